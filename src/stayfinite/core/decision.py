@@ -1,0 +1,72 @@
+"""What the guard did with a step, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stayfinite.core.signals import Signals
+
+
+class Action(StrEnum):
+    """The rungs of the ladder, mildest first. Members compare equal to their plain strings."""
+
+    ACCEPT = "accept"
+    CLIP = "clip"
+    VETO = "veto"
+    CUT = "cut"
+    ROLLBACK = "rollback"
+    ESCALATE = "escalate"
+    STOP = "stop"
+
+
+class Code(StrEnum):
+    """Why a decision was taken."""
+
+    FINITE = "finite"
+    LARGE_GRADIENT = "large-gradient"
+    NEW_LEVEL = "new-level"
+    LOSS_NOT_FINITE = "loss-not-finite"
+    GRADIENT_NOT_FINITE = "gradient-not-finite"
+    LOSS_SPIKE = "loss-spike"
+    GRADIENT_SPIKE = "gradient-spike"
+    SCALE_SEARCH = "scale-search"
+    VETOES_IN_A_ROW = "vetoes-in-a-row"
+    VETOES_IN_TOTAL = "vetoes-in-total"
+    STRICT = "strict"
+
+
+REFUSING = frozenset({Action.VETO, Action.ROLLBACK, Action.STOP})
+ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What became of one step."""
+
+    action: Action
+    """What was done."""
+
+    code: Code
+    """Why, as a fixed word for programs."""
+
+    reason: str
+    """Why, as a sentence for people."""
+
+    signals: Signals
+    """The numbers it was taken on."""
+
+    @property
+    def step(self) -> int:
+        """Number of the step that was decided on."""
+        return self.signals.step
+
+    @property
+    def refused(self) -> bool:
+        """Whether the step was kept from the weights."""
+        return self.action in REFUSING
+
+    @property
+    def notable(self) -> bool:
+        """Whether a person would want to hear of it (clipping alone is everyday business)."""
+        return self.code not in ORDINARY

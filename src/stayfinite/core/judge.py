@@ -1,0 +1,94 @@
+"""One step through the whole policy: the ladder and the slow tests, over one memory that can be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from stayfinite.core.decision import Action, Decision
+from stayfinite.core.finding import Finding
+from stayfinite.core.ladder import LadderState, decide
+from stayfinite.core.policy import Policy
+from stayfinite.core.signals import Signals
+from stayfinite.core.spikes import SpikeState, Verdict
+from stayfinite.core.trends import TrendState, follow
+from stayfinite.errors import StateError
+
+VERSION = 1
+"""Of the saved memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All that the policy remembers between steps."""
+
+    ladder: LadderState = field(default_factory=LadderState)
+    trends: TrendState = field(default_factory=TrendState)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data that survives JSON."""
+        plain = {"version": VERSION, **asdict(self)}
+        plain["trends"]["reported"] = sorted(self.trends.reported)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Memory:
+        """The memory that :meth:`to_json` wrote, also after a trip through JSON.
+
+        Raises:
+            StateError: it is of another version, or not a memory at all.
+        """
+        try:
+            if plain["version"] != VERSION:
+                raise StateError(
+                    f"the saved guard state has version {plain['version']!r}, this stayfinite reads {VERSION}",
+                    fix="resume with the stayfinite that wrote it, or start the guard fresh",
+                )
+            ladder, trends = dict(plain["ladder"]), dict(plain["trends"])
+            seen = dict(ladder.pop("spikes"))
+            spikes = SpikeState(**seen | {name: tuple(map(float, seen[name])) for name in ("losses", "norms")})
+            for name in ("current", "medians"):
+                trends[name] = tuple(map(float, trends[name]))
+            trends["reported"] = frozenset(trends["reported"])
+            return cls(LadderState(spikes=spikes, **ladder), TrendState(**trends))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, StateError):
+                raise
+            raise StateError(
+                f"this is not a saved guard state: {type(error).__name__}: {error}",
+                fix="pass what guard.state_dict() returned",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the policy makes of one step."""
+
+    decision: Decision
+    findings: tuple[Finding, ...]
+    memory: Memory
+
+
+def judge(
+    signals: Signals,
+    memory: Memory,
+    policy: Policy,
+    *,
+    max_norm: float | None = None,
+    verdict: Verdict | None = None,
+) -> Judgement:
+    """Decide on a step and look for slow trouble.
+
+    Arguments:
+        signals: what was measured.
+        memory: what is remembered of the steps before.
+        policy: the settings.
+        max_norm: the norm that gradients are clipped to, if they are.
+        verdict: what a device has already decided and acted upon; None to judge here.
+    """
+    decision, ladder = decide(signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict)
+    if policy.mode == "watch" and decision.refused:
+        decision = replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: step taken)")
+    findings, trends = follow(decision, memory.trends, policy)
+    return Judgement(decision, findings, Memory(ladder, trends))

@@ -1,0 +1,127 @@
+"""Every setting of the guard, frozen, with what it means."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from stayfinite.errors import PolicyError
+
+Mode = Literal["protect", "watch", "strict"]
+GateChoice = Literal["auto", "device", "host"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How the guard judges a step. The defaults suit most runs; every field can be set by keyword."""
+
+    mode: Mode = "protect"
+    """`protect` refuses bad steps, `watch` only observes, `strict` stops at the first bad step."""
+
+    gate: GateChoice = "auto"
+    """Where a step is refused: `device` (no host wait; fused optimizers), `host` (any optimizer), or what fits best."""
+
+    window: int = 128
+    """How many accepted steps the spike test looks back on."""
+
+    sigmas: float = 6.0
+    """How many robust standard deviations above the median make a spike; `inf` switches the spike test off."""
+
+    warmup: int = 16
+    """Accepted steps until the spike test uses its normal bound; before that a wider one holds."""
+
+    warmup_widening: float = 4.0
+    """How many times wider the bound is during the warm-up."""
+
+    loss_floor: float = 0.05
+    """Least spread that the loss is granted, on the asinh scale (about 5 % of a loss above 1)."""
+
+    norm_floor: float = 0.25
+    """Least spread that the gradient norm is granted, on the log scale (0.25 is about 28 %)."""
+
+    level_change_after: int = 8
+    """So many finite spikes are refused; the next one is taken for a new level and accepted."""
+
+    max_vetoes_in_a_row: int = 20
+    """One refused step more than this, without an accepted one in between, stops the training."""
+
+    max_vetoes: int | None = 256
+    """One refused step more than this in the whole run stops the training; None for no such limit."""
+
+    scale_search: int = 24
+    """Overflows in a row that an fp16 scaler may use to find its scale before they count as vetoes."""
+
+    min_loss_scale: float = 1.0
+    """Below this scale an overflow is no longer a search for the right one and counts as a veto."""
+
+    sample_every: int = 50
+    """Steps between the detailed per-parameter samples; 0 for none."""
+
+    zero_steps: int = 8
+    """So many steps with a loss, or a gradient norm, of exactly 0 are reported."""
+
+    constant_steps: int = 32
+    """So many steps with one and the same loss are reported."""
+
+    lr_zero_steps: int = 10
+    """So many steps with a learning rate of 0 are reported (a warm-up starts with one)."""
+
+    trend_steps: int = 64
+    """Accepted steps in a window of the divergence test."""
+
+    trend_windows: int = 4
+    """So many windows, each with a higher median loss than the one before, are a divergence."""
+
+    silent_steps: int = 200
+    """So many steps without a gradient make a parameter silent."""
+
+    silent_share: float = 0.05
+    """Share of silent parameters above which they are reported."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("mode", get_args(Mode)), ("gate", get_args(GateChoice))):
+            if getattr(self, name) not in allowed:
+                raise _refusal(name, getattr(self, name), f"one of {', '.join(map(repr, allowed))}")
+        for name, least in _LEAST_COUNT.items():
+            value = getattr(self, name)
+            if value is None and name == "max_vetoes":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise _refusal(name, value, f"a whole number of at least {least}")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+                raise _refusal(name, value, "a number above 0")
+        if self.warmup_widening < 1:
+            raise _refusal("warmup_widening", self.warmup_widening, "at least 1: the first steps vary more, not less")
+        if self.silent_share > 1:
+            raise _refusal("silent_share", self.silent_share, "a share above 0 and up to 1")
+        if self.warmup > self.window:
+            raise _refusal("warmup", self.warmup, f"at most the window ({self.window})")
+
+    @classmethod
+    def watch(cls, **settings: Any) -> Policy:
+        """A policy that measures and reports, and never interferes."""
+        return cls(mode="watch", **settings)
+
+    @classmethod
+    def strict(cls, **settings: Any) -> Policy:
+        """A policy that refuses the first bad step and stops there with :class:`~stayfinite.errors.BadStep`."""
+        return cls(mode="strict", **settings)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, in the order of the fields."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+_LEAST_COUNT = {
+    "window": 4, "warmup": 2, "level_change_after": 1, "max_vetoes_in_a_row": 0, "max_vetoes": 0, "scale_search": 0,
+    "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
+    "silent_steps": 1,
+}  # fmt: skip
+_POSITIVE = ("sigmas", "warmup_widening", "loss_floor", "norm_floor", "min_loss_scale", "silent_share")
+
+
+def _refusal(name: str, value: object, expected: str) -> PolicyError:
+    return PolicyError(f"Policy({name}={value!r}): expected {expected}.", fix=f"give {name} a value in that range")

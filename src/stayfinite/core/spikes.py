@@ -1,0 +1,133 @@
+"""The spike test: is this loss, or this gradient norm, far above what the last accepted steps were like?
+
+Both numbers are compared on a compressed scale: the loss by asinh (like a logarithm for large losses, linear near
+zero, and meaningful below it), the gradient norm by its logarithm. Noise in training is multiplicative, so that one
+spread fits small and large values there. The bound is robust: median plus ``sigmas`` times the spread estimated from
+the median absolute deviation, and never below the highest value that was accepted lately, so that data with two kinds
+of batches does not lose one kind for good.
+
+Only accepted, finite samples enter the window. Finite spikes are counted as strikes instead; when they keep coming, the
+level has changed and the window starts anew from it. ``stayfinite.measure.spikes`` is the same test on a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+
+from stayfinite.core.policy import Policy
+
+MAD_TO_SIGMA = 1.4826
+"""The median absolute deviation of a normal distribution times this is its standard deviation."""
+
+LEAST_SAMPLES = 2
+"""With fewer samples than this there is nothing to compare with."""
+
+
+class Verdict(IntFlag):
+    """What the tests said of a step; the device computes the same bits."""
+
+    FINE = 0
+    NOT_FINITE = 1
+    LOSS_SPIKE = 2
+    GRADIENT_SPIKE = 4
+    NEW_LEVEL = 8
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the step must be kept from the weights."""
+        return self is not Verdict.FINE and Verdict.NEW_LEVEL not in self
+
+
+@dataclass(frozen=True, slots=True)
+class SpikeState:
+    """What the spike test remembers."""
+
+    losses: tuple[float, ...] = ()
+    """Compressed losses of the last accepted steps, oldest first."""
+
+    norms: tuple[float, ...] = ()
+    """Compressed gradient norms of the last accepted steps, oldest first."""
+
+    strikes: int = 0
+    """Finite spikes refused since the level was last beyond doubt."""
+
+    quiet: int = 0
+    """Steps accepted since the last strike."""
+
+
+def compress_loss(loss: float) -> float:
+    """A finite loss on the scale that it is compared on."""
+    return math.asinh(loss)
+
+
+def compress_norm(norm: float) -> float:
+    """A finite gradient norm on the scale that it is compared on; a norm of 0 says nothing and becomes -inf."""
+    return math.log(norm) if norm > 0 else -math.inf
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Median and median absolute deviation."""
+    middle = _median(sorted(values))
+    return middle, _median(sorted(abs(value - middle) for value in values))
+
+
+def bound(values: Sequence[float], floor: float, policy: Policy) -> float:
+    """The highest compressed value that is not a spike after ``values``."""
+    if len(values) < LEAST_SAMPLES:
+        return math.inf
+    middle, deviation = spread(values)
+    least = floor * (policy.warmup_widening if len(values) < policy.warmup else 1.0)
+    sigma = max(MAD_TO_SIGMA * deviation, least)
+    return max(middle + policy.sigmas * sigma, max(values) + sigma)
+
+
+def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> Verdict:
+    """Judge a step by its numbers alone."""
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        return Verdict.NOT_FINITE
+    verdict = Verdict.FINE
+    if _above(compress_loss(loss), state.losses, policy.loss_floor, policy):
+        verdict |= Verdict.LOSS_SPIKE
+    if _above(compress_norm(norm), state.norms, policy.norm_floor, policy):
+        verdict |= Verdict.GRADIENT_SPIKE
+    if verdict and state.strikes >= policy.level_change_after:
+        verdict |= Verdict.NEW_LEVEL
+    return verdict
+
+
+def advance(loss: float, norm: float, verdict: Verdict, state: SpikeState, policy: Policy) -> SpikeState:
+    """The state after a step with this verdict. A refused step leaves the windows as they were."""
+    if Verdict.NOT_FINITE in verdict:
+        return state
+    if verdict.refuses:
+        return SpikeState(state.losses, state.norms, strikes=state.strikes + 1, quiet=0)
+    if Verdict.NEW_LEVEL in verdict:
+        state = SpikeState()
+    quiet = state.quiet + 1
+    return SpikeState(
+        losses=_admit(compress_loss(loss), state.losses, policy.window),
+        norms=_admit(compress_norm(norm), state.norms, policy.window),
+        strikes=0 if quiet >= policy.window else state.strikes,
+        quiet=min(quiet, policy.window),
+    )
+
+
+def _above(value: float, values: tuple[float, ...], floor: float, policy: Policy) -> bool:
+    # The bound never lies below the highest accepted value, so most steps need no median.
+    if not values or value <= max(values):
+        return False
+    return value > bound(values, floor, policy)
+
+
+def _admit(value: float, values: tuple[float, ...], window: int) -> tuple[float, ...]:
+    if not math.isfinite(value):
+        return values
+    return (*values[-(window - 1) :], value)
+
+
+def _median(ordered: Sequence[float]) -> float:
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,0 +1,177 @@
+"""Slow trouble: steps that are each acceptable and together say that training has gone wrong.
+
+Divergence, a loss stuck at 0 or at one value, gradients that are exactly 0, a learning rate of 0, parameters that
+never get a gradient. Each is reported once and again only after it had gone away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from stayfinite.core.decision import Decision
+from stayfinite.core.finding import Finding
+from stayfinite.core.policy import Policy
+from stayfinite.core.signals import Signals
+from stayfinite.core.spikes import MAD_TO_SIGMA, spread
+
+LEAST_RISE = 0.1
+"""A loss must have risen by this share of its best level before rising windows are called a divergence."""
+
+NOISE_MARGIN = 4.0
+"""And by this many standard errors of a window's median."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrendState:
+    """What the slow tests remember."""
+
+    last_loss: float | None = None
+    same_loss: int = 0
+    zero_loss: int = 0
+    zero_norm: int = 0
+    zero_lr: int = 0
+    silent: int = 0
+    """Bits of the parameters that had no gradient in any of the last ``silent_for`` steps."""
+    silent_for: int = 0
+    current: tuple[float, ...] = ()
+    """Losses of the window that is being filled."""
+    medians: tuple[float, ...] = ()
+    """Median losses of the last full windows, oldest first."""
+    best: float | None = None
+    """Lowest median of any full window."""
+    reported: frozenset[str] = frozenset()
+    """Causes that have been reported and still hold."""
+
+
+def follow(decision: Decision, state: TrendState, policy: Policy) -> tuple[tuple[Finding, ...], TrendState]:
+    """Take an accepted step into account. Refused and non-finite ones say nothing about slow trouble.
+
+    Returns:
+        What is newly wrong, and the state after it.
+    """
+    signals = decision.signals
+    if decision.refused or not signals.finite:
+        return (), state
+    state, noise = _count(signals, state, policy)
+    holding = {finding.cause: finding for finding in _judge(signals, state, noise, policy)}
+    fresh = tuple(finding for cause, finding in holding.items() if cause not in state.reported)
+    # A rising loss is judged only where a window ends; in between the last answer stands.
+    standing = state.reported & {"loss-diverging"} if state.current else frozenset()
+    return fresh, replace(state, reported=frozenset(holding) | standing)
+
+
+def _count(signals: Signals, state: TrendState, policy: Policy) -> tuple[TrendState, float]:
+    current = (*state.current, signals.loss)
+    medians, best, noise = state.medians, state.best, 0.0
+    if len(current) >= policy.trend_steps:
+        middle, deviation = spread(current)
+        # The standard error of a median is about 1.25 times that of a mean.
+        noise = 1.25 * MAD_TO_SIGMA * deviation / math.sqrt(len(current))
+        medians = (*medians[-policy.trend_windows :], middle)
+        best = middle if best is None else min(best, middle)
+        current = ()
+    renewed = state.silent_for >= policy.silent_steps
+    after = TrendState(
+        last_loss=signals.loss,
+        same_loss=state.same_loss + 1 if signals.loss == state.last_loss else 1,
+        zero_loss=state.zero_loss + 1 if signals.loss == 0 else 0,
+        zero_norm=state.zero_norm + 1 if signals.grad_norm == 0 else 0,
+        zero_lr=state.zero_lr + 1 if signals.lr == 0 else 0,
+        silent=signals.silent if renewed or not state.silent_for else state.silent & signals.silent,
+        silent_for=1 if renewed else state.silent_for + 1,
+        current=current,
+        medians=medians,
+        best=best,
+        reported=state.reported,
+    )
+    return after, noise
+
+
+def _judge(signals: Signals, state: TrendState, noise: float, policy: Policy) -> Iterator[Finding]:
+    for test in _TESTS:
+        finding = test(signals, state, noise, policy)
+        if finding is not None:
+            yield finding
+
+
+def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy) -> Finding | None:
+    medians = state.medians[-policy.trend_windows :]
+    if state.current or len(medians) < policy.trend_windows or state.best is None:
+        return None
+    rising = all(earlier < later for earlier, later in pairwise(medians))
+    rise = medians[-1] - state.best
+    if not rising or rise < max(LEAST_RISE * abs(state.best), NOISE_MARGIN * noise):
+        return None
+    return _finding(
+        "SF215", "loss-diverging", signals,
+        f"the loss has risen over the last {policy.trend_windows} windows of {policy.trend_steps} steps",
+        (f"median losses {', '.join(f'{median:.4g}' for median in medians)}", f"best window {state.best:.4g}"),
+        "lower the learning rate or return to a checkpoint from before the rise; a new phase may explain it",
+    )  # fmt: skip
+
+
+def _collapsed(signals: Signals, state: TrendState, _noise: float, policy: Policy) -> Finding | None:
+    if state.zero_loss >= policy.zero_steps:
+        seen = f"loss exactly 0 for {state.zero_loss} steps"
+    elif state.same_loss >= policy.constant_steps:
+        seen = f"loss exactly {signals.loss:.6g} for {state.same_loss} steps"
+    else:
+        return None
+    return _finding(
+        "SF216", "loss-collapse", signals, "the loss no longer says anything",
+        (seen, f"gradient norm {signals.grad_norm:.4g}"),
+        "look for labels that are all masked, a loss that is filtered or clamped, outputs that ignore the input",
+    )  # fmt: skip
+
+
+def _no_gradient(signals: Signals, state: TrendState, _noise: float, policy: Policy) -> Finding | None:
+    if state.zero_norm < policy.zero_steps:
+        return None
+    return _finding(
+        "SF411", "zero-gradient", signals, "every gradient is exactly zero",
+        (f"gradient norm exactly 0 for {state.zero_norm} steps, loss {signals.loss:.4g}",),
+        "look for a detached or clamped loss, masked labels, frozen parameters, or fp16 gradients that underflow",
+    )  # fmt: skip
+
+
+def _no_learning_rate(signals: Signals, state: TrendState, _noise: float, policy: Policy) -> Finding | None:
+    if state.zero_lr < policy.lr_zero_steps:
+        return None
+    return _finding(
+        "SF202", "lr-zero", signals, "the learning rate is 0",
+        (f"learning rate 0 for {state.zero_lr} steps",),
+        "set a learning rate, or correct the schedule's number of warm-up and total steps",
+    )  # fmt: skip
+
+
+def _silent(signals: Signals, state: TrendState, _noise: float, policy: Policy) -> Finding | None:
+    count = state.silent.bit_count()
+    already = "unused-parameters" in state.reported
+    if not already and state.silent_for < policy.silent_steps:
+        return None
+    if not signals.parameters or count / signals.parameters < policy.silent_share:
+        return None
+    return _finding(
+        "SF404", "unused-parameters", signals, f"{count} of {signals.parameters} parameters get no gradient",
+        (f"gradient None or exactly 0 in each of the last {state.silent_for} steps",),
+        "freeze them or wire them in; the summary at close names them",
+    )  # fmt: skip
+
+
+_TESTS: tuple[Callable[[Signals, TrendState, float, Policy], Finding | None], ...] = (
+    _diverging,
+    _collapsed,
+    _no_gradient,
+    _no_learning_rate,
+    _silent,
+)
+
+
+def _finding(code: str, cause: str, signals: Signals, title: str, evidence: tuple[str, ...], fix: str) -> Finding:
+    return Finding(
+        code=code, cause=cause, severity="warning", confidence=0.8, where=f"step {signals.step}",
+        title=title, evidence=evidence, fix=fix,
+    )  # fmt: skip

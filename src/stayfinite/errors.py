@@ -1,0 +1,84 @@
+"""Everything that stayfinite raises on purpose.
+
+::
+
+    StayfiniteError
+    ├── UsageError (ValueError)        the call cannot work as it is written
+    │   ├── ModelError                 nothing to train
+    │   ├── OptimizerError             the optimizer and the model, or the guard, do not fit
+    │   ├── LossError                  what was given as a loss cannot be one
+    │   └── PolicyError                a setting is outside what it may be
+    ├── OrderError (RuntimeError)      right call, wrong moment: step() without backward()
+    │   └── GuardClosed                the guard has stopped or was closed
+    ├── StateError (ValueError)        a saved state that cannot be loaded
+    ├── MissingExtra (ImportError)     an optional dependency is not installed
+    └── TrainingStopped (RuntimeError) training must not go on as it is
+        └── TrainingDiverged           the budget for refused steps is spent
+            └── BadStep                a strict policy met its first bad step
+
+Each message says what happened and where; ``fix`` says what to do about it and is part of ``str(error)``.
+"""
+
+from __future__ import annotations
+
+
+class StayfiniteError(Exception):
+    """The root: catch this to catch everything that stayfinite raises on purpose."""
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(f"{message}\n  fix: {fix}" if fix else message)
+        self.message = message
+        self.fix = fix
+
+
+class UsageError(StayfiniteError, ValueError):
+    """The call cannot work as it is written. Nothing was changed."""
+
+
+class ModelError(UsageError):
+    """The model has nothing that could be trained."""
+
+
+class OptimizerError(UsageError):
+    """The optimizer does not fit the model, or cannot be guarded."""
+
+
+class LossError(UsageError):
+    """What was given as a loss cannot be differentiated as one."""
+
+
+class PolicyError(UsageError):
+    """A setting of the policy, or of the guard, is outside what it may be."""
+
+
+class OrderError(StayfiniteError, RuntimeError):
+    """The right call at the wrong moment."""
+
+
+class GuardClosed(OrderError):
+    """The guard was closed, or has stopped the training, and takes no further step."""
+
+
+class StateError(StayfiniteError, ValueError):
+    """A saved state that does not fit and was not loaded."""
+
+
+class MissingExtra(StayfiniteError, ImportError):
+    """An optional dependency is not installed; the message holds the pip line."""
+
+
+class TrainingStopped(StayfiniteError, RuntimeError):
+    """Training must not go on as it is. ``step`` and ``code`` are those of the decision that ended it."""
+
+    def __init__(self, message: str, *, step: int, code: str, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.step = step
+        self.code = code
+
+
+class TrainingDiverged(TrainingStopped):
+    """The budget for refused steps is spent; the message says what was tried."""
+
+
+class BadStep(TrainingDiverged):
+    """A strict policy met its first bad step."""
