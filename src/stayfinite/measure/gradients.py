@@ -1,0 +1,67 @@
+"""Gradients to norms, one fused pass per device and dtype; and the clip that uses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stayfinite.measure.roster import Roster
+
+HALF = (torch.float16, torch.bfloat16)
+CLIP_EPS = 1e-6
+"""As in torch.nn.utils.clip_grad_norm_, whose arithmetic is followed to the last bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientNorms:
+    """The raw gradients of one step, measured."""
+
+    indices: tuple[int, ...]
+    """Which parameters of the roster have a gradient; row i of ``norms`` belongs to ``indices[i]``."""
+
+    groups: tuple[list[Tensor], ...]
+    """Those gradients (the values of the sparse ones), by device and dtype."""
+
+    norms: Tensor
+    """2-norm of each gradient, shape [len(indices)], on one device."""
+
+    total: Tensor
+    """2-norm of all of them together, shape []."""
+
+
+def measure_gradients(roster: Roster) -> GradientNorms:
+    """Norms of all gradients, without waiting for the device. Half-precision gradients are summed in float32."""
+    indices: list[int] = []
+    groups: list[list[Tensor]] = []
+    norms: list[Tensor] = []
+    for (_, dtype), members in roster.places.items():
+        group: list[Tensor] = []
+        for index in members:
+            grad = roster.parameters[index].grad
+            if grad is not None:
+                indices.append(index)
+                group.append(_values(grad, roster, index) if grad.is_sparse else grad)
+        if group:
+            groups.append(group)
+            norms.extend(torch._foreach_norm(group, 2.0, torch.float32 if dtype in HALF else None))
+    if not norms:
+        nothing = torch.zeros(0, device=roster.device)
+        return GradientNorms((), (), nothing, nothing.sum())
+    together = torch.stack([norm.to(roster.device, non_blocking=True) for norm in norms])
+    return GradientNorms(tuple(indices), tuple(groups), together, torch.linalg.vector_norm(together, 2.0))
+
+
+def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
+    """Scale the gradients down to ``max_norm`` where they are above it, on the device, in place."""
+    factor = torch.clamp(max_norm / (measured.total + CLIP_EPS), max=1.0)
+    for group in measured.groups:
+        torch._foreach_mul_(group, factor.to(group[0].device, non_blocking=True))
+
+
+def _values(grad: Tensor, roster: Roster, index: int) -> Tensor:
+    # Rows that occur twice in a sparse gradient only add up once it is coalesced.
+    coalesced = grad.coalesce()
+    roster.parameters[index].grad = coalesced
+    return coalesced._values()

@@ -1,0 +1,125 @@
+"""One step's numbers as one vector, so that a single copy brings them all to the host."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from stayfinite.core.signals import Signals
+from stayfinite.core.spikes import Verdict
+from stayfinite.measure.gradients import GradientNorms
+from stayfinite.measure.roster import SHOWN, Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was measured at a step, still on the device."""
+
+    step: int
+    loss: Tensor
+    gradients: GradientNorms
+    lr: float | Tensor
+    loss_scale: Tensor | None
+    parts: dict[str, Tensor]
+    batch: int
+    batch_shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What the host knows of a packed reading without looking inside."""
+
+    reading_step: int
+    lr: float | None
+    scaled: bool
+    parts: tuple[str, ...]
+    indices: tuple[int, ...]
+    batch: int
+    batch_shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A reading that has arrived on the host."""
+
+    signals: Signals
+    verdict: Verdict
+    norms: dict[int, float]
+    """Gradient norm of each parameter that has one, by its index in the roster."""
+
+
+def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Tensor]:
+    """The reading as one float64 vector, with what is needed to read it."""
+    device = reading.gradients.total.device
+    lr = reading.lr
+    on_device = isinstance(lr, Tensor) and lr.device.type != "cpu"
+    head: list[Tensor] = [reading.loss, reading.gradients.total, *reading.parts.values()]
+    if reading.loss_scale is not None:
+        head.append(reading.loss_scale)
+    if isinstance(lr, Tensor) and on_device:
+        head.append(lr)
+    if verdict is not None:
+        head.append(verdict)
+    width = torch.float32 if device.type == "mps" else torch.float64
+    scalars = torch.stack([value.detach().reshape(()).to(device, width, non_blocking=True) for value in head])
+    envelope = Envelope(
+        reading_step=reading.step,
+        lr=None if on_device else float(lr),
+        scaled=reading.loss_scale is not None,
+        parts=tuple(reading.parts),
+        indices=reading.gradients.indices,
+        batch=reading.batch,
+        batch_shape=reading.batch_shape,
+    )
+    return envelope, torch.cat([scalars, reading.gradients.norms.to(width)])
+
+
+def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
+    """The packed numbers as signals."""
+    scalars = iter(values[: len(values) - len(envelope.indices)])
+    norms = values[len(values) - len(envelope.indices) :]
+    loss, total = next(scalars), next(scalars)
+    parts = {name: next(scalars) for name in envelope.parts}
+    scale = next(scalars) if envelope.scaled else None
+    lr = envelope.lr if envelope.lr is not None else next(scalars)
+    verdict = Verdict(int(next(scalars, Verdict.FINE)))
+    bad = () if math.isfinite(total) else tuple(
+        index for index, norm in sorted(zip(envelope.indices, norms, strict=True)) if not math.isfinite(norm)
+    )  # fmt: skip
+    signals = Signals(
+        step=envelope.reading_step,
+        loss=loss,
+        grad_norm=total,
+        lr=lr,
+        loss_scale=scale,
+        parts=parts,
+        batch=envelope.batch,
+        batch_shape=envelope.batch_shape,
+        bad_parameters=tuple(roster.names[index] for index in bad[:SHOWN]),
+        bad_count=len(bad),
+        silent=_silent(envelope.indices, norms, len(roster.names)),
+        parameters=len(roster.names),
+    )
+    return Opened(signals, verdict, dict(zip(envelope.indices, norms, strict=True)))
+
+
+def highest_lr(optimizer: Optimizer) -> float | Tensor:
+    """The largest learning rate of the groups; a tensor only where reading it would mean waiting for a device."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    if any(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates):
+        return torch.stack([torch.as_tensor(rate) for rate in rates]).max()
+    return max(float(rate) for rate in rates)
+
+
+def _silent(indices: tuple[int, ...], norms: list[float], parameters: int) -> int:
+    if len(indices) == parameters and 0.0 not in norms:
+        return 0
+    heard = 0
+    for index, norm in zip(indices, norms, strict=True):
+        if norm != 0:
+            heard |= 1 << index
+    return ~heard & ((1 << parameters) - 1)

@@ -1,0 +1,72 @@
+"""Which parameters are measured, under which names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from stayfinite.errors import ModelError, OptimizerError
+
+SHOWN = 5
+"""How many names an error lists before it only counts."""
+
+Place = tuple[torch.device, torch.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The parameters that the optimizer holds, in the model's order, sorted by place for fused passes."""
+
+    parameters: tuple[nn.Parameter, ...]
+    names: tuple[str, ...]
+    places: dict[Place, tuple[int, ...]]
+    """Indices of the parameters on each device and of each dtype, in order of first appearance."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the numbers of all parameters are brought together."""
+        return self.parameters[0].device
+
+
+def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer) -> Roster:
+    """Line up the optimizer's parameters with the model's names.
+
+    Raises:
+        ModelError: the model has no trainable parameter.
+        OptimizerError: trainable parameters of the model are missing from the optimizer.
+    """
+    trainable = _plain_names(model)
+    if not trainable:
+        raise ModelError(
+            f"{type(model).__name__} has no trainable parameter: every requires_grad is False, or it has none at all",
+            fix="unfreeze what is to be trained (parameter.requires_grad_(True)) before building the guard",
+        )
+    held = held_parameters(optimizer)
+    missing = [name for p, name in trainable.items() if p not in held]
+    if missing:
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        raise OptimizerError(
+            f"the optimizer does not hold {len(missing)} of the model's {len(trainable)} trainable parameters: "
+            f"{', '.join(missing[:SHOWN])}{more}",
+            fix="build the optimizer from model.parameters() after the model was moved, wrapped or given its adapters; "
+            "or freeze what is not to be trained",
+        )
+    extra = [p for p in held if p not in trainable and p.requires_grad]
+    named = trainable | {p: f"optimizer.extra.{i}" for i, p in enumerate(extra)}
+    places: dict[Place, list[int]] = {}
+    for index, parameter in enumerate(named):
+        places.setdefault((parameter.device, parameter.dtype), []).append(index)
+    return Roster(tuple(named), tuple(named.values()), {place: tuple(members) for place, members in places.items()})
+
+
+def held_parameters(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, None]:
+    """The optimizer's parameters, in its order, each once."""
+    return dict.fromkeys(parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _plain_names(model: nn.Module) -> dict[nn.Parameter, str]:
+    """The trainable parameters under the names their author gave them, without what wrappers put in."""
+    inner = model.module if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel) else model
+    return {p: name.replace("_orig_mod.", "") for name, p in inner.named_parameters() if p.requires_grad}
