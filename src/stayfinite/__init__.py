@@ -1,0 +1,83 @@
+"""Keep PyTorch training finite, and know why it was not.
+
+The public face: what is listed in ``__all__`` is a promise, everything else may move. Importing it needs no torch; a
+name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stayfinite.core.decision import Action, Code, Decision
+    from stayfinite.core.finding import Finding
+    from stayfinite.core.policy import Policy
+    from stayfinite.core.signals import Signals
+    from stayfinite.errors import (
+        BadStep,
+        GuardClosed,
+        LossError,
+        MissingExtra,
+        ModelError,
+        OptimizerError,
+        OrderError,
+        PolicyError,
+        StateError,
+        StayfiniteError,
+        TrainingDiverged,
+        TrainingStopped,
+        UsageError,
+    )
+    from stayfinite.guard.guard import Guard
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "stayfinite.core.decision": ("Action", "Code", "Decision"),
+    "stayfinite.core.finding": ("Finding",),
+    "stayfinite.core.policy": ("Policy",),
+    "stayfinite.core.signals": ("Signals",),
+    "stayfinite.errors": (
+        "BadStep", "GuardClosed", "LossError", "MissingExtra", "ModelError", "OptimizerError", "OrderError",
+        "PolicyError", "StateError", "StayfiniteError", "TrainingDiverged", "TrainingStopped", "UsageError",
+    ),
+    "stayfinite.guard.guard": ("Guard",),
+}  # fmt: skip
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Action",
+    "BadStep",
+    "Code",
+    "Decision",
+    "Finding",
+    "Guard",
+    "GuardClosed",
+    "LossError",
+    "MissingExtra",
+    "ModelError",
+    "OptimizerError",
+    "OrderError",
+    "Policy",
+    "PolicyError",
+    "Signals",
+    "StateError",
+    "StayfiniteError",
+    "TrainingDiverged",
+    "TrainingStopped",
+    "UsageError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

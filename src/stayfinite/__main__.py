@@ -1,0 +1,7 @@
+"""``python -m stayfinite`` is the ``stayfinite`` command."""
+
+import sys
+
+from stayfinite.cli import main
+
+sys.exit(main())

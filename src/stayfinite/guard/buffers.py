@@ -1,0 +1,82 @@
+"""Buffers that the forward pass itself changes, put back when the step is refused.
+
+A batch with a NaN in it has spoilt BatchNorm's running statistics before any loss is known, and they never recover.
+So the guard keeps a copy of such buffers from the last accepted step: those of layers that track running statistics,
+and any other small buffer once it has been seen to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+SMALL = 65_536
+"""Elements up to which a buffer is kept in case it changes; larger ones are tables (masks), not statistics."""
+
+Key = tuple[nn.Module, str]
+
+
+class RunningBuffers:
+    """The model's changing buffers and how they were after the last accepted step."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._kept: dict[Key, Tensor] = {}
+        self._versions: dict[Key, int] = {}
+        self._changing: set[Key] = set()
+        for module in model.modules():
+            running = bool(getattr(module, "track_running_stats", False))
+            for name, buffer in module._buffers.items():
+                if buffer is None or not (running or buffer.numel() <= SMALL):
+                    continue
+                key = (module, name)
+                self._kept[key] = buffer.detach().clone()
+                self._versions[key] = buffer._version
+                if running:
+                    self._changing.add(key)
+
+    @torch.no_grad()
+    def keep(self) -> None:
+        """The step was accepted: what the buffers are now is what they are to be."""
+        for key, buffer in self._changed():
+            self._kept[key].copy_(buffer)
+            self._versions[key] = buffer._version
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """The step was refused: the buffers are what they were."""
+        for key, buffer in self._changed():
+            buffer.copy_(self._kept[key])
+            self._versions[key] = buffer._version
+
+    @torch.no_grad()
+    def settle(self, refused: Tensor) -> None:
+        """Keep or restore, as a flag on the device says, without waiting for it."""
+        alike: dict[tuple[torch.device, torch.dtype], list[tuple[Key, Tensor]]] = {}
+        for key, buffer in self._changed():
+            alike.setdefault((buffer.device, buffer.dtype), []).append((key, buffer))
+        for (device, _), pairs in alike.items():
+            buffers = [buffer for _, buffer in pairs]
+            kept = [self._kept[key] for key, _ in pairs]
+            now, before = (torch.cat([each.reshape(-1) for each in side]) for side in (buffers, kept))
+            chosen = torch.where(refused.to(device, non_blocking=True), before, now)
+            pieces = chosen.split([buffer.numel() for buffer in buffers])
+            shaped = [piece.view(buffer.shape) for piece, buffer in zip(pieces, buffers, strict=True)]
+            torch._foreach_copy_(buffers, shaped)
+            torch._foreach_copy_(kept, shaped)
+            for key, buffer in pairs:
+                self._versions[key] = buffer._version
+
+    def _changed(self) -> Iterator[tuple[Key, Tensor]]:
+        for key, kept in self._kept.items():
+            module, name = key
+            buffer = module._buffers.get(name)
+            if buffer is None:
+                continue
+            if buffer.shape != kept.shape or buffer.dtype != kept.dtype or buffer.device != kept.device:
+                # Replaced or moved by its owner: what was kept no longer belongs to it.
+                self._kept[key] = buffer.detach().clone()
+                self._versions[key] = buffer._version
+            elif key in self._changing or buffer._version != self._versions[key]:
+                yield key, buffer

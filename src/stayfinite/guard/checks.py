@@ -1,0 +1,100 @@
+"""What cannot work, refused before anything is touched."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from stayfinite.errors import LossError, OptimizerError, PolicyError, UsageError
+from stayfinite.measure.roster import Roster
+
+
+def check_loss(loss: object) -> None:
+    """Raise LossError unless ``loss`` can be differentiated."""
+    if not isinstance(loss, Tensor):
+        raise LossError(
+            f"the loss must be a tensor, not {type(loss).__name__} ({loss!r:.60})",
+            fix="pass the tensor that the loss function returned; take .item() only from a copy for logging",
+        )
+    if loss.numel() != 1:
+        raise LossError(
+            f"the loss must be a scalar, but has shape {list(loss.shape)}",
+            fix="reduce it, for example with loss.mean()",
+        )
+    if not loss.requires_grad:
+        raise LossError(
+            "the loss is detached: it does not require grad, so no gradient can reach a parameter",
+            fix="look for .item(), .data, .detach(), numpy() or torch.tensor(...) between the model's output and the "
+            "loss, for torch.no_grad() around the forward pass, or for a model whose parameters are all frozen",
+        )
+
+
+def check_max_norm(max_norm: object) -> float | None:
+    """The norm to clip to, or None for no clipping."""
+    if max_norm is None:
+        return None
+    number = isinstance(max_norm, int | float) and not isinstance(max_norm, bool)
+    if not number or not isinstance(max_norm, int | float) or math.isnan(max_norm) or max_norm <= 0:
+        raise PolicyError(
+            f"max_norm={max_norm!r}: expected a number above 0, or None",
+            fix="clip at 1.0, which suits most models; None switches clipping off",
+        )
+    return float(max_norm)
+
+
+def check_optimizer(optimizer: Optimizer) -> None:
+    """Raise OptimizerError unless the optimizer takes one gradient a step."""
+    if not all(hasattr(optimizer, name) for name in ("step", "zero_grad", "param_groups", "state")):
+        raise OptimizerError(
+            f"expected a torch optimizer, not {type(optimizer).__name__}",
+            fix="pass the object that torch.optim.AdamW(...) or the like returned",
+        )
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if isinstance(optimizer, LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
+        raise OptimizerError(
+            f"{type(optimizer).__name__} re-evaluates the loss inside its step (a closure), so there is no single step "
+            "that could be refused",
+            fix="use an optimizer that takes one gradient a step, such as torch.optim.AdamW",
+        )
+
+
+def check_scheduler(scheduler: object, optimizer: Optimizer) -> None:
+    """Raise UsageError unless the scheduler moves once a step and drives this optimizer."""
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise UsageError(
+            "ReduceLROnPlateau steps on a validation metric, which the guard does not have",
+            fix="leave scheduler out and call scheduler.step(metric) yourself after each evaluation",
+        )
+    if scheduler is not None and not callable(getattr(scheduler, "step", None)):
+        raise UsageError(
+            f"expected a learning-rate scheduler, not {type(scheduler).__name__}",
+            fix="pass an object of torch.optim.lr_scheduler, or anything with a step()",
+        )
+    driven = getattr(scheduler, "optimizer", optimizer)
+    if isinstance(driven, Optimizer) and driven is not optimizer:
+        raise UsageError(
+            "the scheduler drives another optimizer than the one given to the guard",
+            fix="build the scheduler from the same optimizer object",
+        )
+
+
+def check_weights(roster: Roster, scaler: GradScaler | None) -> None:
+    """Raise OptimizerError where an fp16 scaler meets float16 weights, which it cannot unscale."""
+    half = [
+        roster.names[index]
+        for (_, dtype), members in roster.places.items()
+        if dtype is torch.float16
+        for index in members
+    ]
+    if scaler is not None and half:
+        raise OptimizerError(
+            f"an fp16 scaler cannot unscale float16 gradients, and {len(half)} trainable parameters are float16, "
+            f"first {half[0]}",
+            fix="load the weights in float32 (autocast casts where it is safe), or use bfloat16 without a scaler",
+        )

@@ -1,0 +1,173 @@
+"""The gate in front of the weights: a step passes whole or not at all.
+
+Three gates, one duty: clip, let the optimizer step if the step is good, advance the schedule with it, and tell what
+became known. :class:`HostGate` reads the numbers and then acts. :class:`DeviceGate` acts on a flag that never leaves
+the device and hears the numbers later. :class:`OpenGate` lets everything pass and only listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from stayfinite.core.judge import Judgement
+from stayfinite.core.policy import Policy
+from stayfinite.core.signals import Signals
+from stayfinite.core.spikes import SpikeState, Verdict
+from stayfinite.guard.buffers import RunningBuffers
+from stayfinite.guard.optimizers import flagged, would_start_from_garbage
+from stayfinite.guard.schedule import Schedule
+from stayfinite.measure.gradients import clip_gradients
+from stayfinite.measure.mailbox import Mailbox
+from stayfinite.measure.reading import Envelope, Opened, Reading, pack, unpack
+from stayfinite.measure.roster import Roster
+from stayfinite.measure.spikes import DeviceSpikes
+
+
+@dataclass(slots=True)
+class Workshop:
+    """What a gate works with; ``roster`` is renewed when the optimizer gets further parameters."""
+
+    optimizer: Optimizer
+    schedule: Schedule
+    buffers: RunningBuffers
+    scaler: GradScaler | None
+    max_norm: float | None
+    roster: Roster
+    judge: Callable[[Signals, Verdict | None], Judgement]
+
+    def clip(self, reading: Reading) -> None:
+        """Clip the gradients, where a norm was given."""
+        if self.max_norm is not None:
+            clip_gradients(reading.gradients, self.max_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A step of which everything is known on the host."""
+
+    opened: Opened
+    judgement: Judgement
+
+
+class Gate(Protocol):
+    """Takes a step, and tells of those that have become known."""
+
+    sentence: ClassVar[str]
+    """How it works, for ``guard.describe()``."""
+
+    def take(self, reading: Reading) -> list[Heard]:
+        """Do the step or refuse it."""
+
+    def drain(self) -> list[Heard]:
+        """Wait for everything that is under way."""
+
+
+class HostGate:
+    """Reads the step's numbers, then decides. Works with every optimizer; on an accelerator it waits once a step."""
+
+    sentence: ClassVar[str] = "the host reads each step's numbers before the optimizer may step"
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+
+    def take(self, reading: Reading) -> list[Heard]:
+        """Do the step or refuse it; either way it is known at once."""
+        shop = self._shop
+        envelope, values = pack(reading)
+        opened = unpack(envelope, values.tolist(), shop.roster)
+        judgement = shop.judge(opened.signals, None)
+        if judgement.decision.refused:
+            shop.buffers.restore()
+        else:
+            shop.clip(reading)
+            shop.optimizer.step()
+            shop.buffers.keep()
+            shop.schedule.advance()
+        return [Heard(opened, judgement)]
+
+    def drain(self) -> list[Heard]:
+        """Nothing is ever under way."""
+        return []
+
+
+class _Listening:
+    """The half of a gate that hears of its steps late."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._mail: Mailbox[tuple[Envelope, Roster]] = Mailbox()
+
+    def drain(self) -> list[Heard]:
+        """Wait for everything that is under way."""
+        return self._collect(wait=True)
+
+    def _collect(self, *, wait: bool = False) -> list[Heard]:
+        heard = []
+        for (envelope, roster), values in self._mail.collect(wait=wait):
+            opened = unpack(envelope, values, roster)
+            heard.append(Heard(opened, self._conclude(opened)))
+        return heard
+
+    def _conclude(self, opened: Opened) -> Judgement:
+        return self._shop.judge(opened.signals, None)
+
+
+class DeviceGate(_Listening):
+    """Computes the verdict on the device and hands it to the fused optimizer. The host never waits.
+
+    Until the host hears of a refusal, a few steps later, the schedule is one position ahead; it is then put right.
+    """
+
+    sentence: ClassVar[str] = "the fused optimizer reads the verdict on the device; the host never waits"
+
+    def __init__(self, shop: Workshop, policy: Policy, state: SpikeState) -> None:
+        super().__init__(shop)
+        self._spikes = DeviceSpikes(policy, shop.roster.device, state)
+
+    def take(self, reading: Reading) -> list[Heard]:
+        """Do the step or refuse it, as the device finds; return what is known by now."""
+        shop = self._shop
+        verdict = self._spikes.judge(reading.loss.to(shop.roster.device, non_blocking=True), reading.gradients.total)
+        refused = (verdict > 0) & (verdict < int(Verdict.NEW_LEVEL))
+        envelope, values = pack(reading, verdict)
+        self._mail.post((envelope, shop.roster), values)
+        shop.clip(reading)
+        if would_start_from_garbage(shop.optimizer):
+            if not refused.item():
+                shop.optimizer.step()
+        else:
+            with flagged(shop.optimizer, refused.to(torch.float32)):
+                shop.optimizer.step()
+        shop.buffers.settle(refused)
+        shop.schedule.advance_ahead()
+        return self._collect()
+
+    def _conclude(self, opened: Opened) -> Judgement:
+        judgement = self._shop.judge(opened.signals, opened.verdict)
+        self._shop.schedule.settle(refused=judgement.decision.refused)
+        return judgement
+
+
+class OpenGate(_Listening):
+    """Lets every step pass exactly as a plain loop would, and only listens."""
+
+    sentence: ClassVar[str] = "every step is taken as in a plain loop; the guard only watches"
+
+    def take(self, reading: Reading) -> list[Heard]:
+        """Do the step; return what is known by now."""
+        shop = self._shop
+        envelope, values = pack(reading)
+        self._mail.post((envelope, shop.roster), values)
+        shop.clip(reading)
+        if shop.scaler is not None and reading.loss_scale is not None:
+            shop.scaler.step(shop.optimizer)
+        else:
+            shop.optimizer.step()
+        shop.schedule.advance()
+        return self._collect()

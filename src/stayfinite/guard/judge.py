@@ -1,0 +1,23 @@
+"""The policy with its memory: the one place in the guard where judgements are remembered."""
+
+from __future__ import annotations
+
+from stayfinite.core.judge import Judgement, Memory, judge
+from stayfinite.core.policy import Policy
+from stayfinite.core.signals import Signals
+from stayfinite.core.spikes import Verdict
+
+
+class Judge:
+    """Judges steps in their order and remembers what the policy needs to remember."""
+
+    def __init__(self, policy: Policy, max_norm: float | None) -> None:
+        self.policy = policy
+        self.memory = Memory()
+        self._max_norm = max_norm
+
+    def __call__(self, signals: Signals, verdict: Verdict | None) -> Judgement:
+        """Judge the next step; ``verdict`` is what a device has already acted upon."""
+        judgement = judge(signals, self.memory, self.policy, max_norm=self._max_norm, verdict=verdict)
+        self.memory = judgement.memory
+        return judgement

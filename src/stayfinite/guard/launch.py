@@ -1,0 +1,70 @@
+"""run.json: what was launched, with what, on what."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from stayfinite.core.policy import Policy
+from stayfinite.core.records import VERSION
+from stayfinite.measure.roster import Roster
+
+OF_INTEREST = ("stayfinite", "torch", "transformers", "accelerate", "peft", "lightning", "bitsandbytes", "numpy")
+"""Packages whose versions are written down where they are installed."""
+
+
+def launch_record(
+    model: nn.Module, optimizer: Optimizer, roster: Roster, policy: Policy, max_norm: float | None, time: str
+) -> dict[str, Any]:
+    """What this start of the run is made of."""
+    return {
+        "time": time,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "platform": platform.platform(),
+        "devices": sorted({_device_name(device) for device, _ in roster.places}),
+        "seed": torch.initial_seed(),
+        "model": {
+            "class": type(model).__name__,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "trainable": sum(parameter.numel() for parameter in roster.parameters),
+            "dtypes": dict(Counter(str(parameter.dtype).removeprefix("torch.") for parameter in roster.parameters)),
+        },
+        "optimizer": {
+            "class": type(optimizer).__name__,
+            "groups": [_settings(group) for group in optimizer.param_groups],
+        },
+        "max_norm": max_norm,
+        "policy": policy.to_json(),
+    }
+
+
+def run_record(earlier: dict[str, Any], launch: dict[str, Any]) -> dict[str, Any]:
+    """run.json with this launch added to those that were there."""
+    launches = earlier.get("launches")
+    return {"version": VERSION, "launches": [*(launches if isinstance(launches, list) else []), launch]}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in OF_INTEREST:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _device_name(device: torch.device) -> str:
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    plain = {name: value for name, value in group.items() if isinstance(value, bool | int | float | str | tuple)}
+    lr = group.get("lr")
+    return plain | {"lr": lr if isinstance(lr, int | float) else str(lr), "tensors": len(group["params"])}

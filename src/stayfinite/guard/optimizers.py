@@ -1,0 +1,44 @@
+"""What is known about optimizers: which of them can be refused a step by a flag on the device."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
+
+FLAGGED = (Adam, AdamW, SGD, Adagrad)
+"""Optimizers whose fused kernels read ``found_inf`` and do nothing when it is set."""
+
+
+def takes_flag(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's own kernels refuse the step when a flag on the device says so."""
+    fused = bool(optimizer.param_groups) and all(group.get("fused") for group in optimizer.param_groups)
+    # A subclass with a step of its own may do anything, so only torch's own functions are trusted.
+    step = inspect.unwrap(type(optimizer).step)
+    return fused and any(step is inspect.unwrap(known.step) for known in FLAGGED)
+
+
+@contextmanager
+def flagged(optimizer: Optimizer, refused: Tensor) -> Iterator[None]:
+    """Within, the optimizer's fused step does nothing if ``refused`` (float32, 0 or 1) is 1."""
+    optimizer.grad_scale = None  # type: ignore[attr-defined]
+    optimizer.found_inf = refused  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+
+
+def would_start_from_garbage(optimizer: Optimizer) -> bool:
+    """Whether a refused fused step would leave state behind that was allocated and never written.
+
+    Fused SGD allocates its momentum in the step that first needs it and relies on that step to fill it.
+    """
+    return isinstance(optimizer, SGD) and any(
+        group["momentum"] != 0
+        and any(p.grad is not None and optimizer.state[p].get("momentum_buffer") is None for p in group["params"])
+        for group in optimizer.param_groups
+    )

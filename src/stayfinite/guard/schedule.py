@@ -1,0 +1,80 @@
+"""The learning-rate schedule, which must stand still at a refused step even when the refusal is heard of late."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Scheduler(Protocol):
+    """What the guard needs of a learning-rate scheduler."""
+
+    def step(self) -> object:
+        """Move on by one step."""
+
+
+class Schedule:
+    """Advances the scheduler, and takes an advance back when its step turns out to have been refused.
+
+    ``advance`` is for a step that is known to be accepted. Where the verdict arrives late, ``advance_ahead`` moves on
+    in good faith and remembers how things were; each ``settle``, in the order of the steps, then confirms or takes
+    back.
+    """
+
+    def __init__(self, scheduler: Scheduler | None, optimizer: torch.optim.Optimizer) -> None:
+        self._scheduler = scheduler
+        self._optimizer = optimizer
+        self._before: deque[tuple[Any, list[dict[str, Any]]]] = deque()
+
+    @property
+    def rewindable(self) -> bool:
+        """Whether an advance can be taken back."""
+        return self._scheduler is None or (
+            hasattr(self._scheduler, "state_dict") and hasattr(self._scheduler, "load_state_dict")
+        )
+
+    def advance(self) -> None:
+        """Move on after an accepted step."""
+        if self._scheduler is not None:
+            self._scheduler.step()
+
+    def advance_ahead(self) -> None:
+        """Move on before the step's verdict is known."""
+        if self._scheduler is not None:
+            self._before.append(self._remember())
+            self._scheduler.step()
+
+    def settle(self, *, refused: bool) -> None:
+        """The verdict on the oldest step that was advanced ahead."""
+        if self._scheduler is None:
+            return
+        if refused:
+            # One advance too many was made since; which of them does not matter, they are all alike.
+            self._restore(self._before.pop())
+        else:
+            self._before.popleft()
+
+    def _remember(self) -> tuple[Any, list[dict[str, Any]]]:
+        groups = [
+            {
+                name: value.clone() if isinstance(value, Tensor) else value
+                for name, value in group.items()
+                if name != "params"
+            }
+            for group in self._optimizer.param_groups
+        ]
+        return copy.deepcopy(self._scheduler.state_dict()), groups  # type: ignore[union-attr]
+
+    def _restore(self, before: tuple[Any, list[dict[str, Any]]]) -> None:
+        state, groups = before
+        self._scheduler.load_state_dict(state)  # type: ignore[union-attr]
+        for group, saved in zip(self._optimizer.param_groups, groups, strict=False):
+            for name, value in saved.items():
+                if isinstance(group.get(name), Tensor):
+                    group[name].copy_(value)
+                else:
+                    group[name] = value

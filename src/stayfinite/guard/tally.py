@@ -1,0 +1,67 @@
+"""What a run came to, counted as it goes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from stayfinite.core.decision import Action, Decision
+
+WORST = 3
+"""How many of the worst parameters the summary names."""
+
+
+class Tally:
+    """Counts steps and remembers the extremes, for the summary at close."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._clipped = 0
+        self._vetoes: Counter[str] = Counter()
+        self._watched: Counter[str] = Counter()
+        self._lowest_scale: float | None = None
+        self._last_loss = math.nan
+        self._bad: Counter[str] = Counter()
+        self._peaks: dict[str, float] = {}
+        self._silent: tuple[str, ...] = ()
+
+    def count(self, decision: Decision) -> None:
+        """Take in one step."""
+        signals = decision.signals
+        self._steps += 1
+        self._bad.update(signals.bad_parameters)
+        if decision.refused:
+            self._vetoes[decision.code] += 1
+        elif not signals.finite:
+            self._watched[decision.code] += 1
+        else:
+            self._last_loss = signals.loss
+            self._clipped += decision.action is Action.CLIP
+        scale = signals.loss_scale
+        if scale is not None and math.isfinite(scale):
+            self._lowest_scale = scale if self._lowest_scale is None else min(scale, self._lowest_scale)
+
+    def look(self, names: tuple[str, ...], norms: Iterable[tuple[int, float]]) -> None:
+        """Take in a closer look: the gradient norms of the parameters that have a gradient."""
+        heard = {names[index]: norm for index, norm in norms}
+        for name, norm in heard.items():
+            if math.isfinite(norm):
+                self._peaks[name] = max(norm, self._peaks.get(name, 0.0))
+        self._silent = tuple(name for name in names if not heard.get(name))
+
+    def figures(self) -> dict[str, Any]:
+        """The arguments of :func:`stayfinite.report.summary.summary`."""
+        bad = [(name, f"not finite in {count} steps") for name, count in self._bad.most_common(WORST)]
+        peaks = sorted(self._peaks.items(), key=lambda item: -item[1])[:WORST]
+        return {
+            "steps": self._steps,
+            "vetoes": self._vetoes,
+            "watched": self._watched,
+            "clipped": self._clipped,
+            "last_loss": self._last_loss,
+            "lowest_scale": self._lowest_scale,
+            "worst": bad or [(name, f"gradient norm up to {norm:.3g}") for name, norm in peaks],
+            "silent": self._silent,
+        }

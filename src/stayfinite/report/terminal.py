@@ -1,0 +1,77 @@
+"""Lines on the terminal: one when something happens, none when nothing does."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any, Protocol
+
+from stayfinite.core.decision import Action, Decision
+from stayfinite.core.finding import Finding
+
+ALWAYS_SHOWN = 5
+"""So many lines of one kind are shown; after that only the 8th, 16th, 32nd ..."""
+
+STYLES = {Action.VETO: "yellow", Action.STOP: "bold red", Action.ACCEPT: "cyan", Action.CLIP: "cyan"}
+VERBS = {Action.VETO: "refused", Action.STOP: "stopped", Action.ACCEPT: "taken", Action.CLIP: "taken, clipped"}
+
+
+class Console(Protocol):
+    """Anything that prints: a rich console, or one's own."""
+
+    def print(self, line: Any) -> None:
+        """Print one line."""
+
+
+class _Plain:
+    def print(self, line: Any) -> None:
+        sys.stderr.write(f"{line}\n")
+
+
+class Voice:
+    """Speaks for the guard, on stderr unless given another console."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console if console is not None else _standard_console()
+        self._said: Counter[str] = Counter()
+
+    def decision(self, decision: Decision) -> None:
+        """Tell of a decision that is worth it."""
+        count = self._said[decision.code] = self._said[decision.code] + 1
+        if count > ALWAYS_SHOWN and count & (count - 1) and decision.action is not Action.STOP:
+            return
+        often = f" (the {count}th of its kind)" if count > ALWAYS_SHOWN else ""
+        verb = VERBS.get(decision.action, str(decision.action))
+        self._say(
+            f"step {decision.step} {verb}, {decision.code}: {decision.reason}{often}", STYLES.get(decision.action, "")
+        )
+
+    def finding(self, finding: Finding) -> None:
+        """Tell of slow trouble."""
+        evidence = "; ".join(finding.evidence)
+        self._say(
+            f"{finding.where}, {finding.code} {finding.cause}: {finding.title} ({evidence}). {finding.fix}", "magenta"
+        )
+
+    def text(self, text: str) -> None:
+        """Say something else."""
+        self._say(text, "")
+
+    def _say(self, text: str, style: str) -> None:
+        line = f"stayfinite: {text}"
+        try:
+            from rich.console import Console as RichConsole
+            from rich.text import Text
+        except ImportError:
+            self._console.print(line)
+            return
+        # Names of parameters may hold brackets, so nothing here is markup.
+        self._console.print(Text(line, style=style) if isinstance(self._console, RichConsole) else line)
+
+
+def _standard_console() -> Console:
+    try:
+        from rich.console import Console as RichConsole
+    except ImportError:
+        return _Plain()
+    return RichConsole(stderr=True, soft_wrap=True)
