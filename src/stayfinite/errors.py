@@ -11,6 +11,7 @@
     ├── OrderError (RuntimeError)      right call, wrong moment: step() without backward()
     │   └── GuardClosed                the guard has stopped or was closed
     ├── StateError (ValueError)        a saved state that cannot be loaded
+    │   └── PoisonedState              a state with NaN or infinity in it, which is never saved as good
     ├── MissingExtra (ImportError)     an optional dependency is not installed
     └── TrainingStopped (RuntimeError) training must not go on as it is
         └── TrainingDiverged           the budget for refused steps is spent
@@ -61,6 +62,10 @@ class GuardClosed(OrderError):
 
 class StateError(StayfiniteError, ValueError):
     """A saved state that does not fit and was not loaded."""
+
+
+class PoisonedState(StateError):
+    """A state that holds NaN or infinity where numbers are computed with; it is not saved, and not resumed from."""
 
 
 class MissingExtra(StayfiniteError, ImportError):

@@ -33,10 +33,11 @@ class Code(StrEnum):
     SCALE_SEARCH = "scale-search"
     VETOES_IN_A_ROW = "vetoes-in-a-row"
     VETOES_IN_TOTAL = "vetoes-in-total"
+    LEVEL_IN_DOUBT = "level-in-doubt"
     STRICT = "strict"
 
 
-REFUSING = frozenset({Action.VETO, Action.ROLLBACK, Action.STOP})
+REFUSING = frozenset(Action) - {Action.ACCEPT, Action.CLIP}
 ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT})
 
 

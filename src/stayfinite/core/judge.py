@@ -8,8 +8,9 @@ from typing import Any
 
 from stayfinite.core.decision import Action, Decision
 from stayfinite.core.finding import Finding
-from stayfinite.core.ladder import LadderState, decide
+from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, decide
 from stayfinite.core.policy import Policy
+from stayfinite.core.rungs import Options, RungState
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.core.trends import TrendState, follow
@@ -48,10 +49,13 @@ class Memory:
             ladder, trends = dict(plain["ladder"]), dict(plain["trends"])
             seen = dict(ladder.pop("spikes"))
             spikes = SpikeState(**seen | {name: tuple(map(float, seen[name])) for name in ("losses", "norms")})
+            tried = dict(ladder.pop("rungs"))
+            if tried["last_rollback"] is not None:
+                tried["last_rollback"] = (int(tried["last_rollback"][0]), str(tried["last_rollback"][1]))
             for name in ("current", "medians"):
                 trends[name] = tuple(map(float, trends[name]))
             trends["reported"] = frozenset(trends["reported"])
-            return cls(LadderState(spikes=spikes, **ladder), TrendState(**trends))
+            return cls(LadderState(spikes=spikes, rungs=RungState(**tried), **ladder), TrendState(**trends))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, StateError):
                 raise
@@ -77,6 +81,7 @@ def judge(
     *,
     max_norm: float | None = None,
     verdict: Verdict | None = None,
+    options: Options = NOTHING_TO_DO,
 ) -> Judgement:
     """Decide on a step and look for slow trouble.
 
@@ -86,8 +91,11 @@ def judge(
         policy: the settings.
         max_norm: the norm that gradients are clipped to, if they are.
         verdict: what a device has already decided and acted upon; None to judge here.
+        options: what could be done beyond a veto.
     """
-    decision, ladder = decide(signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict)
+    decision, ladder = decide(
+        signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict, options=options
+    )
     if policy.mode == "watch" and decision.refused:
         decision = replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: step taken)")
     findings, trends = follow(decision, memory.trends, policy)

@@ -1,6 +1,7 @@
 """The ladder: from the numbers of a step to what is done with it, within budgets.
 
-A non-finite step is never accepted, whatever the count. The rungs that exist today are clip, veto and stop.
+A non-finite step is never accepted, whatever the count. A step is accepted, clipped or vetoed; where vetoes alone do not
+help, ``core.rungs`` says what comes next.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from dataclasses import dataclass, field, replace
 from stayfinite.core import spikes
 from stayfinite.core.decision import Action, Code, Decision
 from stayfinite.core.policy import Policy
+from stayfinite.core.rungs import ORDER, Options, RungState, breathe, next_rung, take
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict
+
+
+NOTHING_TO_DO = Options()
+"""Without snapshots, precision control or a cut there is nothing between a veto and the stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,9 @@ class LadderState:
     searching: int = 0
     """Overflows in a row while the fp16 scaler looks for its scale; these do not count."""
 
+    rungs: RungState = field(default_factory=RungState)
+    """What has been tried beyond vetoes."""
+
     vetoes: Mapping[str, int] = field(default_factory=dict)
     """All vetoes so far by code, those of the scale search among them."""
 
@@ -46,6 +55,7 @@ def decide(
     *,
     max_norm: float | None = None,
     verdict: Verdict | None = None,
+    options: Options = NOTHING_TO_DO,
 ) -> tuple[Decision, LadderState]:
     """Decide on one step.
 
@@ -55,6 +65,7 @@ def decide(
         policy: the settings.
         max_norm: the norm that gradients are clipped to, if they are.
         verdict: what a device has already decided and acted upon; None to judge here.
+        options: what could be done beyond a veto.
 
     Returns:
         The decision and the state after it.
@@ -64,15 +75,19 @@ def decide(
     if not signals.finite:
         verdict |= Verdict.NOT_FINITE
     after = replace(state, spikes=spikes.advance(signals.loss, signals.grad_norm, verdict, state.spikes, policy))
-    if not verdict.refuses:
-        return _accept(signals, verdict, after, max_norm)
-    return _refuse(signals, verdict, state, after, policy)
+    if verdict.refuses:
+        return _refuse(signals, verdict, state, after, policy, options)
+    if Verdict.NEW_LEVEL in verdict and next_rung(Code.LEVEL_IN_DOUBT, _from_rollback(state), policy, options) is (
+        Action.ROLLBACK
+    ):
+        return _doubt(signals, state, options)
+    return _accept(signals, verdict, after, policy, max_norm)
 
 
 def _accept(
-    signals: Signals, verdict: Verdict, after: LadderState, max_norm: float | None
+    signals: Signals, verdict: Verdict, after: LadderState, policy: Policy, max_norm: float | None
 ) -> tuple[Decision, LadderState]:
-    after = replace(after, accepted=after.accepted + 1, in_a_row=0, searching=0)
+    after = replace(after, accepted=after.accepted + 1, in_a_row=0, searching=0, rungs=breathe(after.rungs, policy))
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
     if Verdict.NEW_LEVEL in verdict:
@@ -88,7 +103,7 @@ def _accept(
 
 
 def _refuse(
-    signals: Signals, verdict: Verdict, before: LadderState, after: LadderState, policy: Policy
+    signals: Signals, verdict: Verdict, before: LadderState, after: LadderState, policy: Policy, options: Options
 ) -> tuple[Decision, LadderState]:
     code = _veto_code(signals, verdict, before, policy)
     after = replace(after, vetoes={**after.vetoes, code: after.vetoes.get(code, 0) + 1})
@@ -100,17 +115,40 @@ def _refuse(
     after = replace(after, in_a_row=after.in_a_row + 1, in_total=after.in_total + 1)
     if policy.mode == "strict":
         return Decision(action=Action.STOP, code=Code.STRICT, reason=reason, signals=signals), after
-    spent: Code | None = None
-    if after.in_a_row > policy.max_vetoes_in_a_row:
-        spent = Code.VETOES_IN_A_ROW
-    elif policy.max_vetoes is not None and after.in_total > policy.max_vetoes:
-        spent = Code.VETOES_IN_TOTAL
-    if spent is None:
+    # Weights stand still while steps are refused, so after a rung a few tries show whether it has helped. Finite spikes
+    # get the full count all the same: they may turn out to be a new level.
+    tries = policy.patience if after.rungs.highest >= 0 and not signals.finite else policy.max_vetoes_in_a_row
+    if policy.max_vetoes is not None and after.in_total > policy.max_vetoes:
+        spent, action = Code.VETOES_IN_TOTAL, Action.STOP
+    elif after.in_a_row > tries:
+        spent, action = Code.VETOES_IN_A_ROW, next_rung(code, after.rungs, policy, options)
+    else:
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     tried = ", ".join(f"{count} x {name}" for name, count in after.vetoes.items())
     count = f"{after.in_a_row} steps in a row" if spent is Code.VETOES_IN_A_ROW else f"{after.in_total} steps in all"
-    reason = f"{count} were refused ({tried}); the last: {reason}"
-    return Decision(action=Action.STOP, code=spent, reason=reason, signals=signals), after
+    reason = f"{count} were refused ({tried}{_rungs_in_words(after.rungs)}); the last: {reason}"
+    if action is not Action.STOP:
+        after = replace(after, in_a_row=0, rungs=take(action, code, after.rungs, options))
+    return Decision(action=action, code=spent, reason=reason, signals=signals), after
+
+
+def _doubt(signals: Signals, before: LadderState, options: Options) -> tuple[Decision, LadderState]:
+    """A new, higher level: if it is the weights that are worse, going back helps; if it is the data, it will be back."""
+    after = replace(before, in_a_row=0, rungs=take(Action.ROLLBACK, Code.LEVEL_IN_DOUBT, before.rungs, options))
+    reason = (
+        f"loss {signals.loss:.4g} and gradient norm {signals.grad_norm:.4g} stay above what they were, step after step"
+    )
+    return Decision(action=Action.ROLLBACK, code=Code.LEVEL_IN_DOUBT, reason=reason, signals=signals), after
+
+
+def _from_rollback(state: LadderState) -> RungState:
+    # A worse level is no matter for the learning rate: its ladder starts at the rollback.
+    return replace(state.rungs, highest=max(state.rungs.highest, ORDER.index(Action.CUT)))
+
+
+def _rungs_in_words(rungs: RungState) -> str:
+    taken = {"cut": rungs.cuts, "rollback": rungs.rollbacks, "escalation": rungs.escalations}
+    return "".join(f", {count} x {name}" for name, count in taken.items() if count)
 
 
 def _veto_code(signals: Signals, verdict: Verdict, before: LadderState, policy: Policy) -> Code:

@@ -10,6 +10,7 @@ from stayfinite.errors import PolicyError
 
 Mode = Literal["protect", "watch", "strict"]
 GateChoice = Literal["auto", "device", "host"]
+Precision = Literal["fp16", "bf16", "fp32"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,54 @@ class Policy:
     max_vetoes: int | None = 256
     """One refused step more than this in the whole run stops the training; None for no such limit."""
 
+    patience: int = 5
+    """After a rung was taken, so many further vetoes in a row lead to the next one."""
+
+    calm_steps: int = 100
+    """So many accepted steps after a rung make the trouble a thing of the past: the next one starts at the lowest rung."""
+
+    max_cuts: int = 4
+    """How often the learning rate may be cut in a run."""
+
+    cut_factor: float = 0.1
+    """What the learning rate is multiplied by when it is cut."""
+
+    cut_steps: int = 50
+    """Accepted steps that a cut lasts; over as many further ones it ramps back."""
+
+    max_rollbacks: int = 4
+    """How often a run may go back to a known-good snapshot."""
+
+    max_escalations: int = 2
+    """How often a run may change to a safer precision."""
+
+    precision: Precision | None = None
+    """Precision of ``guard.autocast()`` and ``guard.forward`` at the start; None leaves autocast to the loop."""
+
+    snapshots: bool = True
+    """Whether known-good states are kept in memory, at most two copies on the host; a rollback needs them."""
+
+    snapshot_share: float = 0.01
+    """Share of the training time that snapshots may take; their cadence follows from what one costs."""
+
+    prove_steps: int = 20
+    """Accepted steps after which a snapshot counts as known-good."""
+
+    checkpoint_steps: int | None = None
+    """Steps between checkpoints on disk; None for none by steps."""
+
+    checkpoint_minutes: float | None = None
+    """Minutes between checkpoints on disk; None for none by time."""
+
+    keep_checkpoints: int = 3
+    """Good checkpoints that are kept; older ones are removed."""
+
+    max_loader_errors: int = 16
+    """Batches of ``guard.batches`` that may fail to load; one more stops the training."""
+
+    desync_steps: int = 100
+    """Steps between checks that replicated parameters are the same on every rank; 0 for none."""
+
     scale_search: int = 24
     """Overflows in a row that an fp16 scaler may use to find its scale before they count as vetoes."""
 
@@ -80,21 +129,27 @@ class Policy:
     """Share of silent parameters above which they are reported."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("mode", get_args(Mode)), ("gate", get_args(GateChoice))):
+        choices = {"mode": get_args(Mode), "gate": get_args(GateChoice), "precision": (*get_args(Precision), None)}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise _refusal(name, getattr(self, name), f"one of {', '.join(map(repr, allowed))}")
         for name, least in _LEAST_COUNT.items():
             value = getattr(self, name)
-            if value is None and name == "max_vetoes":
+            if value is None and name in _OPTIONAL:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise _refusal(name, value, f"a whole number of at least {least}")
         for name in _POSITIVE:
             value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
             if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
                 raise _refusal(name, value, "a number above 0")
         if self.warmup_widening < 1:
             raise _refusal("warmup_widening", self.warmup_widening, "at least 1: the first steps vary more, not less")
+        for name in ("cut_factor", "snapshot_share"):
+            if getattr(self, name) > 1:
+                raise _refusal(name, getattr(self, name), "a share above 0 and up to 1")
         if self.silent_share > 1:
             raise _refusal("silent_share", self.silent_share, "a share above 0 and up to 1")
         if self.warmup > self.window:
@@ -118,9 +173,15 @@ class Policy:
 _LEAST_COUNT = {
     "window": 4, "warmup": 2, "level_change_after": 1, "max_vetoes_in_a_row": 0, "max_vetoes": 0, "scale_search": 0,
     "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
-    "silent_steps": 1,
+    "silent_steps": 1, "patience": 0, "calm_steps": 1, "max_cuts": 0, "cut_steps": 1, "max_rollbacks": 0,
+    "max_escalations": 0, "prove_steps": 0, "checkpoint_steps": 1, "keep_checkpoints": 1, "max_loader_errors": 0,
+    "desync_steps": 0,
 }  # fmt: skip
-_POSITIVE = ("sigmas", "warmup_widening", "loss_floor", "norm_floor", "min_loss_scale", "silent_share")
+_POSITIVE = (
+    "sigmas", "warmup_widening", "loss_floor", "norm_floor", "min_loss_scale", "silent_share", "cut_factor",
+    "snapshot_share", "checkpoint_minutes",
+)  # fmt: skip
+_OPTIONAL = ("max_vetoes", "checkpoint_steps", "checkpoint_minutes")
 
 
 def _refusal(name: str, value: object, expected: str) -> PolicyError:

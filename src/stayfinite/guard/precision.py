@@ -1,0 +1,58 @@
+"""The precision that the guard runs the forward pass in, and the way up from it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from stayfinite.core.policy import Precision
+from stayfinite.errors import StateError
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+SAFER: dict[Precision, tuple[Precision, ...]] = {"fp16": ("bf16", "fp32"), "bf16": ("fp32",), "fp32": ()}
+
+
+class PrecisionControl:
+    """Which autocast is in force; ``None`` when the loop sees to that itself."""
+
+    def __init__(self, precision: Precision | None, device: torch.device) -> None:
+        self.current = precision
+        self._device = device
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The context for a forward pass in the present precision."""
+        if self.current is None or self.current == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=DTYPES[self.current])
+
+    @property
+    def next(self) -> Precision | None:
+        """The next safer precision that this device has."""
+        if self.current is None:
+            return None
+        return next((each for each in SAFER[self.current] if each != "bf16" or _has_bf16(self._device)), None)
+
+    def escalate(self) -> Precision:
+        """Change to the next safer precision."""
+        following = self.next
+        assert following is not None, "the ladder offers escalation only where there is a safer precision"
+        self.current = following
+        return following
+
+    def state_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"current": self.current}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue in the precision that was reached."""
+        saved = state.get("current")
+        if saved is not None and saved not in DTYPES:
+            raise StateError(f"unknown precision {saved!r}", fix=f"expected one of {', '.join(DTYPES)}")
+        self.current = saved
+
+
+def _has_bf16(device: torch.device) -> bool:
+    return torch.cuda.is_bf16_supported(including_emulation=False) if device.type == "cuda" else True

@@ -1,0 +1,119 @@
+"""Many ranks, one decision: every rank judges the same numbers, so every rank does the same thing at the same step.
+
+One small all-reduce a step. It carries a row for each rank (its own loss, and whether its gradients were finite before they
+were averaged) and, for sharded parameters, the squares of their norms. A sum over rows of which each rank fills its own is a
+gather that knows no order, and a NaN stays in its own row: the event can name the rank that was bad.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from stayfinite.guard.batches import Supply
+from stayfinite.measure.reading import Reading
+from stayfinite.measure.roster import Roster
+from stayfinite.state.shards import is_spread
+
+COLUMNS = 2
+"""Of a rank's row: its loss, and 1 if its own gradients were not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """Whether each replicated parameter has the same bits on every rank."""
+
+    differs: Tensor
+    """Shape [number of parameters], 1 where it differs."""
+
+
+class Ranks:
+    """All processes of one training, as torch.distributed knows them; a training in one process is its only rank."""
+
+    def __init__(self, model: nn.Module) -> None:
+        joined = dist.is_available() and dist.is_initialized()
+        self.world = dist.get_world_size() if joined else 1
+        self.rank = dist.get_rank() if joined else 0
+        # The loader's state is known on the host; a group of its own spares the device a wait.
+        self._host_group: Any = dist.new_group(backend="gloo") if self.world > 1 else None
+        self._local_bad: Tensor | None = None
+        if self.world > 1 and isinstance(model, nn.parallel.DistributedDataParallel):
+            self._listen(model)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes and speaks."""
+        return self.rank == 0
+
+    def combine(self, reading: Reading, roster: Roster) -> Reading:
+        """The reading of all ranks together, the same on every one of them."""
+        if self.world == 1:
+            return reading
+        gradients = reading.gradients
+        total = gradients.total
+        wide = torch.float64 if total.device.type != "mps" else torch.float32
+        rows = torch.zeros(self.world, COLUMNS, dtype=wide, device=total.device)
+        rows[self.rank, 0] = reading.loss.to(total.device, non_blocking=True)
+        if self._local_bad is not None:
+            rows[self.rank, 1] = self._local_bad
+            self._local_bad = None
+        sharded = torch.tensor(
+            [is_spread(roster.parameters[index]) for index in gradients.indices], device=total.device, dtype=torch.bool
+        )
+        # What every rank holds in full must count once, not once a rank.
+        share = torch.where(sharded, 1.0, 1.0 / self.world)
+        squares = gradients.norms.to(wide).square() * share
+        message = torch.cat([rows.reshape(-1), squares])
+        dist.all_reduce(message)
+        rows, squares = message[: rows.numel()].view_as(rows), message[rows.numel() :]
+        norms = squares.sqrt().to(gradients.norms.dtype)
+        together = replace(gradients, norms=norms, total=squares.sum().sqrt().to(total.dtype))
+        return replace(reading, loss=rows[:, 0].mean(), gradients=together, ranks=rows)
+
+    def agree(self, supply: Supply) -> Supply:
+        """The worst of all ranks' supplies."""
+        if self.world == 1:
+            return supply
+        worst = torch.tensor(int(supply))
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX, group=self._host_group)
+        return Supply(int(worst))
+
+    def barrier(self) -> None:
+        """Wait for every rank, on the host."""
+        if self.world > 1:
+            dist.barrier(group=self._host_group)
+
+    def compare(self, roster: Roster) -> Tensor | None:
+        """For each parameter 1 if its bits differ between ranks; None where there is nothing to compare."""
+        if self.world == 1 or any(is_spread(parameter) for parameter in roster.parameters):
+            return None
+        sums = torch.stack([_checksum(parameter, roster.device) for parameter in roster.parameters])
+        both = torch.cat([sums, -sums])
+        dist.all_reduce(both, op=dist.ReduceOp.MAX)
+        highest, lowest = both[: len(sums)], -both[len(sums) :]
+        return (highest != lowest).to(torch.float64)
+
+    def _listen(self, model: nn.parallel.DistributedDataParallel) -> None:
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+        def hook(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+            norm = torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32)
+            bad = (~torch.isfinite(norm)).to(torch.float64)
+            self._local_bad = bad if self._local_bad is None else torch.maximum(self._local_bad, bad)
+            return allreduce_hook(dist.group.WORLD, bucket)
+
+        try:
+            model.register_comm_hook(None, hook)
+        except RuntimeError:
+            # The loop has a hook of its own; the guilty rank is then known by its loss alone.
+            return
+
+
+def _checksum(parameter: Tensor, device: torch.device) -> Tensor:
+    flat = parameter.detach().contiguous().reshape(-1)
+    narrow = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+    return flat.view(narrow).sum(dtype=torch.int64).to(device, non_blocking=True)

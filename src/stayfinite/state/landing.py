@@ -1,0 +1,134 @@
+"""The copy of a training state from its devices to the host.
+
+From a CUDA device it runs on a stream of its own, into pinned memory, while training goes on. What training could
+change at any moment (buffers, averaged weights) is copied first and the device waits for that; parameters and moments
+change only in the optimizer's step, so the device waits for their copy there and not before.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from stayfinite.state.host import HostMemory
+
+
+class Landing:
+    """A copy under way."""
+
+    def __init__(self) -> None:
+        self._arrived: list[torch.cuda.Event] = []
+        self._stalls: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self.host_seconds = 0.0
+
+    @property
+    def arrived(self) -> bool:
+        """Whether all of it is on the host."""
+        return all(event.query() for event in self._arrived)
+
+    def wait(self) -> None:
+        """Wait until all of it is on the host."""
+        for event in self._arrived:
+            event.synchronize()
+
+    def hold_device(self) -> None:
+        """From here on, work queued on the devices comes after the copy."""
+        for event in self._arrived:
+            self._stall(event)
+
+    def seconds(self) -> float:
+        """What the copy has cost training so far: the host's time, and the device's where it is known already."""
+        known = [float(before.elapsed_time(after)) for before, after in self._stalls if after.query()]
+        return self.host_seconds + sum(known) / 1000
+
+    def _stall(self, event: torch.cuda.Event) -> None:
+        stream = torch.cuda.current_stream(event.device)
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record(stream)
+        stream.wait_event(event)
+        after.record(stream)
+        self._stalls.append((before, after))
+
+
+@torch.no_grad()
+def bring_home(
+    live: Mapping[str, Tensor], memory: HostMemory, *, first: Collection[str] = ()
+) -> tuple[dict[str, Tensor], Landing]:
+    """Copy tensors to the host. From the CPU at once; from CUDA, under way when this returns.
+
+    Arguments:
+        live: what to copy, by name.
+        memory: where to.
+        first: names of what may change before the optimizer steps next.
+    """
+    begun = time.perf_counter()
+    landing = Landing()
+    views = memory.views(live)
+    by_device: dict[torch.device, list[str]] = {}
+    for name, tensor in live.items():
+        by_device.setdefault(tensor.device, []).append(name)
+    for device, names in by_device.items():
+        if device.type != "cuda":
+            for name in names:
+                views[name].copy_(live[name])
+            continue
+        ahead, rest = [n for n in names if n in first], [n for n in names if n not in first]
+        stream = _side_stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        for part in (ahead, rest):
+            with torch.cuda.stream(stream):
+                for name in part:
+                    views[name].copy_(live[name], non_blocking=True)
+                    live[name].record_stream(stream)
+            event = torch.cuda.Event()
+            event.record(stream)
+            landing._arrived.append(event)
+            if part is ahead and ahead:
+                landing._stall(event)
+    landing.host_seconds = time.perf_counter() - begun
+    return views, landing
+
+
+_waiting: weakref.WeakKeyDictionary[Optimizer, list[Landing]] = weakref.WeakKeyDictionary()
+
+
+def hold_before_step(optimizer: Optimizer, landing: Landing) -> None:
+    """Let the device finish the copy before this optimizer's next step, and not sooner."""
+    if landing.arrived:
+        return
+    if optimizer not in _waiting:
+        try:
+            optimizer.register_step_pre_hook(_before_step)
+        except AttributeError:
+            # A wrapper that only looks like an optimizer: the device waits now.
+            landing.hold_device()
+            return
+        _waiting[optimizer] = []
+    _waiting[optimizer].append(landing)
+
+
+def settle(optimizer: Optimizer) -> None:
+    """Queue whatever comes next on the devices after every copy that is still under way."""
+    _before_step(optimizer)
+
+
+def _before_step(optimizer: Optimizer, *_: Any) -> None:
+    for landing in _waiting.get(optimizer, ()):
+        landing.hold_device()
+    if optimizer in _waiting:
+        _waiting[optimizer].clear()
+
+
+_streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)
+    return _streams[device]

@@ -1,0 +1,116 @@
+"""What a training is made of, and the names under which its tensors are known everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from stayfinite.state.shards import local_part
+
+WRAPPINGS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
+
+class Stateful(Protocol):
+    """Anything whose state can be taken and given back."""
+
+    def state_dict(self) -> Any:
+        """Everything it remembers."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Continue from there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingParts:
+    """The live objects of one training, in this process."""
+
+    model: nn.Module
+    """May be wrapped: DDP, compiled, sharded by ``fully_shard``. Names are those that its author gave."""
+
+    optimizer: Optimizer
+    """Its parameters that are not the model's are kept too, as ``optimizer.extra.0``, ``optimizer.extra.1`` …"""
+
+    scheduler: Stateful | None = None
+    """The learning-rate schedule."""
+
+    scaler: GradScaler | None = None
+    """For fp16."""
+
+    ema: nn.Module | None = None
+    """Averaged weights, changed only after the optimizer's step."""
+
+    extra: Mapping[str, Stateful] = field(default_factory=dict)
+    """Whatever else has to come back: a sampler, a second schedule."""
+
+    exempt: frozenset[str] = field(default=frozenset(), init=False)
+    """Buffers (``model.mask``) that are not finite from the start: infinity in them is no poison."""
+
+    def __post_init__(self) -> None:
+        odd = {f"model.{name}" for name, buffer in buffers_of(self.model) if not _finite(buffer)}
+        if self.ema is not None:
+            odd |= {f"ema.{name}" for name, buffer in buffers_of(self.ema, peel=False) if not _finite(buffer)}
+        object.__setattr__(self, "exempt", frozenset(odd))
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every parameter by its name, tied ones once; then those that only the optimizer knows."""
+        named = {plain_name(name): p for name, p in unwrapped(self.model).named_parameters()}
+        known = set(map(id, named.values()))
+        strangers = [p for group in self.optimizer.param_groups for p in group["params"] if id(p) not in known]
+        return named | {f"optimizer.extra.{i}": p for i, p in enumerate(strangers)}
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Every buffer that the model itself would save."""
+        return dict(buffers_of(self.model))
+
+    def averages(self) -> dict[str, Tensor]:
+        """The averaged weights and what belongs to them."""
+        return (
+            {} if self.ema is None else {**dict(self.ema.named_parameters()), **dict(buffers_of(self.ema, peel=False))}
+        )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside DDP, DataParallel and ``torch.compile``."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := model._modules.get("_orig_mod"), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def plain_name(name: str) -> str:
+    """A tensor's name without what wrappers put in."""
+    for wrapping in WRAPPINGS:
+        name = name.replace(wrapping, "")
+    return name
+
+
+def buffers_of(model: nn.Module, *, peel: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """The persistent buffers of a model, each once; ``peel`` takes off DDP and ``torch.compile`` first."""
+    seen: set[int] = set()
+    for prefix, module in (unwrapped(model) if peel else model).named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is None or name in module._non_persistent_buffers_set or id(buffer) in seen:
+                continue
+            seen.add(id(buffer))
+            yield plain_name(f"{prefix}.{name}" if prefix else name), buffer
+
+
+def modules_with_more(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that keep state beside their tensors."""
+    for name, module in unwrapped(model).named_modules():
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            yield plain_name(name), module
+
+
+def _finite(tensor: Tensor) -> bool:
+    tensor = local_part(tensor)
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor.float()).all())

@@ -1,0 +1,197 @@
+"""Known-good training states in memory, to go back to.
+
+A snapshot is a candidate when it is taken, since its trouble may show only later. It becomes known-good when enough
+later steps were accepted and its numbers are finite. Two copies of the state are kept: one known-good, one candidate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stayfinite.errors import PolicyError
+from stayfinite.state.host import HostMemory
+from stayfinite.state.parts import TrainingParts
+from stayfinite.state.training import TrainingState, capture, restore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """A training state in memory."""
+
+    step: int
+    """The last step that it contains; 0 for the beginning."""
+
+    state: TrainingState
+    """Valid until the ring uses its memory again; ``ring.known_good()`` always is."""
+
+
+class SnapshotRing:
+    """Takes snapshots at a cadence that keeps their cost small, and knows which of them can be trusted.
+
+    Example:
+        >>> ring = SnapshotRing(parts)
+        >>> ring.maybe_take(0)
+        >>> for step in range(1, steps + 1):
+        ...     if take_step():
+        ...         ring.accepted(step)
+        ...         ring.maybe_take(step)
+        ...     else:
+        ...         ring.refused(step)
+        >>> if (good := ring.known_good()) is not None:
+        ...     ring.rollback_to(good)
+
+    Arguments:
+        parts: the training.
+        keep: copies of the state in host memory, at least 2.
+        share: the part of training time that snapshots may cost.
+        least_steps: steps between two snapshots, at least.
+        prove_steps: later steps that have to be accepted before a snapshot is known-good.
+        drop_refusals: a candidate goes when this many later steps were refused before it was proved.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        parts: TrainingParts,
+        *,
+        keep: int = 2,
+        share: float = 0.01,
+        least_steps: int = 10,
+        prove_steps: int = 20,
+        drop_refusals: int = 3,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if keep < 2 or not 0 < share <= 1 or least_steps < 1 or prove_steps < 1 or drop_refusals < 1:
+            raise PolicyError(
+                f"snapshots: keep={keep} (at least 2), share={share} (above 0, at most 1), least_steps={least_steps}, "
+                f"prove_steps={prove_steps}, drop_refusals={drop_refusals} (at least 1)"
+            )
+        self._parts = parts
+        self._share, self._least_steps = share, least_steps
+        self._prove_steps, self._drop_refusals = prove_steps, drop_refusals
+        self._clock = clock
+        self._memories = [HostMemory() for _ in range(keep)]
+        self._good: list[Snapshot] = []
+        self._candidate: Snapshot | None = None
+        self._proof = self._refusals = 0
+        self._last: tuple[int, float] | None = None
+        self._check_seconds = 0.0
+        self._last_state: TrainingState | None = None
+
+    # -- taking ------------------------------------------------------------------------------------------------------
+
+    def maybe_take(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot | None:
+        """Take a snapshot if one is due: at the first call, then as often as ``share`` allows.
+
+        Arguments:
+            step: the last accepted step, which the snapshot will contain.
+            notes: asked only if one is taken; what it returns is kept in ``snapshot.state.notes``.
+        """
+        if self._candidate is not None or not self._due(step):
+            return None
+        memory = self._spare()
+        return None if memory is None else self._take(step, memory, notes)
+
+    def take(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot:
+        """Take a snapshot now, in place of an unproved candidate. Waits if a checkpoint is still written from it.
+
+        A snapshot that has become known-good is never overwritten by this, unless ``keep`` of them are.
+        """
+        if self._candidate is not None and self._spare() is None:
+            self._drop()
+        memory = self._spare()
+        if memory is None:
+            kept = [snapshot.state.memory for snapshot in self._good[-1:]]
+            memory = next(memory for memory in self._memories if memory not in kept)
+            memory.wait_free()
+        self._good = [snapshot for snapshot in self._good if snapshot.state.memory is not memory]
+        return self._take(step, memory, notes)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between snapshots that keep their cost within ``share``, as measured at the last one."""
+        return self.cost / self._share
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the last snapshot has cost training."""
+        copied = 0.0 if self._last_state is None else self._last_state.landing.seconds()
+        return copied + self._check_seconds
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory in use."""
+        return sum(memory.nbytes for memory in self._memories)
+
+    # -- proving -----------------------------------------------------------------------------------------------------
+
+    def accepted(self, step: int) -> None:
+        """A step was accepted; steps up to the candidate's own prove nothing about it."""
+        candidate = self._candidate
+        if candidate is None or step <= candidate.step:
+            return
+        self._proof += 1
+        if self._proof < self._prove_steps or not candidate.state.landing.arrived:
+            return
+        begun = time.perf_counter()
+        good = not candidate.state.poisoned()
+        self._check_seconds = time.perf_counter() - begun
+        self._drop()
+        if good:
+            self._good = [*self._good, candidate][-(len(self._memories) - 1) :]
+
+    def refused(self, step: int) -> None:
+        """A step was refused: the candidate has to prove itself anew, and goes if this happens again and again."""
+        if self._candidate is None or step <= self._candidate.step:
+            return
+        self._proof = 0
+        self._refusals += 1
+        if self._refusals >= self._drop_refusals:
+            self._drop()
+
+    def known_good(self) -> Snapshot | None:
+        """The newest snapshot that later steps have proved."""
+        return self._good[-1] if self._good else None
+
+    @property
+    def candidate(self) -> Snapshot | None:
+        """The snapshot that has yet to prove itself."""
+        return self._candidate
+
+    # -- going back --------------------------------------------------------------------------------------------------
+
+    def rollback_to(self, snapshot: Snapshot, *, rng: bool = True) -> None:
+        """Put the training back to a snapshot; later ones are forgotten.
+
+        Raises:
+            StateError: it does not fit the training any more. Nothing was changed.
+        """
+        restore(self._parts, snapshot.state, rng=rng)
+        self._good = [each for each in self._good if each.step <= snapshot.step]
+        if self._candidate is not None and self._candidate is not snapshot:
+            self._drop()
+        self._last = (snapshot.step, self._clock())
+
+    def _due(self, step: int) -> bool:
+        if self._last is None:
+            return True
+        last_step, last_time = self._last
+        return step - last_step >= self._least_steps and self._clock() - last_time >= self.interval
+
+    def _spare(self) -> HostMemory | None:
+        used = [s.state.memory for s in (*self._good, self._candidate) if s is not None]
+        return next((memory for memory in self._memories if memory not in used and not memory.held), None)
+
+    def _take(self, step: int, memory: HostMemory, notes: Callable[[], Mapping[str, Any]] | None) -> Snapshot:
+        state = capture(self._parts, memory=memory, notes=None if notes is None else notes())
+        self._candidate = Snapshot(step=step, state=state)
+        self._proof = self._refusals = 0
+        self._last, self._last_state = (step, self._clock()), state
+        return self._candidate
+
+    def _drop(self) -> None:
+        self._candidate = None
+        self._proof = self._refusals = 0

@@ -1,0 +1,182 @@
+"""A training state: everything that has to come back so that training goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from stayfinite.state.finite import finite_flag, is_finite
+from stayfinite.state.graft import Writes
+from stayfinite.state.host import HostMemory
+from stayfinite.state.landing import Landing, bring_home, hold_before_step, settle
+from stayfinite.state.likeness import check_likeness
+from stayfinite.state.moments import check_groups, plan_optimizer, survey_optimizer
+from stayfinite.state.others import load_others, scaler_state
+from stayfinite.state.parts import TrainingParts, modules_with_more
+from stayfinite.state.rng import capture_rng
+from stayfinite.state.shards import Shard, local_part, shard_of
+from stayfinite.state.tree import decode, encode
+
+VERSION = 1
+"""Of the tree."""
+
+STEADY = ("model.", "optimizer.")
+"""Tensors that change nowhere but in the optimizer's step; buffers, which change in the forward pass, are excepted."""
+
+WATCHED = ("model.", "optimizer.", "ema.")
+"""Where a NaN or an infinity is poison."""
+
+FLAG = "finite flag "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingState:
+    """A training state on the host, complete or, straight after a capture from CUDA, on its way there."""
+
+    tree: dict[str, Any]
+    """Everything but tensors, as plain JSON: optimizer settings, schedule, generators, notes; and the names."""
+
+    tensors: dict[str, Tensor]
+    """``model.NAME``, ``optimizer.state.NAME.KEY``, ``ema.NAME`` …; of sharded tensors, this rank's part."""
+
+    shards: dict[str, Shard] = field(default_factory=dict)
+    """Where this rank's part lies, for those that are sharded."""
+
+    memory: HostMemory | None = None
+    """Where the tensors live, if they were captured; used again by a later capture unless it is held."""
+
+    landing: Landing = field(default_factory=Landing)
+    """The copy, while it is under way."""
+
+    flags: tuple[Tensor, ...] = ()
+    """Whether what was captured is finite, as the devices found it; on its way to the host like the rest."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its tensors."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What was given to ``capture`` to be kept with it."""
+        notes = decode(self.tree.get("notes", {}), self.tensors)
+        assert isinstance(notes, dict)
+        return copy.deepcopy(notes)
+
+    def wait(self) -> None:
+        """Wait until all of it is on the host."""
+        self.landing.wait()
+
+    def poisoned(self) -> list[str]:
+        """Names of parameters, averages, moments and buffers that hold a NaN or an infinity; empty for a good state.
+
+        Waits for the copy. Buffers that were not finite when the training began are no poison.
+        """
+        self.wait()
+        if self.flags and all(bool(flag) for flag in self.flags):
+            return self._poisoned_rates()
+        exempt = set(self.tree["exempt"])
+        watched = [name for name in self.tensors if name.startswith(WATCHED) and name not in exempt]
+        return [name for name in watched if not is_finite(self.tensors[name])] + self._poisoned_rates()
+
+    def _poisoned_rates(self) -> list[str]:
+        # An encoded float that is not finite is marked; a finite one is itself.
+        rates = [group.get("lr") for group in self.tree["optimizer"]["groups"]]
+        return [f"optimizer.groups.{i}.lr" for i, lr in enumerate(rates) if isinstance(lr, dict) and lr["!"] == "float"]
+
+
+def capture(
+    parts: TrainingParts, *, memory: HostMemory | None = None, notes: Mapping[str, Any] | None = None
+) -> TrainingState:
+    """Copy the training state to the host, between two steps.
+
+    On the CPU it is there when this returns. From CUDA it is under way and training may go on at once.
+
+    Arguments:
+        parts: what to capture.
+        memory: host memory to use again; its former content is overwritten.
+        notes: anything that ``encode`` takes, kept with the state and not restored: the step, a data position.
+
+    Raises:
+        StateError: something in it cannot be written down; the message says where it sits.
+    """
+    parameters, buffers = parts.parameters(), parts.buffers()
+    rest = encode(
+        {
+            "optimizer": survey_optimizer(parts.optimizer, parameters),
+            "scheduler": None if parts.scheduler is None else parts.scheduler.state_dict(),
+            "scaler": scaler_state(parts),
+            "modules": {name: module.get_extra_state() for name, module in modules_with_more(parts.model)},
+            "extra": {name: each.state_dict() for name, each in parts.extra.items()},
+            "rng": capture_rng(),
+            "notes": dict(notes or {}),
+        }
+    )
+    tree = {
+        "version": VERSION,
+        "parameters": list(parameters),
+        "buffers": list(buffers),
+        "averages": list(parts.averages()),
+        "exempt": sorted(parts.exempt),
+        **rest.tree,
+    }
+    whole = {f"model.{name}": tensor for name, tensor in (parameters | buffers).items()}
+    whole |= {f"ema.{name}": tensor for name, tensor in parts.averages().items()} | rest.tensors
+    shards = {name: shard for name, tensor in whole.items() if (shard := shard_of(tensor)) is not None}
+    live = {name: local_part(tensor) for name, tensor in whole.items()}
+    changing = {f"model.{name}" for name in buffers} | {name for name in live if not name.startswith(STEADY)}
+    flags = {f"{FLAG}{i}": flag for i, flag in enumerate(_flags(live, parts))}
+    memory = memory or HostMemory()
+    tensors, landing = bring_home(live | flags, memory, first=changing)
+    hold_before_step(parts.optimizer, landing)
+    return TrainingState(
+        tree=tree,
+        flags=tuple(tensors.pop(name) for name in flags),
+        tensors=tensors,
+        shards=shards,
+        memory=memory,
+        landing=landing,
+    )
+
+
+def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> None:
+    """Put the training back to a captured or loaded state, in place: living tensors keep their identity.
+
+    Arguments:
+        parts: the training; of the same architecture as the one that was captured.
+        state: what ``capture`` or ``load`` gave. It is not changed, and nothing of it is kept.
+        rng: also put back the random number generators.
+
+    Raises:
+        StateError: it does not fit; the message names what differs. Nothing was changed.
+    """
+    state.wait()
+    check_likeness(parts, state.tree, state.tensors)
+    spread = {id(state.tensors[name]) for name in state.shards}
+    saved = {
+        name: decode(state.tree.get(name), state.tensors)
+        for name in ("optimizer", "scheduler", "scaler", "modules", "extra", "rng")
+    }
+    parameters = parts.parameters()
+    check_groups(saved["optimizer"]["groups"], survey_optimizer(parts.optimizer, parameters)["groups"])
+    settle(parts.optimizer)
+    writes = Writes()
+    for name, tensor in (parameters | parts.buffers()).items():
+        writes.copy(tensor, state.tensors[f"model.{name}"])
+    for name, tensor in parts.averages().items():
+        writes.copy(tensor, state.tensors[f"ema.{name}"])
+    plan_optimizer(writes, parts.optimizer, parameters, saved["optimizer"], spread)
+    load_others(parts, saved, rng=rng)
+    writes.do()
+
+
+def _flags(live: Mapping[str, Tensor], parts: TrainingParts) -> tuple[Tensor, ...]:
+    watched = [live[name] for name in live if name.startswith(WATCHED) and name not in parts.exempt]
+    if not any(tensor.is_cuda for tensor in watched):
+        # On the host the copy is looked at when somebody asks, off the path of training.
+        return ()
+    return tuple(finite_flag(watched))
