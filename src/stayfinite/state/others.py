@@ -42,7 +42,7 @@ def load_others(parts: TrainingParts, saved: dict[str, Any], *, rng: bool) -> No
         loads.append((f"module {name}", module.get_extra_state, module.set_extra_state, saved["modules"].get(name)))
     for name, each in parts.extra.items():
         loads.append((name, each.state_dict, each.load_state_dict, saved["extra"][name]))
-    if rng:
+    if rng and saved["rng"] is not None:
         loads.append(("random number generators", capture_rng, restore_rng, saved["rng"]))
     done: list[tuple[Callable[[Any], Any], Any]] = []
     for name, now, load, new in loads:

@@ -1,0 +1,176 @@
+"""Checkpoints beside training: a state is handed over and written by a thread; trouble with the disk stops nothing."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from stayfinite.errors import PolicyError
+from stayfinite.state import shelf
+from stayfinite.state.training import TrainingState
+from stayfinite.state.writing import Desk, write_checkpoint
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; training goes on, and the last good one is kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of one checkpoint."""
+
+    step: int
+    path: Path | None
+    """Where it is, verified; None if it could not be written."""
+
+    error: Exception | None
+    """Why not: ``PoisonedState``, ``OSError``, ``StateError``."""
+
+    nbytes: int
+    seconds: float
+    """How long it took in the background."""
+
+    waited: float
+    """How long training waited, for the checkpoint before it."""
+
+
+class Checkpointer:
+    """Writes checkpoints into a directory, one at a time, and keeps the last good ones.
+
+    Example:
+        >>> saver = Checkpointer("runs/first/checkpoints", keep=3)
+        >>> saver.save(step, capture(parts))  # returns at once
+        >>> for outcome in saver.wait():
+        ...     print(outcome.path or outcome.error)
+
+    With several ranks every rank has one, and all of them call ``save`` for the same steps.
+
+    Arguments:
+        directory: of all checkpoints; made when it is needed.
+        keep: how many good ones stay, at least 1.
+        rank: of this process, and ``ranks`` how many there are; where tensors are replicated rank 0 writes them.
+        token: what ``sharded.agree_on_token`` gave; needed with several ranks.
+        patience: seconds that one rank waits for another before it gives a checkpoint up.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        keep: int = 3,
+        rank: int = 0,
+        ranks: int = 1,
+        token: str = "",
+        patience: float = 600.0,
+    ) -> None:
+        if keep < 1:
+            raise PolicyError(f"at least 1 checkpoint has to be kept, not {keep}")
+        if ranks > 1 and not token:
+            raise PolicyError("with several ranks they have to agree on a token", fix="token=agree_on_token()")
+        self._desk = Desk(
+            directory=Path(directory), token=token or shelf.own_token(), rank=rank, ranks=ranks, patience=patience
+        )
+        self._keep = keep
+        self._number = 0
+        self._thread: threading.Thread | None = None
+        self._outcomes: deque[Outcome] = deque()
+        self._unspoken: deque[Outcome] = deque()
+        self._warned = False
+
+    def save(self, step: int, state: TrainingState) -> None:
+        """Hand a state over to be written. Waits only for the checkpoint before it. Never raises for the disk.
+
+        The state's memory is held until it is written, so a ``SnapshotRing`` leaves it alone meanwhile.
+        """
+        begun = time.monotonic()
+        self._join()
+        self._warn()
+        self._number += 1
+        if state.memory is not None:
+            state.memory.hold()
+        job = (step, self._number, state, time.monotonic() - begun)
+        # Not a daemon: a program that ends meanwhile finishes its last checkpoint.
+        self._thread = threading.Thread(target=self._work, args=job, name=f"stayfinite checkpoint {step}")
+        self._thread.start()
+
+    def collect(self) -> list[Outcome]:
+        """What has become known since the last call; does not wait. Warns once of trouble, again after a success."""
+        self._warn()
+        return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
+
+    def wait(self) -> list[Outcome]:
+        """Wait for the checkpoint that is written, and return what has become known since the last call."""
+        self._join()
+        return self.collect()
+
+    def save_now(self, step: int, state: TrainingState) -> Outcome:
+        """Save and wait for it; earlier outcomes stay to be collected."""
+        self.save(step, state)
+        self._join()
+        self._warn()
+        return self._outcomes.pop()
+
+    def close(self) -> None:
+        """Wait for the checkpoint that is written."""
+        self._join()
+        self._warn()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _work(self, step: int, number: int, state: TrainingState, waited: float) -> None:
+        begun = time.monotonic()
+        path, trouble = None, None
+        try:
+            if self._desk.rank == 0:
+                shelf.sweep(self._desk.directory)
+            path = write_checkpoint(self._desk, step, number, state)
+            if self._desk.rank == 0:
+                shelf.keep_last(self._desk.directory, self._keep)
+        except Exception as error:
+            # Whatever it was, training goes on; it hears of it from collect() and wait().
+            trouble = error
+        finally:
+            if state.memory is not None:
+                state.memory.release()
+        outcome = Outcome(
+            step=step,
+            path=path,
+            error=None if path is not None else trouble,
+            nbytes=state.nbytes,
+            seconds=time.monotonic() - begun,
+            waited=waited,
+        )
+        self._outcomes.append(outcome)
+        self._unspoken.append(outcome)
+
+    def _warn(self) -> None:
+        while self._unspoken:
+            outcome = self._unspoken.popleft()
+            if outcome.error is None:
+                self._warned = False
+            elif not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"the checkpoint of step {outcome.step} could not be written to {self._desk.directory}: "
+                    f"{outcome.error}. Training goes on; the checkpoints before it are kept.",
+                    CheckpointWarning,
+                    stacklevel=3,
+                )

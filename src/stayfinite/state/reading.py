@@ -1,0 +1,144 @@
+"""Finding the newest good checkpoint, and reading it. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from stayfinite.errors import PoisonedState, StateError
+from stayfinite.state import shelf
+from stayfinite.state.contents import GROUPS, MODEL, STATE_VERSION, name_in_file, rest_file, state_file
+from stayfinite.state.finite import is_finite
+from stayfinite.state.manifest import Manifest, read_manifest
+from stayfinite.state.parts import TrainingParts
+from stayfinite.state.sharded import needs_parts, read_parts
+from stayfinite.state.training import TrainingState
+from stayfinite.state.writer import read_back
+
+
+class PassedOver(NamedTuple):
+    """A checkpoint that is not resumed from."""
+
+    path: Path
+    reason: str
+
+
+class Newest(NamedTuple):
+    """The checkpoint to resume from, and those that would have come before it."""
+
+    path: Path | None
+    passed_over: list[PassedOver]
+
+
+def newest_good(directory: str | os.PathLike[str]) -> Newest:
+    """Look for the newest checkpoint whose every file is as it was written, loadable and free of poison.
+
+    Raises:
+        StateError: the directory is there and cannot be read.
+    """
+    directory = Path(directory)
+    try:
+        passed = [PassedOver(*each) for each in shelf.doubtful(directory)]
+        for path, _ in shelf.finished(directory):
+            try:
+                verify(path)
+            except StateError as error:
+                passed.append(PassedOver(path, error.message))
+            else:
+                return Newest(path, passed)
+    except OSError as error:
+        raise StateError(f"the checkpoints in {directory} cannot be read: {error.strerror or error}") from error
+    return Newest(None, passed)
+
+
+def verify(path: Path) -> Manifest:
+    """Check a checkpoint: sizes, hashes, loadable, finite.
+
+    Raises:
+        StateError: the message says what is wrong with it. ``PoisonedState`` if it is its numbers.
+    """
+    manifest = read_manifest(path)
+    for name, expected in manifest.files.items():
+        try:
+            size = (path / name).stat().st_size
+            if size != expected["bytes"]:
+                raise StateError(f"{name} is truncated or grown: {size} bytes, written were {expected['bytes']}")
+            if read_back(path / name).sha256 != expected["sha256"]:
+                raise StateError(f"{name} has changed since it was written: its hash differs")
+        except FileNotFoundError:
+            raise StateError(f"{name} is missing") from None
+        except OSError as error:
+            raise StateError(f"{name} cannot be read: {error.strerror or error}") from error
+    exempt = {name_in_file(name) for name in _read_tree(path, 0)["exempt"]}
+    bad = []
+    for name in manifest.files:
+        if name.endswith(".safetensors"):
+            watched = name.split(".", 1)[0].split("-", 1)[0] in GROUPS
+            bad += [
+                key for key, tensor in _each(path / name) if watched and key not in exempt and not is_finite(tensor)
+            ]
+    if bad:
+        raise PoisonedState(f"it is poisoned: {len(bad)} tensors are not finite, first {bad[0]}")
+    return manifest
+
+
+def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, rank: int = 0) -> TrainingState:
+    """Read a checkpoint, which ``newest_good`` has verified.
+
+    Arguments:
+        path: the checkpoint's directory.
+        parts: the training that it is for; needed if that is sharded, to read this rank's parts only.
+        rank: of this process. One that did not exist when it was saved gets the state of rank 0, without generators.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    own = rank if state_file(rank) in manifest.files else 0
+    tree = _read_tree(path, own)
+    if own != rank:
+        tree["rng"] = None
+    try:
+        rest = load_file(path / rest_file(own)) if rest_file(own) in manifest.files else {}
+        if manifest.sharded or (parts is not None and needs_parts(parts)):
+            tensors, shards = read_parts(path, tree, parts)
+            return TrainingState(tree=tree, tensors=tensors | rest, shards=shards)
+        tensors = dict(rest)
+        for group in GROUPS:
+            if (name := f"{group}.safetensors") in manifest.files:
+                prefix = MODEL if group == "model" else ""
+                tensors |= {f"{prefix}{key}": tensor for key, tensor in load_file(path / name).items()}
+    except (OSError, SafetensorError) as error:
+        raise StateError(f"the checkpoint {path} cannot be read: {error}") from error
+    return TrainingState(tree=tree, tensors=tensors)
+
+
+def _read_tree(path: Path, rank: int) -> dict[str, Any]:
+    name = state_file(rank)
+    try:
+        record = json.loads((path / name).read_bytes())
+        version, tree = record["version"], record["tree"]
+        if version != STATE_VERSION or not isinstance(tree, dict) or "exempt" not in tree:
+            raise StateError(f"{name} has version {version!r}, this stayfinite reads {STATE_VERSION}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, StateError):
+            raise
+        raise StateError(f"{name} is damaged: {type(error).__name__}: {error}") from error
+    return tree
+
+
+def _each(path: Path) -> Iterator[tuple[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            for key in file.keys():  # noqa: SIM118
+                yield key, file.get_tensor(key)
+    except (SafetensorError, OSError) as error:
+        raise StateError(f"{path.name} cannot be loaded: {error}") from error

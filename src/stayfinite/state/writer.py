@@ -1,0 +1,103 @@
+"""Files of which it is known what they hold: hashed on the way out, brought to the disk before anyone relies on them.
+
+Tensors go out straight from their memory, a piece at a time: no second copy is made, and Python's lock is free while a
+piece is hashed or written, so that a thread can do this beside training.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from stayfinite.state.dtypes import STORED
+
+PIECE = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """What a file holds."""
+
+    bytes: int
+    sha256: str
+
+    def to_json(self) -> dict[str, int | str]:
+        """As it stands in a manifest."""
+        return {"bytes": self.bytes, "sha256": self.sha256}
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Written:
+    """Write a safetensors file from tensors on the host.
+
+    Raises:
+        OSError: it could not be written; what is there is no good.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    plain = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    end = 0
+    for name, tensor in plain.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": STORED[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return _write(path, [struct.pack("<Q", len(text)) + text, *map(_content, plain.values())])
+
+
+def write_bytes(path: Path, content: bytes) -> Written:
+    """Write a whole file.
+
+    Raises:
+        OSError: it could not be written; what is there is no good.
+    """
+    return _write(path, [content])
+
+
+def read_back(path: Path) -> Written:
+    """What a file on disk holds now.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+            size += len(piece)
+    return Written(bytes=size, sha256=digest.hexdigest())
+
+
+def sync_directory(path: Path) -> None:
+    """Bring a directory's entries to the disk, so that a rename in it outlasts a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, contents: Iterable[bytes | memoryview]) -> Written:
+    digest, size = hashlib.sha256(), 0
+    with path.open("wb", buffering=0) as file:
+        for content in contents:
+            view = memoryview(content)
+            for start in range(0, len(view), PIECE):
+                piece = view[start : start + PIECE]
+                digest.update(piece)
+                while piece:
+                    piece = piece[file.write(piece) :]
+            size += len(view)
+        os.fsync(file.fileno())
+    return Written(bytes=size, sha256=digest.hexdigest())
+
+
+def _content(tensor: Tensor) -> memoryview:
+    size = tensor.numel() * tensor.element_size()
+    return memoryview((ctypes.c_ubyte * size).from_address(tensor.data_ptr())).cast("B") if size else memoryview(b"")

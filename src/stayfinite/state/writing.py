@@ -1,0 +1,183 @@
+"""Writing one checkpoint: aside, verified, brought to the disk, given its name. Every rank has its share in it.
+
+Ranks meet in the directory and not in a collective, so that this can run in a thread beside training's own collectives:
+each leaves a report when its files are safe, and rank 0 finishes when all reports are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from stayfinite.errors import PoisonedState, StateError
+from stayfinite.state import shelf
+from stayfinite.state.contents import files_of, state_file, state_text, whole_forms
+from stayfinite.state.likeness import keys_digest
+from stayfinite.state.manifest import NAME, Manifest, read_manifest
+from stayfinite.state.training import TrainingState
+from stayfinite.state.writer import Written, read_back, sync_directory, write_bytes, write_tensors
+
+SHOWN = 5
+POLL = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desk:
+    """Where a process writes its checkpoints, and as who."""
+
+    directory: Path
+    """Of all checkpoints; with several ranks, on storage that all of them share."""
+
+    token: str
+    """Which job this is; the same on all ranks."""
+
+    rank: int = 0
+    ranks: int = 1
+
+    patience: float = 600.0
+    """Seconds that one rank waits for another before it gives the checkpoint up."""
+
+
+def write_checkpoint(desk: Desk, step: int, number: int, state: TrainingState) -> Path:
+    """Write this rank's share of a checkpoint, and return when the whole of it has its name.
+
+    Arguments:
+        desk: where.
+        step: the last step that the state contains.
+        number: of this checkpoint in this process; the same on all ranks.
+        state: must not change meanwhile.
+
+    Raises:
+        PoisonedState: it holds NaN or infinity; nothing is left on disk.
+        OSError: disk trouble; the same.
+        StateError: what is on disk is not what was written, or another rank failed; the same.
+    """
+    partial = desk.directory / shelf.partial_name(step, number, desk.token)
+    error: Exception | None = None
+    files: dict[str, Written] = {}
+    try:
+        if bad := state.poisoned():
+            raise PoisonedState(
+                f"the state of step {step} is poisoned and was not saved: {len(bad)} tensors are not finite, first "
+                f"{', '.join(bad[:SHOWN])}",
+                fix="go back to an earlier checkpoint; the last good one was kept",
+            )
+        partial.mkdir(parents=True, exist_ok=True)
+        files = _write_share(desk, partial, step, state)
+    except (OSError, StateError) as caught:
+        error = caught
+    try:
+        if desk.ranks > 1:
+            _report(desk, partial, files, error)
+        if error is not None:
+            raise error
+        return _finish(desk, partial, step, state, files) if desk.rank == 0 else _await_finish(desk, partial, step)
+    except BaseException:
+        if desk.rank == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write_share(desk: Desk, partial: Path, step: int, state: TrainingState) -> dict[str, Written]:
+    files = {
+        state_file(desk.rank): write_bytes(
+            partial / state_file(desk.rank), state_text(state, step, desk.rank, desk.ranks)
+        )
+    }
+    for name, (tensors, metadata) in files_of(state, desk.rank, desk.ranks):
+        files[name] = write_tensors(partial / name, tensors, metadata)
+        _check_opens(partial / name, tensors)
+    for name, written in files.items():
+        if (there := read_back(partial / name)) != written:
+            raise StateError(f"{name} is not on disk as it was written: {there.bytes} bytes of {written.bytes}")
+    return files
+
+
+def _check_opens(path: Path, tensors: dict[str, Tensor]) -> None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            forms = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise StateError(f"{path.name} cannot be read back: {error}") from error
+    if forms != {name: list(tensor.shape) for name, tensor in tensors.items()}:
+        raise StateError(f"{path.name} does not hold what was written to it")
+
+
+def _finish(desk: Desk, partial: Path, step: int, state: TrainingState, own: dict[str, Written]) -> Path:
+    files: dict[str, Any] = {name: written.to_json() for name, written in own.items()}
+    reports = [partial / _report_name(rank) for rank in range(1, desk.ranks)]
+    for path in reports:
+        report = _await_report(desk, path)
+        if report["error"]:
+            raise StateError(f"rank {report['rank']} could not write its share: {report['error']}")
+        files |= report["files"]
+    for path in (*reports, partial / _report_name(0)):
+        path.unlink(missing_ok=True)
+    before = shelf.finished(desk.directory)
+    manifest = Manifest(
+        step=step,
+        serial=before[0][1].serial + 1 if before else 1,
+        files=dict(sorted(files.items())),
+        keys_digest=keys_digest(state.tree, whole_forms(state)),
+        ranks=desk.ranks,
+        sharded=bool(state.shards),
+        written_as=partial.name,
+    )
+    sync_directory(partial)
+    write_bytes(partial / NAME, manifest.to_json().encode())
+    sync_directory(partial)
+    final = shelf.put_up(partial, step)
+    sync_directory(desk.directory)
+    return final
+
+
+def _report(desk: Desk, partial: Path, files: dict[str, Written], error: Exception | None) -> None:
+    report = {
+        "rank": desk.rank,
+        "error": None if error is None else f"{type(error).__name__}: {error}",
+        "files": {name: written.to_json() for name, written in files.items()},
+    }
+    aside = partial / f"{_report_name(desk.rank)}.aside"
+    # A rank that cannot even say so is found out by rank 0's patience.
+    with contextlib.suppress(OSError):
+        partial.mkdir(parents=True, exist_ok=True)
+        write_bytes(aside, json.dumps(report).encode())
+        aside.rename(partial / _report_name(desk.rank))
+
+
+def _report_name(rank: int) -> str:
+    return f".rank-{rank:05d}.json"
+
+
+def _await_report(desk: Desk, path: Path) -> dict[str, Any]:
+    deadline = time.monotonic() + desk.patience
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise StateError(
+                f"no word from {path.stem.lstrip('.')} for {desk.patience:.0f} s; the checkpoint is given up"
+            )
+        time.sleep(POLL)
+    report = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(report, dict)
+    return report
+
+
+def _await_finish(desk: Desk, partial: Path, step: int) -> Path:
+    deadline = time.monotonic() + desk.patience
+    while partial.exists():
+        if time.monotonic() > deadline:
+            raise StateError(f"rank 0 did not finish the checkpoint within {desk.patience:.0f} s")
+        time.sleep(POLL)
+    for final in desk.directory.glob(f"step-{step:08d}*"):
+        with contextlib.suppress(StateError):
+            if read_manifest(final).written_as == partial.name:
+                return final
+    raise StateError("rank 0 gave the checkpoint up; its own message says why")
