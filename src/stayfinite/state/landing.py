@@ -7,7 +7,6 @@ change only in the optimizer's step, so the device waits for their copy there an
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -25,7 +24,6 @@ class Landing:
     def __init__(self) -> None:
         self._arrived: list[torch.cuda.Event] = []
         self._stalls: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        self.host_seconds = 0.0
 
     @property
     def arrived(self) -> bool:
@@ -42,10 +40,10 @@ class Landing:
         for event in self._arrived:
             self._stall(event)
 
-    def seconds(self) -> float:
-        """What the copy has cost training so far: the host's time, and the device's where it is known already."""
+    def stalled(self) -> float:
+        """Seconds that the devices have waited for the copy, where that is known already."""
         known = [float(before.elapsed_time(after)) for before, after in self._stalls if after.query()]
-        return self.host_seconds + sum(known) / 1000
+        return sum(known) / 1000
 
     def _stall(self, event: torch.cuda.Event) -> None:
         stream = torch.cuda.current_stream(event.device)
@@ -67,7 +65,6 @@ def bring_home(
         memory: where to.
         first: names of what may change before the optimizer steps next.
     """
-    begun = time.perf_counter()
     landing = Landing()
     views = memory.views(live)
     by_device: dict[torch.device, list[str]] = {}
@@ -91,7 +88,6 @@ def bring_home(
             landing._arrived.append(event)
             if part is ahead and ahead:
                 landing._stall(event)
-    landing.host_seconds = time.perf_counter() - begun
     return views, landing
 
 

@@ -89,9 +89,6 @@ class _Region:
             return []
         return [ChunkStorageMetadata(offsets=self.offset, sizes=self.tensor.shape)]
 
-    def __get_tensor_shard__(self, index: Any) -> Tensor:
-        return self.tensor
-
 
 def _reader(path: Path) -> Any:
     try:
@@ -107,7 +104,20 @@ def _load(regions: dict[str, Any], reader: Any) -> None:
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    class Planner(DefaultLoadPlanner):
+        """The default one knows tensors only; here the state is made of regions."""
+
+        def set_up_planner(self, state_dict: Any, metadata: Any = None, is_coordinator: bool = False) -> None:
+            self.original_state_dict = self.state_dict = state_dict
+            self.mappings = {}
+            self.metadata = metadata
+            self.is_coordinator = is_coordinator
+
+        def lookup_tensor(self, index: Any) -> Tensor:
+            region: _Region = self.state_dict[index.fqn]
+            return region.tensor
+
+    planner = Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
     with warnings.catch_warnings():
         # It warns that it reads in one process, which is what is asked for: ranks need not wait for each other.
         warnings.simplefilter("ignore")

@@ -78,7 +78,7 @@ class SnapshotRing:
         self._candidate: Snapshot | None = None
         self._proof = self._refusals = 0
         self._last: tuple[int, float] | None = None
-        self._check_seconds = 0.0
+        self._take_seconds = self._check_seconds = 0.0
         self._last_state: TrainingState | None = None
 
     # -- taking ------------------------------------------------------------------------------------------------------
@@ -118,8 +118,8 @@ class SnapshotRing:
     @property
     def cost(self) -> float:
         """Seconds that the last snapshot has cost training."""
-        copied = 0.0 if self._last_state is None else self._last_state.landing.seconds()
-        return copied + self._check_seconds
+        stalled = 0.0 if self._last_state is None else self._last_state.landing.stalled()
+        return self._take_seconds + stalled + self._check_seconds
 
     @property
     def nbytes(self) -> int:
@@ -186,7 +186,9 @@ class SnapshotRing:
         return next((memory for memory in self._memories if memory not in used and not memory.held), None)
 
     def _take(self, step: int, memory: HostMemory, notes: Callable[[], Mapping[str, Any]] | None) -> Snapshot:
+        begun = time.perf_counter()
         state = capture(self._parts, memory=memory, notes=None if notes is None else notes())
+        self._take_seconds = time.perf_counter() - begun
         self._candidate = Snapshot(step=step, state=state)
         self._proof = self._refusals = 0
         self._last, self._last_state = (step, self._clock()), state
