@@ -68,7 +68,7 @@ def there_and_back(value: Any) -> Any:
     return decode(json.loads(text), encoded.tensors)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(structures)
 def test_any_structure_comes_back_as_it_was(value: Any) -> None:
     assert same(value, there_and_back(value))

@@ -22,31 +22,31 @@ class Landing:
     """A copy under way."""
 
     def __init__(self) -> None:
-        self._arrived: list[torch.cuda.Event] = []
+        self._arrived: list[tuple[torch.cuda.Event, torch.device]] = []
         self._stalls: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     @property
     def arrived(self) -> bool:
         """Whether all of it is on the host."""
-        return all(event.query() for event in self._arrived)
+        return all(event.query() for event, _ in self._arrived)
 
     def wait(self) -> None:
         """Wait until all of it is on the host."""
-        for event in self._arrived:
+        for event, _ in self._arrived:
             event.synchronize()
 
     def hold_device(self) -> None:
         """From here on, work queued on the devices comes after the copy."""
-        for event in self._arrived:
-            self._stall(event)
+        for event, device in self._arrived:
+            self._stall(event, device)
 
     def stalled(self) -> float:
         """Seconds that the devices have waited for the copy, where that is known already."""
         known = [float(before.elapsed_time(after)) for before, after in self._stalls if after.query()]
         return sum(known) / 1000
 
-    def _stall(self, event: torch.cuda.Event) -> None:
-        stream = torch.cuda.current_stream(event.device)
+    def _stall(self, event: torch.cuda.Event, device: torch.device) -> None:
+        stream = torch.cuda.current_stream(device)
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         before.record(stream)
         stream.wait_event(event)
@@ -85,9 +85,9 @@ def bring_home(
                     live[name].record_stream(stream)
             event = torch.cuda.Event()
             event.record(stream)
-            landing._arrived.append(event)
+            landing._arrived.append((event, device))
             if part is ahead and ahead:
-                landing._stall(event)
+                landing._stall(event, device)
     return views, landing
 
 

@@ -112,17 +112,19 @@ class _Encoder:
             kind = "counter" if isinstance(value, Counter) else "ordered" if isinstance(value, OrderedDict) else "dict"
             if kind == "dict" and all(isinstance(key, str) and key != MARK for key in value):
                 return {str.__str__(key): self.encode(each, _below(path, key)) for key, each in value.items()}
+            if any(isinstance(key, Tensor) for key in value):
+                raise StateError(f"{path or 'the state'} has a tensor as a key, which cannot be saved")
             pairs = [
-                [self.encode(_plain_key(key, path), f"a key of {path}"), self.encode(each, _below(path, key))]
+                [self.encode(key, f"a key of {path}"), self.encode(each, _below(path, key))]
                 for key, each in value.items()
             ]
             return _marked(kind, pairs)
         if isinstance(value, list):
             return [self.encode(each, _below(path, i)) for i, each in enumerate(value)]
-        if isinstance(value, tuple) and (type(value) in (tuple, torch.Size)):
+        if type(value) in (tuple, torch.Size):
             return _marked("tuple", [self.encode(each, _below(path, i)) for i, each in enumerate(value)])
-        if isinstance(value, set | frozenset):
-            return _marked(type(value).__name__, [self.encode(each, f"a member of {path}") for each in value])
+        if isinstance(value, set):
+            return _marked("set", [self.encode(each, f"a member of {path}") for each in value])
         raise StateError(
             f"{path or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be saved "
             "without pickling it",
@@ -183,8 +185,6 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
             return tuple(_decode(each, tensors) for each in inner)
         case "set":
             return {_decode(each, tensors) for each in inner}
-        case "frozenset":
-            return frozenset(_decode(each, tensors) for each in inner)
         case "dict" | "ordered" | "counter":
             pairs = [(_decode(key, tensors), _decode(each, tensors)) for key, each in inner]
             return dict(pairs) if kind == "dict" else OrderedDict(pairs) if kind == "ordered" else Counter(dict(pairs))
@@ -201,9 +201,3 @@ def _marked(kind: str, inner: Any) -> dict[str, Any]:
 def _below(path: str, key: object) -> str:
     word = "/".join(str(each) for each in key) if isinstance(key, tuple) else str(key)
     return f"{path}.{word}" if path else word
-
-
-def _plain_key(key: Any, path: str) -> Any:
-    if isinstance(key, Tensor):
-        raise StateError(f"{path or 'the state'} has a tensor as a key, which cannot be saved")
-    return key
