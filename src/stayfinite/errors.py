@@ -71,6 +71,11 @@ class PoisonedState(StateError):
 class MissingExtra(StayfiniteError, ImportError):
     """An optional dependency is not installed; the message holds the pip line."""
 
+    @classmethod
+    def of(cls, package: str, *, extra: str, what_for: str) -> MissingExtra:
+        """The error for a package that an extra of stayfinite brings."""
+        return cls(f"{what_for} needs {package}, which is not installed", fix=f"pip install 'stayfinite[{extra}]'")
+
 
 class TrainingStopped(StayfiniteError, RuntimeError):
     """Training must not go on as it is. ``step`` and ``code`` are those of the decision that ended it."""

@@ -38,7 +38,7 @@ class Verdict(IntFlag):
     @property
     def refuses(self) -> bool:
         """Whether the step must be kept from the weights."""
-        return self is not Verdict.FINE and Verdict.NEW_LEVEL not in self
+        return Verdict.NOT_FINITE in self or (self is not Verdict.FINE and Verdict.NEW_LEVEL not in self)
 
 
 @dataclass(frozen=True, slots=True)

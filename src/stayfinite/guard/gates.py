@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -129,28 +128,32 @@ class DeviceGate(_Listening):
     def __init__(self, shop: Workshop, policy: Policy, state: SpikeState) -> None:
         super().__init__(shop)
         self._spikes = DeviceSpikes(policy, shop.roster.device, state)
+        self._skipped: set[int] = set()
+        """Steps for which the host did wait, and did not step: the schedule has not moved for them."""
 
     def take(self, reading: Reading) -> list[Heard]:
         """Do the step or refuse it, as the device finds; return what is known by now."""
         shop = self._shop
-        verdict = self._spikes.judge(reading.loss.to(shop.roster.device, non_blocking=True), reading.gradients.total)
-        refused = (verdict > 0) & (verdict < int(Verdict.NEW_LEVEL))
+        verdict = self._spikes.judge(reading.loss, reading.gradients.total)
+        refused = self._spikes.refused
         envelope, values = pack(reading, verdict)
         self._mail.post((envelope, shop.roster), values)
         shop.clip(reading)
-        if would_start_from_garbage(shop.optimizer):
-            if not refused.item():
-                shop.optimizer.step()
+        if would_start_from_garbage(shop.optimizer) and refused.item():
+            self._skipped.add(reading.step)
         else:
-            with flagged(shop.optimizer, refused.to(torch.float32)):
+            with flagged(shop.optimizer, refused):
                 shop.optimizer.step()
-        shop.buffers.settle(refused)
-        shop.schedule.advance_ahead()
+            shop.schedule.advance_ahead()
+        shop.buffers.settle(refused > 0)
         return self._collect()
 
     def _conclude(self, opened: Opened) -> Judgement:
         judgement = self._shop.judge(opened.signals, opened.verdict)
-        self._shop.schedule.settle(refused=judgement.decision.refused)
+        if opened.signals.step in self._skipped:
+            self._skipped.remove(opened.signals.step)
+        else:
+            self._shop.schedule.settle(refused=judgement.decision.refused)
         return judgement
 
 

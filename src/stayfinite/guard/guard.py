@@ -107,6 +107,7 @@ class Guard:
         self._step = 0
         self._intake = Intake()
         self._over = ""
+        self._norms: dict[int, float] = {}
         self._recorder = Recorder(run_dir, console)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -209,6 +210,11 @@ class Guard:
         """The recent decisions, oldest first; on an accelerator those of the last few steps may still be under way."""
         return list(self._recorder.decisions)
 
+    @property
+    def gradient_norms(self) -> dict[str, float]:
+        """Norm of each parameter's raw gradient at the last known step; parameters without a gradient are left out."""
+        return {self._shop.roster.names[index]: norm for index, norm in self._norms.items()}
+
     def describe(self) -> str:
         """What is guarded, how, and what it costs, in a few lines."""
         roster, policy = self._shop.roster, self._judge.policy
@@ -302,6 +308,7 @@ class Guard:
         self._recorder.collect(wait=wait)
         for each in heard:
             self._recorder.note(each.judgement)
+            self._norms = each.opened.norms
         for each in heard:
             if each.judgement.decision.action is Action.STOP:
                 self._stop(each.judgement.decision)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stayfinite.measure.gradients import GradientNorms
+from stayfinite.measure.gradients import HALF, GradientNorms
 from stayfinite.measure.roster import Roster
 
 SUBSET = 65_536
@@ -19,6 +19,8 @@ SUBSET = 65_536
 
 FIELDS = ("norm", "abs_max", "zero_share", "nonfinite", "update_ratio")
 """Columns of a sample's table. ``update_ratio`` is the step relative to the weight, 0 for a refused one."""
+
+TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +42,47 @@ class Sampler:
         self._indices = measured.indices
         self._width = torch.float32 if roster.device.type == "mps" else torch.float64
         gradients = [grad for group in measured.groups for grad in group]
+        sizes = torch.tensor([max(grad.numel(), 1) for grad in gradients], dtype=self._width)
+        if roster.device.type == "cuda":
+            sizes = sizes.pin_memory().to(roster.device, non_blocking=True)
+        filled = self._column([torch.count_nonzero(grad) for grad in gradients])
         self._columns = [
-            measured.norms,
+            measured.norms.to(self._width),
             self._column([_abs_max(grad) for grad in gradients]),
-            self._column([1 - torch.count_nonzero(grad) / max(grad.numel(), 1) for grad in gradients]),
-            self._column([(~torch.isfinite(grad)).sum() for grad in gradients]),
+            1 - filled / sizes,
+            # A finite number minus itself is 0, anything else is NaN, which counts as filled.
+            self._column([torch.count_nonzero(grad - grad) for grad in gradients]),
         ]
-        self._before = [_subset(roster.parameters[index]) for index in self._indices]
+        self._before = [_subset(roster.parameters[index]).clone() for index in self._indices]
 
     def finish(self) -> Sample:
         """Call after the optimizer's step: measures how far it went."""
-        moved = []
-        for index, before in zip(self._indices, self._before, strict=True):
-            after = _subset(self._roster.parameters[index])
-            size = torch.linalg.vector_norm(before.float())
-            moved.append(torch.linalg.vector_norm((after - before).float()) / (size + torch.finfo(torch.float32).tiny))
-        columns = [column.to(self._width) for column in (*self._columns, self._column(moved))]
-        return Sample(self._step, self._indices, torch.stack(columns, dim=1))
+        now = (_subset(self._roster.parameters[index]) for index in self._indices)
+        moved = [_norm(after - before) for after, before in zip(now, self._before, strict=True)]
+        ratio = self._column(moved) / (self._column([_norm(before) for before in self._before]) + TINY)
+        return Sample(self._step, self._indices, torch.stack([*self._columns, ratio], dim=1))
 
     def _column(self, values: list[Tensor]) -> Tensor:
         device = self._roster.device
         if not values:
             return torch.zeros(0, device=device, dtype=self._width)
-        return torch.stack([value.to(device, self._width, non_blocking=True) for value in values])
+        if any(value.device != device for value in values):
+            values = [value.to(device, non_blocking=True) for value in values]
+        if any(value.dtype != values[0].dtype for value in values):
+            values = [value.to(self._width) for value in values]
+        return torch.stack(values).to(self._width)
 
 
 def _abs_max(grad: Tensor) -> Tensor:
     # The maximum of nothing is not defined, its sum is.
-    return torch.linalg.vector_norm(grad, float("inf"), dtype=torch.float32) if grad.numel() else grad.sum()
+    return torch.linalg.vector_norm(grad, float("inf")) if grad.numel() else grad.sum()
+
+
+def _norm(values: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float32 if values.dtype in HALF else None)
+    return norm
 
 
 def _subset(parameter: Tensor) -> Tensor:
     flat = parameter.detach().reshape(-1)
-    stride = max(1, -(-flat.numel() // SUBSET))
-    return flat[::stride].clone()
+    return flat[:: max(1, -(-flat.numel() // SUBSET))]

@@ -1,0 +1,1 @@
+"""What the guard costs, measured against its peers: each file prints one table in one run."""
