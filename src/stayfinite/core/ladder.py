@@ -30,7 +30,7 @@ class LadderState:
     """Vetoes since the last accepted step that count against the budget."""
 
     in_total: int = 0
-    """Vetoes of the whole run that count against the budget."""
+    """Vetoes of the whole run that count against the budget, less those that accepted steps have earned back."""
 
     searching: int = 0
     """Overflows in a row while the fp16 scaler looks for its scale; these do not count."""
@@ -65,14 +65,16 @@ def decide(
         verdict |= Verdict.NOT_FINITE
     after = replace(state, spikes=spikes.advance(signals.loss, signals.grad_norm, verdict, state.spikes, policy))
     if not verdict.refuses:
-        return _accept(signals, verdict, after, max_norm)
+        return _accept(signals, verdict, after, policy, max_norm)
     return _refuse(signals, verdict, state, after, policy)
 
 
 def _accept(
-    signals: Signals, verdict: Verdict, after: LadderState, max_norm: float | None
+    signals: Signals, verdict: Verdict, after: LadderState, policy: Policy, max_norm: float | None
 ) -> tuple[Decision, LadderState]:
-    after = replace(after, accepted=after.accepted + 1, in_a_row=0, searching=0)
+    accepted = after.accepted + 1
+    earned = 1 if after.in_total and accepted % policy.forgive_after == 0 else 0
+    after = replace(after, accepted=accepted, in_a_row=0, in_total=after.in_total - earned, searching=0)
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
     if Verdict.NEW_LEVEL in verdict:
@@ -98,6 +100,8 @@ def _refuse(
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
 
     after = replace(after, in_a_row=after.in_a_row + 1, in_total=after.in_total + 1)
+    if policy.mode == "watch":
+        return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     if policy.mode == "strict":
         return Decision(action=Action.STOP, code=Code.STRICT, reason=reason, signals=signals), after
     spent: Code | None = None

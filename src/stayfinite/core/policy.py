@@ -47,7 +47,10 @@ class Policy:
     """One refused step more than this, without an accepted one in between, stops the training."""
 
     max_vetoes: int | None = 256
-    """One refused step more than this in the whole run stops the training; None for no such limit."""
+    """One refused step more than this in all stops the training; None for no such limit."""
+
+    forgive_after: int = 20
+    """So many accepted steps earn one veto of the total back: a long run may refuse a few per cent for ever."""
 
     scale_search: int = 24
     """Overflows in a row that an fp16 scaler may use to find its scale before they count as vetoes."""
@@ -116,7 +119,7 @@ class Policy:
 
 
 _LEAST_COUNT = {
-    "window": 4, "warmup": 2, "level_change_after": 1, "max_vetoes_in_a_row": 0, "max_vetoes": 0, "scale_search": 0,
+    "window": 4, "warmup": 2, "level_change_after": 1, "max_vetoes_in_a_row": 0, "max_vetoes": 0, "forgive_after": 1, "scale_search": 0,
     "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
     "silent_steps": 1,
 }  # fmt: skip
