@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -48,7 +49,7 @@ class Memory:
                 )
             ladder, trends = dict(plain["ladder"]), dict(plain["trends"])
             seen = dict(ladder.pop("spikes"))
-            spikes = SpikeState(**seen | {name: tuple(map(float, seen[name])) for name in ("losses", "norms")})
+            spikes = SpikeState(**seen | {name: _finite(seen[name]) for name in ("losses", "norms")})
             tried = dict(ladder.pop("rungs"))
             if tried["last_rollback"] is not None:
                 tried["last_rollback"] = (int(tried["last_rollback"][0]), str(tried["last_rollback"][1]))
@@ -63,6 +64,14 @@ class Memory:
                 f"this is not a saved guard state: {type(error).__name__}: {error}",
                 fix="pass what guard.state_dict() returned",
             ) from error
+
+
+def _finite(values: Iterable[Any]) -> tuple[float, ...]:
+    # A window that was edited or damaged must not let a NaN in by the back door.
+    numbers = tuple(map(float, values))
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a window holds a number that is not finite")
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class LadderState:
     """Vetoes since the last accepted step that count against the budget."""
 
     in_total: int = 0
-    """Vetoes of the whole run that count against the budget."""
+    """Vetoes of the whole run that count against the budget, less those that accepted steps have earned back."""
 
     searching: int = 0
     """Overflows in a row while the fp16 scaler looks for its scale; these do not count."""
@@ -77,9 +77,8 @@ def decide(
     after = replace(state, spikes=spikes.advance(signals.loss, signals.grad_norm, verdict, state.spikes, policy))
     if verdict.refuses:
         return _refuse(signals, verdict, state, after, policy, options)
-    if Verdict.NEW_LEVEL in verdict and next_rung(Code.LEVEL_IN_DOUBT, _from_rollback(state), policy, options) is (
-        Action.ROLLBACK
-    ):
+    doubtful = Verdict.NEW_LEVEL in verdict and policy.mode == "protect"
+    if doubtful and next_rung(Code.LEVEL_IN_DOUBT, _from_rollback(state), policy, options) is Action.ROLLBACK:
         return _doubt(signals, state, options)
     return _accept(signals, verdict, after, policy, max_norm)
 
@@ -87,7 +86,16 @@ def decide(
 def _accept(
     signals: Signals, verdict: Verdict, after: LadderState, policy: Policy, max_norm: float | None
 ) -> tuple[Decision, LadderState]:
-    after = replace(after, accepted=after.accepted + 1, in_a_row=0, searching=0, rungs=breathe(after.rungs, policy))
+    accepted = after.accepted + 1
+    earned = 1 if after.in_total and accepted % policy.forgive_after == 0 else 0
+    after = replace(
+        after,
+        accepted=accepted,
+        in_a_row=0,
+        in_total=after.in_total - earned,
+        searching=0,
+        rungs=breathe(after.rungs, policy),
+    )
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
     if Verdict.NEW_LEVEL in verdict:
@@ -113,6 +121,8 @@ def _refuse(
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
 
     after = replace(after, in_a_row=after.in_a_row + 1, in_total=after.in_total + 1)
+    if policy.mode == "watch":
+        return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     if policy.mode == "strict":
         return Decision(action=Action.STOP, code=Code.STRICT, reason=reason, signals=signals), after
     # Weights stand still while steps are refused, so after a rung a few tries show whether it has helped. Finite spikes

@@ -48,7 +48,10 @@ class Policy:
     """One refused step more than this, without an accepted one in between, stops the training."""
 
     max_vetoes: int | None = 256
-    """One refused step more than this in the whole run stops the training; None for no such limit."""
+    """One refused step more than this in all stops the training; None for no such limit."""
+
+    forgive_after: int = 20
+    """So many accepted steps earn one veto of the total back: a long run may refuse a few per cent for ever."""
 
     patience: int = 5
     """After a rung was taken, so many further vetoes in a row lead to the next one."""
@@ -171,7 +174,7 @@ class Policy:
 
 
 _LEAST_COUNT = {
-    "window": 4, "warmup": 2, "level_change_after": 1, "max_vetoes_in_a_row": 0, "max_vetoes": 0, "scale_search": 0,
+    "window": 4, "warmup": 2, "level_change_after": 1, "max_vetoes_in_a_row": 0, "max_vetoes": 0, "forgive_after": 1, "scale_search": 0,
     "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
     "silent_steps": 1, "patience": 0, "calm_steps": 1, "max_cuts": 0, "cut_steps": 1, "max_rollbacks": 0,
     "max_escalations": 0, "prove_steps": 0, "checkpoint_steps": 1, "keep_checkpoints": 1, "max_loader_errors": 0,

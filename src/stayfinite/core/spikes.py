@@ -3,7 +3,7 @@
 Both numbers are compared on a compressed scale: the loss by asinh (like a logarithm for large losses, linear near
 zero, and meaningful below it), the gradient norm by its logarithm. Noise in training is multiplicative, so that one
 spread fits small and large values there. The bound is robust: median plus ``sigmas`` times the spread estimated from
-the median absolute deviation, and never below the highest value that was accepted lately, so that data with two kinds
+the median absolute deviation, and well above the highest value that was accepted lately, so that data with two kinds
 of batches does not lose one kind for good.
 
 Only accepted, finite samples enter the window. Finite spikes are counted as strikes instead; when they keep coming, the
@@ -21,6 +21,9 @@ from stayfinite.core.policy import Policy
 
 MAD_TO_SIGMA = 1.4826
 """The median absolute deviation of a normal distribution times this is its standard deviation."""
+
+CLEARANCE = 3.0
+"""A spike lies so many robust standard deviations above everything that was accepted lately."""
 
 LEAST_SAMPLES = 2
 """With fewer samples than this there is nothing to compare with."""
@@ -81,7 +84,7 @@ def bound(values: Sequence[float], floor: float, policy: Policy) -> float:
     middle, deviation = spread(values)
     least = floor * (policy.warmup_widening if len(values) < policy.warmup else 1.0)
     sigma = max(MAD_TO_SIGMA * deviation, least)
-    return max(middle + policy.sigmas * sigma, max(values) + sigma)
+    return max(middle + policy.sigmas * sigma, max(values) + CLEARANCE * sigma)
 
 
 def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> Verdict:

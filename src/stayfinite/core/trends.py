@@ -20,8 +20,11 @@ from stayfinite.core.spikes import MAD_TO_SIGMA, spread
 LEAST_RISE = 0.1
 """A loss must have risen by this share of its best level before rising windows are called a divergence."""
 
-NOISE_MARGIN = 4.0
-"""And by this many standard errors of a window's median."""
+NOISE_MARGIN = 8.0
+"""And by this many standard errors of a window's median; half of it within the rising windows themselves."""
+
+STEADY = 0.1
+"""Each window must contribute at least this share of the rise: a single jump is a new level, not a divergence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,10 @@ def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy
     medians = state.medians[-policy.trend_windows :]
     if state.current or len(medians) < policy.trend_windows or state.best is None:
         return None
-    rising = all(earlier < later for earlier, later in pairwise(medians))
-    rise = medians[-1] - state.best
-    if not rising or rise < max(LEAST_RISE * abs(state.best), NOISE_MARGIN * noise):
+    climb, rise = medians[-1] - medians[0], medians[-1] - state.best
+    steadily = climb > 0 and all(later - earlier > STEADY * climb for earlier, later in pairwise(medians))
+    beyond_noise = climb >= NOISE_MARGIN / 2 * noise and rise >= NOISE_MARGIN * noise
+    if not steadily or not beyond_noise or rise < LEAST_RISE * abs(state.best):
         return None
     return _finding(
         "SF215", "loss-diverging", signals,

@@ -68,5 +68,11 @@ def held_parameters(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, None
 
 def _plain_names(model: nn.Module) -> dict[nn.Parameter, str]:
     """The trainable parameters under the names their author gave them, without what wrappers put in."""
-    inner = model.module if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel) else model
-    return {p: name.replace("_orig_mod.", "") for name, p in inner.named_parameters() if p.requires_grad}
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(compiled := model._modules.get("_orig_mod"), nn.Module):
+            model = compiled
+        else:
+            break
+    return {p: name.replace("_orig_mod.", "") for name, p in model.named_parameters() if p.requires_grad}

@@ -18,9 +18,8 @@ SUBSET = 65_536
 """Most elements of a parameter that the update ratio is taken from."""
 
 FIELDS = ("norm", "abs_max", "zero_share", "nonfinite", "update_ratio")
-"""Columns of a sample's table. ``update_ratio`` is the step relative to the weight, 0 for a refused one."""
-
-TINY = torch.finfo(torch.float32).tiny
+"""Columns of a sample's table. ``update_ratio`` is the step relative to the weight: 0 for a refused step, not finite for
+a weight that was all zeros. Of a sparse gradient only the stored values are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Sampler:
         """Call after the optimizer's step: measures how far it went."""
         now = (_subset(self._roster.parameters[index]) for index in self._indices)
         moved = [_norm(after - before) for after, before in zip(now, self._before, strict=True)]
-        ratio = self._column(moved) / (self._column([_norm(before) for before in self._before]) + TINY)
+        ratio = self._column(moved) / self._column([_norm(before) for before in self._before])
         return Sample(self._step, self._indices, torch.stack([*self._columns, ratio], dim=1))
 
     def _column(self, values: list[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.core.spikes import LEAST_SAMPLES, MAD_TO_SIGMA, SpikeState, Verdict
+from stayfinite.core.spikes import CLEARANCE, LEAST_SAMPLES, MAD_TO_SIGMA, SpikeState, Verdict
 
 
 class DeviceSpikes:
@@ -96,7 +96,7 @@ class DeviceSpikes:
         highest = ordered.gather(1, (self._count - 1).clamp(min=0)[:, None])[:, 0]
         widened = torch.where(self._count < policy.warmup, self._floor * policy.warmup_widening, self._floor)
         sigma = torch.maximum(MAD_TO_SIGMA * deviation, widened)
-        bound = torch.maximum(middle + policy.sigmas * sigma, highest + sigma)
+        bound = torch.maximum(middle + policy.sigmas * sigma, highest + CLEARANCE * sigma)
         return torch.where(self._count < LEAST_SAMPLES, math.inf, bound)
 
     def _median(self, ordered: Tensor) -> Tensor:

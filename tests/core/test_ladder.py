@@ -1,0 +1,220 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from make_signals import INF, NAN, play, sequences, signals, small_policies
+from stayfinite.core.decision import Action, Code
+from stayfinite.core.ladder import LadderState, decide
+from stayfinite.core.policy import Policy
+from stayfinite.core.spikes import Verdict
+
+POLICY = Policy()
+levels = st.tuples(st.floats(-1e30, 1e30), st.floats(0, 1e30))
+
+
+def first(step, policy=POLICY, **more):
+    return decide(step, LadderState(), policy, **more)[0]
+
+
+def calm():
+    """The ladder's state after steps of loss 2 and gradient norm 1."""
+    return play([signals()] * 20).memory.ladder
+
+
+def overflow(scale, step=1):
+    return signals(2.0, INF, step, loss_scale=scale)
+
+
+def test_an_ordinary_step_is_accepted_without_a_word():
+    decision = first(signals())
+    assert (decision.action, decision.code, decision.reason) == (Action.ACCEPT, Code.FINITE, "")
+    assert not decision.refused
+    assert not decision.notable
+
+
+def test_a_gradient_above_max_norm_is_clipped_which_is_everyday_business():
+    decision = first(signals(norm=3.0), max_norm=0.5)
+    assert (decision.action, decision.code) == (Action.CLIP, Code.LARGE_GRADIENT)
+    assert decision.reason == "gradient norm 3 clipped to 0.5"
+    assert not decision.refused
+    assert not decision.notable
+
+
+def test_a_gradient_at_max_norm_is_not_clipped():
+    assert first(signals(norm=0.5), max_norm=0.5).action is Action.ACCEPT
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+@pytest.mark.parametrize(
+    ("field", "code"), [("loss", Code.LOSS_NOT_FINITE), ("norm", Code.GRADIENT_NOT_FINITE)]
+)  # fmt: skip
+def test_a_step_that_is_not_finite_is_vetoed_with_its_code(field, code, bad):
+    decision = first(signals(**{field: bad}))
+    assert (decision.action, decision.code) == (Action.VETO, code)
+    assert decision.refused
+    assert decision.notable
+
+
+def test_a_loss_spike_is_vetoed_and_says_what_is_usual():
+    decision, _ = decide(signals(loss=80.0), calm(), POLICY)
+    assert (decision.action, decision.code) == (Action.VETO, Code.LOSS_SPIKE)
+    assert decision.reason == "loss 80 where the last 20 steps had about 2"
+
+
+def test_a_gradient_spike_is_vetoed_and_says_what_is_usual():
+    decision, _ = decide(signals(norm=80.0), calm(), POLICY)
+    assert (decision.action, decision.code) == (Action.VETO, Code.GRADIENT_SPIKE)
+    assert decision.reason == "gradient norm 80 where the last 20 steps had about 1 (loss 2)"
+
+
+def test_the_reason_names_the_part_of_the_loss_and_the_first_parameters_that_are_not_finite():
+    step = signals(NAN, NAN, parts={"mlm": 1.0, "nsp": INF}, bad_parameters=("a", "b"), bad_count=7, parameters=9)
+    assert first(step).reason == "loss is nan (its part nsp inf); 7 of 9 gradients are not finite, first a, b"
+
+
+def test_the_reason_tells_a_norm_that_overflows_from_gradients_that_do():
+    assert "though every gradient is finite: too large to square" in first(signals(norm=INF)).reason
+
+
+def test_the_reason_says_that_the_gradients_are_fine_when_only_the_loss_is_not():
+    assert first(signals(NAN, 0.5)).reason == "loss is nan; gradients are finite (norm 0.5)"
+
+
+def test_the_reason_names_a_collapsed_loss_scale():
+    assert "the loss scale has collapsed to 0.25" in first(overflow(0.25)).reason
+
+
+def test_what_a_device_has_decided_stands():
+    decision, state = decide(signals(), calm(), POLICY, verdict=Verdict.LOSS_SPIKE)
+    assert (decision.action, decision.code) == (Action.VETO, Code.LOSS_SPIKE)
+    assert state.in_a_row == 1
+
+
+def test_no_device_can_talk_the_ladder_into_accepting_what_is_not_finite():
+    new_level = Verdict.LOSS_SPIKE | Verdict.NEW_LEVEL
+    assert first(signals(NAN), verdict=new_level).code is Code.LOSS_NOT_FINITE
+
+
+def test_a_new_level_is_accepted_and_worth_a_word():
+    played = play([signals()] * 20 + [signals(loss=80.0)] * 9)
+    last = played.decisions[-1]
+    assert (last.action, last.code, last.refused, last.notable) == (Action.ACCEPT, Code.NEW_LEVEL, False, True)
+    assert len(played.refused) == POLICY.level_change_after
+
+
+def test_the_run_stops_when_one_step_more_than_allowed_is_refused_in_a_row():
+    played = play([signals(NAN)] * 4, Policy(max_vetoes_in_a_row=3))
+    assert [decision.action for decision in played.decisions] == ["veto", "veto", "veto", "stop"]
+    assert played.decisions[-1].code is Code.VETOES_IN_A_ROW
+
+
+def test_an_accepted_step_renews_the_budget_in_a_row_but_not_the_one_in_total():
+    policy = Policy(max_vetoes_in_a_row=1, max_vetoes=3)
+    played = play([signals(), signals(NAN)] * 4, policy)
+    assert [decision.action for decision in played.decisions] == ["accept", "veto"] * 3 + ["accept", "stop"]
+    assert played.decisions[-1].code is Code.VETOES_IN_TOTAL
+
+
+def test_without_a_total_budget_vetoes_that_come_one_by_one_never_stop_a_run():
+    assert "stop" not in play([signals(), signals(NAN)] * 300, Policy(max_vetoes=None)).actions
+    assert "stop" in play([signals(), signals(NAN)] * 300).actions
+
+
+def test_a_stop_says_what_was_tried():
+    steps = [signals()] * 20 + [signals(80.0), overflow(8.0), signals(NAN), signals(NAN)]
+    played = play(steps, Policy(max_vetoes_in_a_row=2))
+    assert played.decisions[-1].reason == (
+        "3 steps in a row were refused (1 x loss-spike, 1 x scale-search, 2 x loss-not-finite); "
+        "the last: loss is nan; gradients are finite (norm 1)"
+    )
+
+
+def test_overflows_while_the_scaler_finds_its_scale_are_vetoed_and_not_held_against_the_budget():
+    policy = Policy(max_vetoes_in_a_row=0, max_vetoes=0, scale_search=5)
+    played = play([overflow(2.0**16 / 2**i) for i in range(5)] + [signals()], policy)
+    assert [decision.code for decision in played.decisions] == [Code.SCALE_SEARCH] * 5 + [Code.FINITE]
+    assert len(played.refused) == 5
+    ladder = played.memory.ladder
+    assert (ladder.in_total, ladder.searching, ladder.vetoes) == (0, 0, {"scale-search": 5})
+
+
+def test_a_scale_search_that_goes_on_too_long_counts():
+    played = play([overflow(2.0**30)] * 3, Policy(scale_search=2))
+    assert [decision.code for decision in played.decisions[1:]] == [Code.SCALE_SEARCH, Code.GRADIENT_NOT_FINITE]
+
+
+@pytest.mark.parametrize("scale", [None, 0.5, 0.0, NAN, INF])
+def test_an_overflow_without_a_sound_scale_is_no_search(scale):
+    assert first(overflow(scale)).code is Code.GRADIENT_NOT_FINITE
+
+
+def test_a_loss_that_is_not_finite_is_no_scale_search():
+    assert first(signals(NAN, NAN, loss_scale=65536.0)).code is Code.LOSS_NOT_FINITE
+
+
+def test_a_strict_policy_stops_at_the_first_bad_step():
+    played = play([signals()] * 3 + [signals(norm=NAN)], Policy.strict())
+    assert [decision.action for decision in played.decisions] == ["accept"] * 3 + ["stop"]
+    assert played.decisions[-1].code is Code.STRICT
+
+
+def test_a_strict_policy_stops_at_a_finite_spike_too():
+    assert play([signals()] * 20 + [signals(80.0)], Policy.strict()).decisions[-1].action is Action.STOP
+
+
+def test_a_strict_policy_lets_the_scaler_find_its_scale():
+    played = play([overflow(65536.0), overflow(32768.0), signals(loss_scale=16384.0)], Policy.strict())
+    assert [decision.action for decision in played.decisions] == ["veto", "veto", "accept"]
+
+
+@given(small_policies, sequences(), st.lists(st.none() | st.builds(Verdict, st.integers(0, 15)), min_size=1))
+def test_no_sequence_of_signals_and_no_device_makes_the_policy_accept_what_is_not_finite(policy, steps, verdicts):
+    state = LadderState()
+    for step, verdict in zip(steps, itertools.cycle(verdicts)):
+        decision, state = decide(step, state, policy, max_norm=1.0, verdict=verdict)
+        assert step.finite or decision.refused
+
+
+@given(sequences(most=100))
+def test_no_sequence_of_signals_makes_the_default_policy_accept_what_is_not_finite(steps):
+    for decision in play(steps).decisions:
+        assert decision.signals.finite or decision.refused
+
+
+@given(small_policies, sequences(most=100))
+def test_no_run_of_refusals_outlasts_the_budgets(policy, steps):
+    refused = 0
+    for decision in play(steps, policy).decisions:
+        if decision.action is Action.STOP:
+            break
+        refused = refused + 1 if decision.refused else 0
+        assert refused <= policy.max_vetoes_in_a_row + policy.scale_search
+
+
+@given(small_policies, sequences(most=100))
+def test_no_run_outlasts_the_total_budget(policy, steps):
+    counted = 0
+    for decision in play(steps, policy).decisions:
+        if decision.action is Action.STOP:
+            break
+        counted += decision.refused and decision.code is not Code.SCALE_SEARCH
+        assert policy.max_vetoes is None or counted <= policy.max_vetoes
+
+
+@given(st.sampled_from([signals(NAN), signals(norm=INF), overflow(65536.0)]), small_policies)
+def test_training_that_stays_bad_is_always_stopped(step, policy):
+    budget = policy.max_vetoes_in_a_row + policy.scale_search + 1
+    assert play([step] * budget, policy).decisions[-1].action is Action.STOP
+
+
+@given(st.lists(st.tuples(levels, st.integers(1, 40)), min_size=1, max_size=6))
+def test_levels_that_change_for_good_never_stop_the_default_policy(phases):
+    memory = None
+    for (loss, norm), length in phases:
+        played = play([signals(loss, norm, i) for i in range(length)], memory=memory)
+        memory = played.memory
+        assert "stop" not in played.actions
+        assert played.refused == list(range(len(played.refused)))
+        assert len(played.refused) <= POLICY.level_change_after

@@ -1,0 +1,102 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from make_signals import INF, NAN, numbers, small_policies
+from stayfinite.core.policy import Policy
+from stayfinite.core.spikes import SpikeState, Verdict, advance, bound, compress_loss, compress_norm, examine
+from stayfinite.measure.spikes import DeviceSpikes
+
+CPU = torch.device("cpu")
+
+runs = st.tuples(numbers, numbers, st.integers(1, 8))
+sequences = st.lists(runs, min_size=1, max_size=10).map(
+    lambda runs: [(loss, norm) for loss, norm, length in runs for _ in range(length)][:40]
+)
+
+
+def judged(device, loss, norm):
+    return Verdict(
+        device.judge(torch.tensor(loss, dtype=torch.float64), torch.tensor(norm, dtype=torch.float64)).item()
+    )
+
+
+def on_a_bound(loss, norm, state, policy):
+    """Whether the two sides may differ by the last bit of a logarithm."""
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        return False
+    pairs = (
+        (compress_loss(loss), bound(state.losses, policy.loss_floor, policy)),
+        (compress_norm(norm), bound(state.norms, policy.norm_floor, policy)),
+    )
+    return any(math.isfinite(limit) and abs(value - limit) <= 1e-9 * max(1.0, abs(limit)) for value, limit in pairs)
+
+
+def agree_on(samples, policy, device, state):
+    for loss, norm in samples:
+        if on_a_bound(loss, norm, state, policy):
+            reject()
+        verdict = examine(loss, norm, state, policy)
+        assert judged(device, loss, norm) is verdict
+        assert device.refused.item() == verdict.refuses
+        state = advance(loss, norm, verdict, state, policy)
+    return state
+
+
+@settings(max_examples=50)
+@given(small_policies, sequences)
+def test_the_device_and_the_pure_test_give_the_same_verdicts(policy, samples):
+    agree_on(samples, policy, DeviceSpikes(policy, CPU), SpikeState())
+
+
+@settings(max_examples=50)
+@given(small_policies, sequences, sequences)
+def test_a_device_loaded_in_mid_sequence_goes_on_as_the_pure_test_does(policy, before, after):
+    state = agree_on(before, policy, DeviceSpikes(policy, CPU), SpikeState())
+    agree_on(after, policy, DeviceSpikes(policy, CPU, state), state)
+
+
+@settings(max_examples=50)
+@given(small_policies, sequences, sequences)
+def test_loading_forgets_what_the_device_remembered(policy, before, after):
+    device = DeviceSpikes(policy, CPU)
+    for loss, norm in before:
+        judged(device, loss, norm)
+    device.load(SpikeState())
+    agree_on(after, policy, device, SpikeState())
+
+
+def test_a_window_that_has_gone_round_many_times_is_still_the_same():
+    policy = Policy(window=8, warmup=2, sigmas=3)
+    samples = [(2 + math.sin(i), math.exp(math.cos(3 * i))) for i in range(100)] + [(50.0, 1.0), (2.0, 500.0)]
+    state = agree_on(samples, policy, DeviceSpikes(policy, CPU), SpikeState())
+    assert state.strikes == 2
+
+
+def test_a_state_from_a_wider_window_is_cut_to_the_last_samples():
+    wide = SpikeState(losses=(9.0,) * 6 + (1.0,) * 4, norms=(0.0,) * 5)
+    device = DeviceSpikes(Policy(window=4, warmup=2), CPU, wide)
+    assert judged(device, math.sinh(8.0), 1.0) is Verdict.LOSS_SPIKE
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_what_is_not_finite_is_refused_and_leaves_no_trace_on_the_device(bad):
+    device = DeviceSpikes(Policy(), CPU)
+    for _ in range(20):
+        judged(device, 2.0, 1.0)
+    for _ in range(20):
+        assert judged(device, bad, 1.0) is Verdict.NOT_FINITE
+        assert judged(device, 2.0, bad) is Verdict.NOT_FINITE
+    assert judged(device, 2.0, 1.0) is Verdict.FINE
+    assert judged(device, 90.0, 1.0) is Verdict.LOSS_SPIKE
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_loss_of_any_precision_is_judged(dtype):
+    device = DeviceSpikes(Policy(), CPU)
+    for _ in range(20):
+        device.judge(torch.tensor(2.0, dtype=dtype), torch.tensor(1.0))
+    assert device.judge(torch.tensor(90.0, dtype=dtype), torch.tensor(1.0)).item() == Verdict.LOSS_SPIKE

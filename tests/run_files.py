@@ -1,0 +1,19 @@
+"""Reading what a guarded run wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Every line of a file of lines; each must be whole."""
+    text = path.read_text(encoding="utf-8")
+    assert not text or text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def events_of(run: Path) -> list[str]:
+    """What happened in a run, in order."""
+    return [event["event"] for event in lines_of(run / "events.jsonl")]
