@@ -13,7 +13,8 @@
     ├── StateError (ValueError)        a saved state that cannot be loaded
     │   └── PoisonedState              a state with NaN or infinity in it, which is never saved as good
     ├── MissingExtra (ImportError)     an optional dependency is not installed
-    └── TrainingStopped (RuntimeError) training must not go on as it is
+    └── TrainingStopped (RuntimeError) training must not go on as it is; carries an exit code for supervisors
+        ├── LoaderFailed               too many batches could not be loaded, here or on another rank
         └── TrainingDiverged           the budget for refused steps is spent
             └── BadStep                a strict policy met its first bad step
 
@@ -78,16 +79,30 @@ class MissingExtra(StayfiniteError, ImportError):
 
 
 class TrainingStopped(StayfiniteError, RuntimeError):
-    """Training must not go on as it is. ``step`` and ``code`` are those of the decision that ended it."""
+    """Training must not go on as it is. ``step`` and ``code`` are those of the decision that ended it.
 
-    def __init__(self, message: str, *, step: int, code: str, fix: str = "") -> None:
+    ``exit_code`` is what the process ends with when nobody catches it while a guard is in use: a supervisor that restarts
+    failed jobs must leave this one alone, because it would only fail again.
+    """
+
+    exit_code = 86
+
+    def __init__(self, message: str, *, step: int = 0, code: str = "", fix: str = "") -> None:
         super().__init__(message, fix=fix)
         self.step = step
         self.code = code
 
 
+class LoaderFailed(TrainingStopped):
+    """Too many batches could not be loaded, here or on another rank."""
+
+    exit_code = 88
+
+
 class TrainingDiverged(TrainingStopped):
     """The budget for refused steps is spent; the message says what was tried."""
+
+    exit_code = 87
 
 
 class BadStep(TrainingDiverged):

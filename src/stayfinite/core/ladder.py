@@ -192,6 +192,8 @@ def _why(signals: Signals, code: Code, before: LadderState, policy: Policy) -> s
 
 def _what_is_not_finite(signals: Signals, policy: Policy) -> str:
     words = [f"loss is {signals.loss:.4g}"]
+    if signals.bad_ranks:
+        words[0] = f"rank {', '.join(map(str, signals.bad_ranks))} was bad: {words[0]}"
     if bad := [f"{name} {value:.4g}" for name, value in signals.parts.items() if not math.isfinite(value)]:
         words[0] += f" (its part {', '.join(bad)})"
     if signals.bad_count:

@@ -51,6 +51,7 @@ def decision_record(decision: Decision, time: str) -> dict[str, Any]:
         "batch_shape": signals.batch_shape,
         "bad_parameters": list(signals.bad_parameters),
         "bad_count": signals.bad_count,
+        "bad_ranks": list(signals.bad_ranks),
     }
 
 

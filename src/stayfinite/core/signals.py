@@ -41,6 +41,9 @@ class Signals:
     bad_count: int = 0
     """How many parameters have a gradient that is not finite."""
 
+    bad_ranks: tuple[int, ...] = ()
+    """With several ranks those whose own loss or gradients were not finite, before gradients were averaged."""
+
     silent: int = 0
     """Bit i is set when parameter i has no gradient or one that is exactly zero."""
 

@@ -19,6 +19,7 @@ from stayfinite.core.policy import Policy
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.guard.buffers import RunningBuffers
+from stayfinite.guard.cut import LearningRateCut
 from stayfinite.guard.optimizers import flagged, would_start_from_garbage
 from stayfinite.guard.schedule import Schedule
 from stayfinite.measure.gradients import clip_gradients
@@ -26,6 +27,10 @@ from stayfinite.measure.mailbox import Mailbox
 from stayfinite.measure.reading import Envelope, Opened, Reading, pack, unpack
 from stayfinite.measure.roster import Roster
 from stayfinite.measure.spikes import DeviceSpikes
+
+
+LAG = 2
+"""With several ranks a step is heard of exactly so many steps later, so that all of them act on it at the same one."""
 
 
 @dataclass(slots=True)
@@ -39,6 +44,14 @@ class Workshop:
     max_norm: float | None
     roster: Roster
     judge: Callable[[Signals, Verdict | None], Judgement]
+    cut: LearningRateCut
+    many: bool
+    """Whether there are several ranks, which must hear of a step at the same later step."""
+
+    def step(self) -> None:
+        """Let the optimizer step, at the learning rate that is in force."""
+        with self.cut.applied(self.optimizer):
+            self.optimizer.step()
 
     def clip(self, reading: Reading) -> None:
         """Clip the gradients, where a norm was given."""
@@ -85,7 +98,7 @@ class HostGate:
             shop.buffers.restore()
         else:
             shop.clip(reading)
-            shop.optimizer.step()
+            shop.step()
             shop.buffers.keep()
             shop.schedule.advance()
         return [Heard(opened, judgement)]
@@ -108,7 +121,8 @@ class _Listening:
 
     def _collect(self, *, wait: bool = False) -> list[Heard]:
         heard = []
-        for (envelope, roster), values in self._mail.collect(wait=wait):
+        leave = LAG if self._shop.many and not wait else None
+        for (envelope, roster), values in self._mail.collect(wait=wait, leave=leave):
             opened = unpack(envelope, values, roster)
             heard.append(Heard(opened, self._conclude(opened)))
         return heard
@@ -143,7 +157,7 @@ class DeviceGate(_Listening):
             self._skipped.add(reading.step)
         else:
             with flagged(shop.optimizer, refused):
-                shop.optimizer.step()
+                shop.step()
             shop.schedule.advance_ahead()
         shop.buffers.settle(refused > 0)
         return self._collect()
@@ -171,6 +185,6 @@ class OpenGate(_Listening):
         if shop.scaler is not None and reading.loss_scale is not None:
             shop.scaler.step(shop.optimizer)
         else:
-            shop.optimizer.step()
+            shop.step()
         shop.schedule.advance()
         return self._collect()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stayfinite.core.judge import Judgement, Memory, judge
 from stayfinite.core.policy import Policy
+from stayfinite.core.rungs import Options
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import Verdict
 
@@ -14,10 +17,14 @@ class Judge:
     def __init__(self, policy: Policy, max_norm: float | None) -> None:
         self.policy = policy
         self.memory = Memory()
+        self.options: Callable[[], Options] = Options
+        """Tells what could be done beyond a veto at this moment."""
         self._max_norm = max_norm
 
     def __call__(self, signals: Signals, verdict: Verdict | None) -> Judgement:
         """Judge the next step; ``verdict`` is what a device has already acted upon."""
-        judgement = judge(signals, self.memory, self.policy, max_norm=self._max_norm, verdict=verdict)
+        judgement = judge(
+            signals, self.memory, self.policy, max_norm=self._max_norm, verdict=verdict, options=self.options()
+        )
         self.memory = judgement.memory
         return judgement

@@ -7,7 +7,7 @@ gather that knows no order, and a NaN stays in its own row: the event can name t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,21 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from stayfinite.guard.batches import Supply
-from stayfinite.measure.reading import Reading
+from stayfinite.measure.reading import RANK_COLUMNS, Reading
 from stayfinite.measure.roster import Roster
 from stayfinite.state.shards import is_spread
-
-COLUMNS = 2
-"""Of a rank's row: its loss, and 1 if its own gradients were not finite."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checksum:
-    """Whether each replicated parameter has the same bits on every rank."""
-
-    differs: Tensor
-    """Shape [number of parameters], 1 where it differs."""
-
 
 class Ranks:
     """All processes of one training, as torch.distributed knows them; a training in one process is its only rank."""
@@ -56,7 +44,7 @@ class Ranks:
         gradients = reading.gradients
         total = gradients.total
         wide = torch.float64 if total.device.type != "mps" else torch.float32
-        rows = torch.zeros(self.world, COLUMNS, dtype=wide, device=total.device)
+        rows = torch.zeros(self.world, RANK_COLUMNS, dtype=wide, device=total.device)
         rows[self.rank, 0] = reading.loss.to(total.device, non_blocking=True)
         if self._local_bad is not None:
             rows[self.rank, 1] = self._local_bad
@@ -76,16 +64,23 @@ class Ranks:
 
     def agree(self, supply: Supply) -> Supply:
         """The worst of all ranks' supplies."""
-        if self.world == 1:
-            return supply
-        worst = torch.tensor(int(supply))
-        dist.all_reduce(worst, op=dist.ReduceOp.MAX, group=self._host_group)
-        return Supply(int(worst))
+        return Supply(self.highest(int(supply)))
 
-    def barrier(self) -> None:
-        """Wait for every rank, on the host."""
-        if self.world > 1:
-            dist.barrier(group=self._host_group)
+    def highest(self, number: int) -> int:
+        """The highest of all ranks' numbers, on the host."""
+        if self.world == 1:
+            return number
+        most = torch.tensor(number)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self._host_group)
+        return int(most)
+
+    def from_first(self, words: str) -> str:
+        """What the first rank says."""
+        if self.world == 1:
+            return words
+        said = [words]
+        dist.broadcast_object_list(said, src=0, group=self._host_group)
+        return said[0]
 
     def compare(self, roster: Roster) -> Tensor | None:
         """For each parameter 1 if its bits differ between ranks; None where there is nothing to compare."""

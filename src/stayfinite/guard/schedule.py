@@ -58,6 +58,10 @@ class Schedule:
         else:
             self._before.popleft()
 
+    def forget(self) -> None:
+        """The scheduler was put back to another state: what was remembered of it no longer counts."""
+        self._before.clear()
+
     def _remember(self) -> tuple[Any, list[dict[str, Any]]]:
         groups = [
             {

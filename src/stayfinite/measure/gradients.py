@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ def measure_gradients(roster: Roster) -> GradientNorms:
             grad = roster.parameters[index].grad
             if grad is not None:
                 indices.append(index)
-                group.append(_values(grad, roster, index) if grad.is_sparse else grad)
+                group.append(_values(grad, roster, index) if grad.is_sparse else _local(grad))
         if group:
             groups.append(group)
             norms.extend(torch._foreach_norm(group, 2.0, torch.float32 if dtype in HALF else None))
@@ -58,6 +59,12 @@ def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
     factor = torch.clamp(max_norm / (measured.total + CLIP_EPS), max=1.0)
     for group in measured.groups:
         torch._foreach_mul_(group, factor.to(group[0].device, non_blocking=True))
+
+
+def _local(grad: Tensor) -> Tensor:
+    # Of a gradient that is spread over ranks (a DTensor) each rank measures and clips its own part.
+    to_local = getattr(grad, "to_local", None)
+    return grad if to_local is None else cast(Tensor, to_local())
 
 
 def _values(grad: Tensor, roster: Roster, index: int) -> Tensor:

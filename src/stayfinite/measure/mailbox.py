@@ -39,13 +39,13 @@ class Mailbox(Generic[Label]):
         event.record(torch.cuda.current_stream(values.device))
         self._under_way.append((label, letter, event))
 
-    def collect(self, *, wait: bool = False) -> list[Letter[Label]]:
-        """All that has arrived; with ``wait``, all that was posted."""
+    def collect(self, *, wait: bool = False, leave: int | None = None) -> list[Letter[Label]]:
+        """All that has arrived; with ``wait``, all that was posted; with ``leave``, exactly all but the last so many."""
         arrived: list[Letter[Label]] = []
-        while self._under_way:
+        while len(self._under_way) > (leave or 0):
             label, sheet, event = self._under_way[0]
             if event is not None:
-                if wait:
+                if wait or leave is not None:
                     event.synchronize()
                 elif not event.query():
                     break

@@ -15,6 +15,10 @@ from stayfinite.measure.gradients import GradientNorms
 from stayfinite.measure.roster import SHOWN, Roster
 
 
+RANK_COLUMNS = 2
+"""Of a rank's row: its loss, and 1 if its own gradients were not finite before they were averaged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What was measured at a step, still on the device."""
@@ -27,6 +31,8 @@ class Reading:
     parts: dict[str, Tensor]
     batch: int
     batch_shape: str
+    ranks: Tensor | None = None
+    """With several ranks a row for each: its loss, and 1 if its own gradients were not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Envelope:
     indices: tuple[int, ...]
     batch: int
     batch_shape: str
+    world: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,10 @@ def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Ten
         indices=reading.gradients.indices,
         batch=reading.batch,
         batch_shape=reading.batch_shape,
+        world=1 if reading.ranks is None else reading.ranks.shape[0],
     )
-    return envelope, torch.cat([scalars, reading.gradients.norms.to(width)])
+    rows = [] if reading.ranks is None else [reading.ranks.reshape(-1).to(width)]
+    return envelope, torch.cat([scalars, *rows, reading.gradients.norms.to(width)])
 
 
 def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
@@ -86,7 +95,10 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
     parts = {name: next(scalars) for name in envelope.parts}
     scale = next(scalars) if envelope.scaled else None
     lr = envelope.lr if envelope.lr is not None else next(scalars)
-    verdict = Verdict(int(next(scalars, Verdict.FINE)))
+    rest = list(scalars)
+    rows = RANK_COLUMNS * envelope.world if envelope.world > 1 else 0
+    verdict = Verdict(int(rest[0])) if len(rest) > rows else Verdict.FINE
+    ranks = rest[len(rest) - rows :]
     bad = () if math.isfinite(total) else tuple(
         index for index, norm in sorted(zip(envelope.indices, norms, strict=True)) if not math.isfinite(norm)
     )  # fmt: skip
@@ -101,6 +113,11 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         batch_shape=envelope.batch_shape,
         bad_parameters=tuple(roster.names[index] for index in bad[:SHOWN]),
         bad_count=len(bad),
+        bad_ranks=tuple(
+            rank
+            for rank in range(rows // RANK_COLUMNS)
+            if not math.isfinite(ranks[RANK_COLUMNS * rank]) or ranks[RANK_COLUMNS * rank + 1] != 0
+        ),
         silent=_silent(envelope.indices, norms, len(roster.names)),
         parameters=len(roster.names),
     )

@@ -83,5 +83,6 @@ def _norm(values: Tensor) -> Tensor:
 
 
 def _subset(parameter: Tensor) -> Tensor:
-    flat = parameter.detach().reshape(-1)
+    to_local = getattr(parameter, "to_local", None)
+    flat = (parameter if to_local is None else to_local()).detach().reshape(-1)
     return flat[:: max(1, -(-flat.numel() // SUBSET))]
