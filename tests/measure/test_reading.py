@@ -44,7 +44,7 @@ def test_a_plain_reading_arrives_as_it_was_sent():
         bad_parameters=(), bad_count=0, silent=0, parameters=2,
     )  # fmt: skip
     assert opened.verdict is Verdict.FINE
-    assert opened.norms == {0: 3.0, 1: 4.0}
+    assert opened.norms == {"p0": 3.0, "p1": 4.0}
 
 
 def test_parts_scale_learning_rate_and_verdict_do_not_get_mixed_up():
