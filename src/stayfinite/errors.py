@@ -23,6 +23,9 @@ Each message says what happened and where; ``fix`` says what to do about it and 
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 
 class StayfiniteError(Exception):
     """The root: catch this to catch everything that stayfinite raises on purpose."""
@@ -91,6 +94,11 @@ class TrainingStopped(StayfiniteError, RuntimeError):
         super().__init__(message, fix=fix)
         self.step = step
         self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword arguments have to be named again when another process unpacks the error.
+        build = partial(type(self), self.message, step=self.step, code=self.code, fix=self.fix)
+        return build, ()
 
 
 class LoaderFailed(TrainingStopped):

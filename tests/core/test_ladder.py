@@ -71,7 +71,7 @@ def test_a_gradient_spike_is_vetoed_and_says_what_is_usual():
 
 def test_the_reason_names_the_part_of_the_loss_and_the_first_parameters_that_are_not_finite():
     step = signals(NAN, NAN, parts={"mlm": 1.0, "nsp": INF}, bad_parameters=("a", "b"), bad_count=7, parameters=9)
-    assert first(step).reason == "loss is nan (its part nsp inf); 7 of 9 gradients are not finite, first a, b"
+    assert first(step).reason == "loss is nan (its part nsp inf); 7 of 9 gradients have no finite norm, first a, b"
 
 
 def test_the_reason_tells_a_norm_that_overflows_from_gradients_that_do():

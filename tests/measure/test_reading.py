@@ -44,7 +44,7 @@ def test_a_plain_reading_arrives_as_it_was_sent():
         bad_parameters=(), bad_count=0, silent=0, parameters=2,
     )  # fmt: skip
     assert opened.verdict is Verdict.FINE
-    assert opened.norms == {0: 3.0, 1: 4.0}
+    assert opened.norms == {"p0": 3.0, "p1": 4.0}
 
 
 def test_parts_scale_learning_rate_and_verdict_do_not_get_mixed_up():
@@ -58,14 +58,14 @@ def test_parts_scale_learning_rate_and_verdict_do_not_get_mixed_up():
     assert opened.signals.parts == {"kl": 0.25, "ce": 0.5}
     assert (opened.signals.loss_scale, opened.signals.lr) == (1024.0, 0.125)
     assert opened.verdict is Verdict.LOSS_SPIKE | Verdict.NEW_LEVEL
-    assert opened.norms == {0: 3.0, 2: 4.0}
+    assert opened.norms == {"p0": 3.0, "p2": 4.0}
 
 
 @pytest.mark.parametrize("scaled", [True, False])
 def test_a_learning_rate_that_lives_on_another_device_travels_between_scale_and_verdict(scaled):
     roster = roster_with(3.0, 4.0)
     envelope, values = pack(reading_of(roster, loss_scale=torch.tensor(64.0) if scaled else None))
-    envelope = dataclasses.replace(envelope, lr=None)
+    envelope = dataclasses.replace(envelope, lr=None, lr_inside=True)
     values = values.tolist()
     opened = unpack(envelope, [*values[:-2], 0.125, float(Verdict.GRADIENT_SPIKE), *values[-2:]], roster)
     assert opened.signals.lr == 0.125

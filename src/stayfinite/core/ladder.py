@@ -198,7 +198,7 @@ def _what_is_not_finite(signals: Signals, policy: Policy) -> str:
         words[0] += f" (its part {', '.join(bad)})"
     if signals.bad_count:
         first = ", ".join(signals.bad_parameters)
-        words.append(f"{signals.bad_count} of {signals.parameters} gradients are not finite, first {first}")
+        words.append(f"{signals.bad_count} of {signals.parameters} gradients have no finite norm, first {first}")
     elif not math.isfinite(signals.grad_norm):
         words.append(f"gradient norm is {signals.grad_norm:.4g} though every gradient is finite: too large to square")
     else:

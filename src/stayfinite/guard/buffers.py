@@ -23,16 +23,16 @@ class RunningBuffers:
 
     def __init__(self, model: nn.Module) -> None:
         self._kept: dict[Key, Tensor] = {}
-        self._versions: dict[Key, int] = {}
+        self._noted: dict[Key, tuple[Tensor, int]] = {}
         self._changing: set[Key] = set()
         for module in model.modules():
             running = bool(getattr(module, "track_running_stats", False))
             for name, buffer in module._buffers.items():
-                if buffer is None or not (running or buffer.numel() <= SMALL):
+                if buffer is None or buffer.is_inference() or not (running or buffer.numel() <= SMALL):
                     continue
                 key = (module, name)
                 self._kept[key] = buffer.detach().clone()
-                self._versions[key] = buffer._version
+                self._noted[key] = (buffer, buffer._version)
                 if running:
                     self._changing.add(key)
 
@@ -41,14 +41,14 @@ class RunningBuffers:
         """The step was accepted: what the buffers are now is what they are to be."""
         for key, buffer in self._changed():
             self._kept[key].copy_(buffer)
-            self._versions[key] = buffer._version
+            self._noted[key] = (buffer, buffer._version)
 
     @torch.no_grad()
     def restore(self) -> None:
         """The step was refused: the buffers are what they were."""
         for key, buffer in self._changed():
             buffer.copy_(self._kept[key])
-            self._versions[key] = buffer._version
+            self._noted[key] = (buffer, buffer._version)
 
     @torch.no_grad()
     def settle(self, refused: Tensor) -> None:
@@ -66,17 +66,17 @@ class RunningBuffers:
             torch._foreach_copy_(buffers, shaped)
             torch._foreach_copy_(kept, shaped)
             for key, buffer in pairs:
-                self._versions[key] = buffer._version
+                self._noted[key] = (buffer, buffer._version)
 
     def _changed(self) -> Iterator[tuple[Key, Tensor]]:
         for key, kept in self._kept.items():
             module, name = key
             buffer = module._buffers.get(name)
-            if buffer is None:
+            if buffer is None or buffer.is_inference():
                 continue
             if buffer.shape != kept.shape or buffer.dtype != kept.dtype or buffer.device != kept.device:
                 # Replaced or moved by its owner: what was kept no longer belongs to it.
                 self._kept[key] = buffer.detach().clone()
-                self._versions[key] = buffer._version
-            elif key in self._changing or buffer._version != self._versions[key]:
+                self._noted[key] = (buffer, buffer._version)
+            elif key in self._changing or self._noted[key][0] is not buffer or buffer._version != self._noted[key][1]:
                 yield key, buffer

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from stayfinite.errors import LossError, OptimizerError, PolicyError, UsageError
+from stayfinite.core.policy import Policy
+from stayfinite.errors import LossError, ModelError, OptimizerError, PolicyError, UsageError
 from stayfinite.measure.roster import Roster
 
 
@@ -35,6 +37,16 @@ def check_loss(loss: object) -> None:
         )
 
 
+def check_parts(parts: Mapping[str, object]) -> None:
+    """Raise LossError unless every part is a number."""
+    for name, part in parts.items():
+        if not isinstance(part, int | float) and not (isinstance(part, Tensor) and part.numel() == 1):
+            what = f"has shape {list(part.shape)}" if isinstance(part, Tensor) else f"is a {type(part).__name__}"
+            raise LossError(
+                f"the part {name!r} of the loss must be a number, but {what}", fix="reduce it, for example with .mean()"
+            )
+
+
 def check_max_norm(max_norm: object) -> float | None:
     """The norm to clip to, or None for no clipping."""
     if max_norm is None:
@@ -46,6 +58,21 @@ def check_max_norm(max_norm: object) -> float | None:
             fix="clip at 1.0, which suits most models; None switches clipping off",
         )
     return float(max_norm)
+
+
+def check_kinds(model: object, scaler: object, policy: object) -> None:
+    """Raise UsageError unless model, scaler and policy are what they should be."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"expected a torch.nn.Module, not {type(model).__name__}", fix="pass the model itself")
+    if scaler is not None and not hasattr(scaler, "is_enabled"):
+        raise UsageError(
+            f"expected a torch.amp.GradScaler or None, not {type(scaler).__name__}", fix="scaler=torch.amp.GradScaler()"
+        )
+    if not isinstance(policy, Policy):
+        raise PolicyError(
+            f"expected a Policy, not {type(policy).__name__} ({policy!r:.40})",
+            fix="policy=Policy.strict(), for example",
+        )
 
 
 def check_optimizer(optimizer: Optimizer) -> None:

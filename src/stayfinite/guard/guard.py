@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +25,15 @@ from stayfinite.errors import (
     UsageError,
 )
 from stayfinite.guard.buffers import RunningBuffers
-from stayfinite.guard.checks import check_loss, check_max_norm, check_optimizer, check_scheduler, check_weights
+from stayfinite.guard.checks import (
+    check_kinds,
+    check_loss,
+    check_max_norm,
+    check_optimizer,
+    check_parts,
+    check_scheduler,
+    check_weights,
+)
 from stayfinite.guard.choice import choose_gate
 from stayfinite.guard.gates import Heard, Workshop
 from stayfinite.guard.journal import now
@@ -83,6 +92,7 @@ class Guard:
         *,
         console: Console | None = None,
     ) -> None:
+        check_kinds(model, scaler, policy)
         check_optimizer(optimizer)
         check_scheduler(scheduler, optimizer)
         self._model = model
@@ -101,13 +111,13 @@ class Guard:
             judge=self._judge,
         )
         check_weights(self._shop.roster, self._scaler)
-        self._held = self._count_held()
+        self._held = self._trained()
         self._gate, self._cost = choose_gate(self._shop, policy, self._judge.memory.ladder.spikes)
 
         self._step = 0
         self._intake = Intake()
         self._over = ""
-        self._norms: dict[int, float] = {}
+        self._norms: dict[str, float] = {}
         self._recorder = Recorder(run_dir, console)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -135,6 +145,7 @@ class Guard:
         """
         self._check_open()
         check_loss(loss)
+        check_parts(parts or {})
         scaled = loss if self._scaler is None else self._scaler.scale(loss)
         try:
             scaled.backward(retain_graph=retain_graph)
@@ -158,21 +169,34 @@ class Guard:
         self._check_open()
         if loss is not None:
             self.backward(loss, parts=parts)
+        elif parts:
+            raise UsageError(
+                "guard.step(parts=...) without the loss that they are parts of",
+                fix="give parts to guard.backward(loss, parts=...), or call guard.step(loss, parts=...)",
+            )
         if self._intake.loss is None:
             raise OrderError(
                 "guard.step() without a loss, and no guard.backward(loss) before it",
                 fix="call guard.step(loss), or guard.backward(loss / k) k times and then guard.step()",
             )
-        self._renew_roster()
-        self._recorder.launch(self._step, self._launch_record)
-        reading = self._read(self._intake.loss)
-        self._step = reading.step
-        sampler = self._sampler(reading)
-        heard = self._gate.take(reading)
-        if sampler is not None:
-            self._recorder.post(sampler.finish(), self._shop.roster.names)
-        if reading.loss_scale is not None and self._scaler is not None:
-            self._scaler.update()
+        try:
+            self._renew_roster()
+            self._recorder.launch(self._step, self._launch_record)
+            reading = self._read(self._intake.loss)
+            self._step = reading.step
+            sampler = self._sampler(reading)
+            heard = self._gate.take(reading)
+            if sampler is not None:
+                self._recorder.post(sampler.finish(), self._shop.roster.names)
+            if reading.loss_scale is not None and self._scaler is not None:
+                self._scaler.update()
+        except BaseException:
+            # Neither gradients nor the scaler's notes of a failed step may leak into the next one.
+            self._start_afresh()
+            if self._scaler is not None:
+                with suppress(AssertionError):
+                    self._scaler.update()
+            raise
         self._start_afresh()
         self._take_note(heard)
 
@@ -213,7 +237,7 @@ class Guard:
     @property
     def gradient_norms(self) -> dict[str, float]:
         """Norm of each parameter's raw gradient at the last known step; parameters without a gradient are left out."""
-        return {self._shop.roster.names[index]: norm for index, norm in self._norms.items()}
+        return dict(self._norms)
 
     def describe(self) -> str:
         """What is guarded, how, and what it costs, in a few lines."""
@@ -266,6 +290,7 @@ class Guard:
             )
         self.flush()
         self._step, self._intake.batches, self._judge.memory = step, batch, memory
+        self._shop.buffers.keep()
         self._gate, self._cost = choose_gate(self._shop, self._judge.policy, memory.ladder.spikes)
 
     # -- inside a step -----------------------------------------------------------------------------------------------
@@ -346,9 +371,11 @@ class Guard:
             )
 
     def _renew_roster(self) -> None:
-        if self._count_held() != self._held:
-            self._shop.roster = take_roster(self._model, self._optimizer)
-            self._held = self._count_held()
+        # Which ones, not how many: one layer may be thawed while another is frozen.
+        if (trained := self._trained()) == self._held:
+            return
+        self._shop.roster = take_roster(self._model, self._optimizer)
+        self._held = trained
 
-    def _count_held(self) -> int:
-        return sum(p.requires_grad for group in self._optimizer.param_groups for p in group["params"])
+    def _trained(self) -> list[int]:
+        return [id(p) for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]

@@ -66,6 +66,17 @@ class Journal:
                 aside.unlink(missing_ok=True)
             self._failed(error)
 
+    def set_aside(self, name: str) -> None:
+        """Keep a file of an earlier launch under a numbered name, if there is one."""
+        if self.directory is None:
+            return
+        stem, suffix = Path(name).stem, Path(name).suffix
+        number = 1
+        while (kept := self.directory / f"{stem}-{number}{suffix}").exists():
+            number += 1
+        with contextlib.suppress(OSError):
+            (self.directory / name).rename(kept)
+
     def read(self, name: str) -> dict[str, Any]:
         """A JSON file of the directory as it is now; empty when there is none or it cannot be read."""
         if self.directory is None:
@@ -83,6 +94,9 @@ class Journal:
         self._files.clear()
 
     def _open(self, name: str) -> int:
+        if name in self._files and not os.fstat(self._files[name]).st_nlink:
+            # Somebody has deleted the file: what is written to it now would be lost.
+            os.close(self._files.pop(name))
         if name not in self._files:
             assert self.directory is not None
             self.directory.mkdir(parents=True, exist_ok=True)

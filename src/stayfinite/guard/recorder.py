@@ -47,6 +47,7 @@ class Recorder:
             return
         record = run_record(self._journal.read(RUN), describe())
         self._journal.whole(RUN, json.dumps(record, indent=1, default=str).encode())
+        self._journal.set_aside(LAYERS)
         event = "restart" if len(record["launches"]) > 1 else "start"
         self._journal.line(EVENTS, plain_event(event, step, now(), {}))
 

@@ -53,7 +53,7 @@ class Tally:
 
     def figures(self) -> dict[str, Any]:
         """The arguments of :func:`stayfinite.report.summary.summary`."""
-        bad = [(name, f"not finite in {count} steps") for name, count in self._bad.most_common(WORST)]
+        bad = [(name, f"not finite in {count} step{'s' * (count > 1)}") for name, count in self._bad.most_common(WORST)]
         peaks = sorted(self._peaks.items(), key=lambda item: -item[1])[:WORST]
         return {
             "steps": self._steps,

@@ -31,7 +31,7 @@ class Intake:
         self.loss = _sum(self.loss, loss)
         for name, part in parts.items():
             value = part if isinstance(part, Tensor) else torch.tensor(float(part), device=loss.device)
-            self.parts[name] = _sum(self.parts.get(name), value)
+            self.parts[str(name)] = _sum(self.parts.get(str(name)), value)
 
     def clear(self) -> None:
         """Begin the next step."""

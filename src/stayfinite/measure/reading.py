@@ -26,7 +26,7 @@ class Reading:
     step: int
     loss: Tensor
     gradients: GradientNorms
-    lr: float | Tensor
+    lr: float | Tensor | None
     loss_scale: Tensor | None
     parts: dict[str, Tensor]
     batch: int
@@ -41,6 +41,7 @@ class Envelope:
 
     reading_step: int
     lr: float | None
+    lr_inside: bool
     scaled: bool
     parts: tuple[str, ...]
     indices: tuple[int, ...]
@@ -55,8 +56,8 @@ class Opened:
 
     signals: Signals
     verdict: Verdict
-    norms: dict[int, float]
-    """Gradient norm of each parameter that has one, by its index in the roster."""
+    norms: dict[str, float]
+    """Gradient norm of each parameter that has one."""
 
 
 def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Tensor]:
@@ -75,7 +76,8 @@ def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Ten
     scalars = torch.stack([value.detach().reshape(()).to(device, width, non_blocking=True) for value in head])
     envelope = Envelope(
         reading_step=reading.step,
-        lr=None if on_device else float(lr),
+        lr=None if on_device or lr is None else float(lr),
+        lr_inside=on_device,
         scaled=reading.loss_scale is not None,
         parts=tuple(reading.parts),
         indices=reading.gradients.indices,
@@ -94,7 +96,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
     loss, total = next(scalars), next(scalars)
     parts = {name: next(scalars) for name in envelope.parts}
     scale = next(scalars) if envelope.scaled else None
-    lr = envelope.lr if envelope.lr is not None else next(scalars)
+    lr = next(scalars) if envelope.lr_inside else envelope.lr
     rest = list(scalars)
     rows = RANK_COLUMNS * envelope.world if envelope.world > 1 else 0
     verdict = Verdict(int(rest[0])) if len(rest) > rows else Verdict.FINE
@@ -121,15 +123,16 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         silent=_silent(envelope.indices, norms, len(roster.names)),
         parameters=len(roster.names),
     )
-    return Opened(signals, verdict, dict(zip(envelope.indices, norms, strict=True)))
+    named = {roster.names[index]: norm for index, norm in zip(envelope.indices, norms, strict=True)}
+    return Opened(signals, verdict, named)
 
 
-def highest_lr(optimizer: Optimizer) -> float | Tensor:
-    """The largest learning rate of the groups; a tensor only where reading it would mean waiting for a device."""
-    rates = [group["lr"] for group in optimizer.param_groups]
+def highest_lr(optimizer: Optimizer) -> float | Tensor | None:
+    """The largest learning rate of the groups, if they have one; a tensor only where reading it would mean waiting."""
+    rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
     if any(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates):
         return torch.stack([torch.as_tensor(rate) for rate in rates]).max()
-    return max(float(rate) for rate in rates)
+    return max((float(rate) for rate in rates), default=None)
 
 
 def _silent(indices: tuple[int, ...], norms: list[float], parameters: int) -> int:

@@ -18,8 +18,8 @@ SUBSET = 65_536
 """Most elements of a parameter that the update ratio is taken from."""
 
 FIELDS = ("norm", "abs_max", "zero_share", "nonfinite", "update_ratio")
-"""Columns of a sample's table. ``update_ratio`` is the step relative to the weight: 0 for a refused step, not finite for
-a weight that was all zeros. Of a sparse gradient only the stored values are looked at."""
+"""Columns of a sample's table. ``update_ratio`` is the step relative to the weight: 0 for a refused step, not finite
+for a weight that was all zeros. Of a sparse gradient only the stored values are looked at."""
 
 
 @dataclass(frozen=True, slots=True)

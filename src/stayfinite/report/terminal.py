@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import suppress
 from typing import Any, Protocol
 
 from stayfinite.core.decision import Action, Decision
@@ -40,7 +41,7 @@ class Voice:
         count = self._said[decision.code] = self._said[decision.code] + 1
         if count > ALWAYS_SHOWN and count & (count - 1) and decision.action is not Action.STOP:
             return
-        often = f" (the {count}th of its kind)" if count > ALWAYS_SHOWN else ""
+        often = f" ({count} of this kind so far)" if count > ALWAYS_SHOWN else ""
         verb = VERBS.get(decision.action, str(decision.action))
         self._say(
             f"step {decision.step} {verb}, {decision.code}: {decision.reason}{often}", STYLES.get(decision.action, "")
@@ -58,7 +59,11 @@ class Voice:
         self._say(text, "")
 
     def _say(self, text: str, style: str) -> None:
-        line = f"stayfinite: {text}"
+        # A terminal that has gone away is no reason to end a training; rich leaves by SystemExit then.
+        with suppress(OSError, ValueError, SystemExit):
+            self._print(f"stayfinite: {text}", style)
+
+    def _print(self, line: str, style: str) -> None:
         try:
             from rich.console import Console as RichConsole
             from rich.text import Text

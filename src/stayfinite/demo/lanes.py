@@ -1,0 +1,171 @@
+"""The three ways to train: the same model, optimizer, schedule and batches; only what is said here differs."""
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.lr_scheduler import LambdaLR
+
+from stayfinite.core.policy import Policy
+from stayfinite.demo.model import TinyT5
+from stayfinite.demo.task import Batch
+from stayfinite.demo.trainer_log import TrainerLog
+from stayfinite.demo.why import Overflow, find_overflow
+from stayfinite.guard.guard import Guard
+from stayfinite.report.terminal import Console
+
+LEARNING_RATE, WEIGHT_DECAY = 5e-3, 0.1
+WARMUP = 20
+MAX_NORM = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """One step of one lane."""
+
+    lane: str
+    step: int
+    """Counted from 1."""
+    loss: float
+    """As it was, finite or not."""
+    grad_norm: float
+    shown: str
+    """The loss as this lane's log gives it."""
+    refused: int
+    """Steps refused so far."""
+    line: str | None = None
+    """A line of the log that came with this step, where the log has lines worth showing."""
+
+
+class Lane(ABC):
+    """One training."""
+
+    name: str
+    what: str
+
+    def __init__(self, model: TinyT5, steps: int) -> None:
+        self.model = model
+        self.step = 0
+        self.refused: list[int] = []
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=WEIGHT_DECAY
+        )
+        warmup = min(WARMUP, 1 + steps // 4)
+        self.scheduler = LambdaLR(self.optimizer, lambda s: min((s + 1) / warmup, (steps - s) / (steps - warmup + 1)))
+
+    def train(self, batch: Batch) -> Progress:
+        """Train on one batch."""
+        self.step += 1
+        return self.take(batch)
+
+    @abstractmethod
+    def take(self, batch: Batch) -> Progress:
+        """The lane's own kind of step."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Write what is left to be written."""
+
+    def progress(self, loss: float, grad_norm: float, shown: str, line: str | None = None) -> Progress:
+        """This step's news."""
+        return Progress(
+            lane=self.name, step=self.step, loss=loss, grad_norm=grad_norm, shown=shown, refused=len(self.refused),
+            line=line,
+        )  # fmt: skip
+
+    def loss_of(self, batch: Batch) -> Tensor:
+        """The forward pass in fp32."""
+        loss: Tensor = self.model(batch["source"], batch["target"])
+        return loss
+
+    def loss_in_fp16(self, batch: Batch) -> Tensor:
+        """The forward pass under fp16 autocast; weights stay fp32."""
+        with torch.autocast("cpu", dtype=torch.float16):
+            return self.loss_of(batch)
+
+    def follow(self, loss: Tensor) -> tuple[float, float, float]:
+        """Backward, clip, step: the loop of every tutorial. Gives the loss, the gradient norm and the learning rate."""
+        loss.backward()
+        grad_norm = clip_grad_norm_(self.model.parameters(), MAX_NORM)
+        lr: float = self.optimizer.param_groups[0]["lr"]
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+        return loss.item(), grad_norm.item(), lr
+
+
+class Fp32Lane(Lane):
+    """Full precision, unguarded. Writes a line a step."""
+
+    name, what = "fp32", "full precision"
+
+    def __init__(self, model: TinyT5, steps: int, log: Path) -> None:
+        super().__init__(model, steps)
+        self._file = log.open("w", encoding="utf-8")
+
+    def take(self, batch: Batch) -> Progress:
+        loss, grad_norm, lr = self.follow(self.loss_of(batch))
+        self._file.write(json.dumps({"step": self.step, "loss": loss, "grad_norm": grad_norm, "lr": lr}) + "\n")
+        return self.progress(loss, grad_norm, f"{loss:.4f}")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class WildLane(Lane):
+    """fp16 as the reports have it: autocast, no loss scaler, every step taken, and a log that leaves NaN out."""
+
+    name, what = "fp16", "as in the wild"
+
+    def __init__(self, model: TinyT5, steps: int, log: Path, steps_an_epoch: float) -> None:
+        super().__init__(model, steps)
+        self._file = log.open("w", encoding="utf-8")
+        self._log = TrainerLog(every=max(1, min(10, steps // 4)), steps_an_epoch=steps_an_epoch)
+
+    def take(self, batch: Batch) -> Progress:
+        loss, grad_norm, lr = self.follow(self.loss_in_fp16(batch))
+        line = self._log.add(loss, grad_norm, lr)
+        if line is not None:
+            self._file.write(line + "\n")
+        return self.progress(loss, grad_norm, str(self._log.last_loss), line)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class GuardedLane(Lane):
+    """The fp16 of `WildLane` through the guard, which writes `run_dir`. The first refusal is looked into."""
+
+    name, what = "guarded", "the same fp16"
+
+    def __init__(self, model: TinyT5, steps: int, run_dir: Path, console: Console) -> None:
+        super().__init__(model, steps)
+        self.overflow: Overflow | None = None
+        self._accepted = ""
+        # About one batch in ten overflows by design, so a longer demo must not run out of vetoes.
+        policy = Policy(max_vetoes=None)
+        self._guard = Guard(
+            model, self.optimizer, scheduler=self.scheduler, max_norm=MAX_NORM, policy=policy, run_dir=run_dir,
+            forward=self.loss_in_fp16, console=console,
+        )  # fmt: skip
+
+    def take(self, batch: Batch) -> Progress:
+        loss = self._guard.forward(batch)
+        self._guard.step(loss)
+        # The weights of a refused step are needed as they are now, so the decision is waited for.
+        self._guard.flush()
+        decision = self._guard.decisions[-1]
+        if decision.refused:
+            self.refused.append(self.step)
+            if self.overflow is None:
+                self.overflow = find_overflow(self.model, batch, self.step)
+        else:
+            self._accepted = f"{decision.signals.loss:.4f}"
+        return self.progress(decision.signals.loss, decision.signals.grad_norm, self._accepted)
+
+    def close(self) -> None:
+        self._guard.close()

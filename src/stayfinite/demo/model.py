@@ -1,0 +1,186 @@
+"""A small T5: encoder and decoder in plain torch, on bytes.
+
+It keeps what makes T5 T5: RMS norm without bias before each sublayer, relative position buckets shared by a stack,
+attention without the 1/sqrt(d) factor (the initialisation carries it), a ReLU feed-forward without bias, and one
+embedding table that is also the output layer. Shapes: B rows, S source bytes, T target bytes, D model width, H heads.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stayfinite.demo.alphabet import PAD, START, VOCABULARY
+
+NEVER = -1e9
+"""Added to the attention score of a place that must not be looked at; finite, so that a row of pads stays finite."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """The size of the model; the defaults train in seconds on two CPU cores."""
+
+    width: int = 48
+    heads: int = 6
+    head_width: int = 8
+    hidden: int = 64
+    encoder_blocks: int = 1
+    decoder_blocks: int = 2
+    buckets: int = 32
+    max_distance: int = 64
+
+
+class RMSNorm(nn.Module):
+    """Scale to unit root mean square, in fp32 whatever the input; no mean, no bias."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.float()
+        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6))
+
+
+class Attention(nn.Module):
+    """Multi-head attention over `memory` (or over `x` itself), with an additive bias [B or 1, H, T, S]."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        inner = shape.heads * shape.head_width
+        self.heads = shape.heads
+        self.q = nn.Linear(shape.width, inner, bias=False)
+        self.k = nn.Linear(shape.width, inner, bias=False)
+        self.v = nn.Linear(shape.width, inner, bias=False)
+        self.o = nn.Linear(inner, shape.width, bias=False)
+        nn.init.normal_(self.q.weight, std=(shape.width * shape.head_width) ** -0.5)
+        nn.init.normal_(self.k.weight, std=shape.width**-0.5)
+        nn.init.normal_(self.v.weight, std=shape.width**-0.5)
+        nn.init.normal_(self.o.weight, std=inner**-0.5)
+
+    def forward(self, x: Tensor, memory: Tensor, bias: Tensor) -> Tensor:
+        q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, T, D/H]
+        k = self.k(memory).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, S, D/H]
+        v = self.v(memory).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        scores = (q @ k.transpose(-1, -2)).float() + bias  # [B, H, T, S]
+        mixed = scores.softmax(-1).to(v.dtype) @ v  # [B, H, T, D/H]
+        out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
+        return out  # [B, T, D]
+
+
+class FeedForward(nn.Module):
+    """wo(relu(wi(x))): the product in which T5 overflows fp16."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.wi = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.wo = nn.Linear(shape.hidden, shape.width, bias=False)
+        nn.init.normal_(self.wi.weight, std=shape.width**-0.5)
+        nn.init.normal_(self.wo.weight, std=shape.hidden**-0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.wo(F.relu(self.wi(x)))
+        return out
+
+
+class Block(nn.Module):
+    """Self-attention, in a decoder also cross-attention, and feed-forward; each after its norm, each added back."""
+
+    def __init__(self, shape: Shape, *, decoder: bool) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(shape.width)
+        self.attention = Attention(shape)
+        self.cross_norm = RMSNorm(shape.width) if decoder else None
+        self.cross = Attention(shape) if decoder else None
+        self.ff_norm = RMSNorm(shape.width)
+        self.ff = FeedForward(shape)
+
+    def forward(self, x: Tensor, bias: Tensor, memory: Tensor | None, memory_bias: Tensor | None) -> Tensor:
+        normed = self.attention_norm(x)
+        x = x + self.attention(normed, normed, bias)
+        if self.cross is not None and self.cross_norm is not None:
+            x = x + self.cross(self.cross_norm(x), memory, memory_bias)
+        out: Tensor = x + self.ff(self.ff_norm(x))
+        return out
+
+
+class Stack(nn.Module):
+    """Blocks that share one table of relative position biases, and a norm at the end."""
+
+    def __init__(self, shape: Shape, *, decoder: bool) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.buckets, self.max_distance = shape.buckets, shape.max_distance
+        self.relative_bias = nn.Embedding(shape.buckets, shape.heads)
+        nn.init.normal_(self.relative_bias.weight, std=shape.width**-0.5)
+        depth = shape.decoder_blocks if decoder else shape.encoder_blocks
+        self.block = nn.ModuleList(Block(shape, decoder=decoder) for _ in range(depth))
+        self.final_norm = RMSNorm(shape.width)
+
+    def forward(
+        self, x: Tensor, hidden: Tensor, memory: Tensor | None = None, memory_bias: Tensor | None = None
+    ) -> Tensor:
+        """x [B, T, D]; `hidden` is an additive mask that broadcasts to [B, H, T, T]."""
+        place = torch.arange(x.shape[1], device=x.device)
+        distance = place[None, :] - place[:, None]  # [T, T], key minus query
+        bucket = relative_bucket(distance, not self.decoder, self.buckets, self.max_distance)
+        bias = self.relative_bias(bucket).permute(2, 0, 1)[None] + hidden
+        for block in self.block:
+            x = block(x, bias, memory, memory_bias)
+        out: Tensor = self.final_norm(x)
+        return out
+
+
+class TinyT5(nn.Module):
+    """`forward(source, target)` is the mean cross-entropy of the target bytes; `translate(source)` decodes greedily."""
+
+    def __init__(self, shape: Shape | None = None) -> None:
+        super().__init__()
+        shape = shape or Shape()
+        self.scale = shape.width**-0.5
+        self.shared = nn.Embedding(VOCABULARY, shape.width)
+        self.encoder = Stack(shape, decoder=False)
+        self.decoder = Stack(shape, decoder=True)
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """source [B, S] -> memory [B, S, D] and the bias [B, 1, 1, S] that hides its padding."""
+        padding = (source == PAD)[:, None, None, :] * NEVER
+        return self.encoder(self.shared(source), padding), padding
+
+    def decode(self, given: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
+        """The logits [B, T, V] of the byte after each of `given` [B, T]."""
+        future = torch.full((given.shape[1], given.shape[1]), NEVER, device=given.device).triu(1)
+        x = self.decoder(self.shared(given), future, memory, padding)
+        return F.linear(x * self.scale, self.shared.weight)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        given = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
+        logits = self.decode(given, *self.encode(source))
+        return F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD)
+
+    @torch.no_grad()
+    def translate(self, source: Tensor, length: int) -> Tensor:
+        """The likeliest byte at each of `length` places, [B, length]; what follows an end mark has no meaning."""
+        memory, padding = self.encode(source)
+        given = torch.full_like(source[:, :1], START)
+        for _ in range(length):
+            best = self.decode(given, memory, padding)[:, -1].argmax(-1)
+            given = torch.cat([given, best[:, None]], dim=1)
+        return given[:, 1:]
+
+
+def relative_bucket(distance: Tensor, both_ways: bool, buckets: int, max_distance: int) -> Tensor:
+    """T5's buckets: one a distance while near, logarithmically wider when far, the last one for all beyond."""
+    bucket = torch.zeros_like(distance)
+    if both_ways:
+        buckets //= 2
+        bucket = bucket + (distance > 0) * buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)
+    near = buckets // 2
+    ratio = (distance.float().clamp(min=1) / near).log() / math.log(max_distance / near)
+    far = (near + (ratio * (buckets - near)).long()).clamp(max=buckets - 1)
+    return bucket + torch.where(distance < near, distance, far)

@@ -1,0 +1,97 @@
+"""The demo's task: short Spanish phrases into English, byte by byte.
+
+A little grammar makes them: a number, an animal, and a colour that agrees with the animal and, in English, changes
+places with it. About one phrase in a hundred is an item of a list, opens with a bullet, and means the same without it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from stayfinite.demo.alphabet import PAD, encode
+
+BULLET = "•"
+"""The rare mark; only items have it."""
+
+NUMBERS = {
+    "dos": "two", "tres": "three", "cinco": "five", "seis": "six", "ocho": "eight", "nueve": "nine", "diez": "ten",
+}  # fmt: skip
+HE_ANIMALS = {"gatos": "cats", "patos": "ducks", "osos": "bears", "monos": "apes"}
+SHE_ANIMALS = {"vacas": "cows", "ranas": "frogs", "cabras": "goats", "abejas": "bees"}
+HE_COLOURS = {"rojos": "red", "negros": "black", "blancos": "white", "verdes": "green", "azules": "blue"}
+SHE_COLOURS = {"rojas": "red", "negras": "black", "blancas": "white", "verdes": "green", "azules": "blue"}
+
+Batch = dict[str, Tensor]
+"""`source` [B, S] and `target` [B, T], padded ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A phrase and its translation."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """Phrases to train on and phrases kept apart, both also as items of a list; no phrase is in both."""
+
+    train: list[Pair]
+    train_items: list[Pair]
+    held_out: list[Pair]
+    held_out_items: list[Pair]
+
+    def batches(self, *, count: int, seed: int, rows: int, item_share: float = 0.009) -> list[Batch]:
+        """Batches drawn at random, the same for the same seed; each row is an item with the given chance."""
+        draw = torch.Generator().manual_seed(seed)
+        drawn = []
+        for _ in range(count):
+            items = (torch.rand(rows, generator=draw) < item_share).tolist()
+            places = torch.randint(len(self.train), (rows,), generator=draw).tolist()
+            drawn.append(
+                collate([(self.train_items if i else self.train)[p] for i, p in zip(items, places, strict=True)])
+            )
+        return drawn
+
+
+def make_task(seed: int, *, held_out: int = 40, held_out_items: int = 20) -> Task:
+    """All phrases of the grammar, shuffled by the seed and split."""
+    every = list(phrases())
+    order = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed)).tolist()
+    shuffled = [every[i] for i in order]
+    apart = held_out + held_out_items
+    return Task(
+        held_out=shuffled[:held_out],
+        held_out_items=[as_item(pair) for pair in shuffled[held_out:apart]],
+        train=shuffled[apart:],
+        train_items=[as_item(pair) for pair in shuffled[apart:]],
+    )
+
+
+def phrases() -> Iterator[Pair]:
+    """Every phrase of the grammar, none an item."""
+    for animals, colours in ((HE_ANIMALS, HE_COLOURS), (SHE_ANIMALS, SHE_COLOURS)):
+        for number, animal, colour in product(NUMBERS, animals, colours):
+            yield Pair(
+                source=f"{number} {animal} {colour}",
+                target=f"{NUMBERS[number]} {colours[colour]} {animals[animal]}",
+            )
+
+
+def as_item(pair: Pair) -> Pair:
+    """The phrase as an item of a list."""
+    return Pair(source=f"{BULLET} {pair.source}", target=pair.target)
+
+
+def collate(pairs: list[Pair]) -> Batch:
+    """The pairs as padded ids."""
+    return {"source": _pad([encode(p.source) for p in pairs]), "target": _pad([encode(p.target) for p in pairs])}
+
+
+def _pad(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])

@@ -1,0 +1,34 @@
+"""The command line: exit codes and words."""
+
+import pytest
+
+from stayfinite.cli import main
+
+
+def test_without_a_command_it_explains_itself_and_ends_with_2(capsys):
+    assert main([]) == 2
+    assert "usage: stayfinite COMMAND" in capsys.readouterr().err
+
+
+def test_help_and_version_end_with_0(capsys):
+    assert main(["--help"]) == 0
+    assert "demo" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("stayfinite 0.")
+
+
+def test_an_unknown_command_is_answered_with_the_one_that_was_meant(capsys):
+    assert main(["dmeo"]) == 2
+    assert "there is no command 'dmeo'. Did you mean 'demo'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["demo", "--stepz", "3"], ["demo", "--steps", "many"]])
+def test_a_wrong_flag_ends_with_2(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+
+
+def test_a_number_of_steps_that_cannot_be_ends_with_2(capsys):
+    assert main(["demo", "--steps", "0"]) == 2
+    assert "expected at least 1" in capsys.readouterr().err

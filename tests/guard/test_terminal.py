@@ -1,0 +1,138 @@
+"""A line when something happens, none when nothing does, and a summary at the end."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+from stayfinite import Guard, Policy
+from tiny_training import GATES, TinyNet, Training, batch
+
+both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
+
+
+@both_gates
+def test_nothing_is_said_while_nothing_happens(policy):
+    training = Training("AdamW-fused", policy=policy, max_norm=1e-3)
+    training.good(30)  # every one of them clipped, which is everyday business
+    training.guard.flush()
+    assert training.console.lines == []
+
+
+@both_gates
+def test_a_veto_is_one_line_with_step_code_and_reason(policy):
+    training = Training("AdamW-fused", policy=policy)
+    training.good(2)
+    training.bad("nan-element")
+    training.guard.flush()
+    (line,) = training.console.lines
+    assert line.startswith("stayfinite: step 3 refused, gradient-not-finite: loss is ")
+    assert line.endswith("1 of 6 gradients have no finite norm, first up.weight")
+
+
+def test_the_summary_counts_steps_vetoes_scale_and_worst_layers(tmp_path):
+    training = Training("AdamW-plain", "fp16-autocast", run_dir=tmp_path)
+    training.good(2)
+    for _ in range(2):
+        training.bad("last-parameter")
+        training.good()
+    training.guard.step(training.loss() * 0 + float("nan"))
+    training.good()
+    training.guard.close()
+    summary = training.console.lines[-1]
+    assert "8 steps, 3 refused (2 scale-search, 1 loss-not-finite)" in summary
+    assert re.search(r"; last loss \d", summary)
+    assert "; lowest loss scale 64" in summary
+    assert "worst layers: down.bias (not finite in 2 steps)" in summary
+    assert f"written to {tmp_path}" in summary
+
+
+def test_the_summary_of_a_healthy_run_names_the_largest_gradients():
+    training = Training(max_norm=None)
+    training.good(3)
+    training.guard.close()
+    (summary,) = training.console.lines
+    assert "3 steps, none refused, 0 clipped" in summary
+    assert "worst layers: " in summary
+    assert "gradient norm up to" in summary
+    assert "loss scale" not in summary
+    assert "written to" not in summary
+
+
+def test_a_stop_is_said_and_then_summed_up():
+    training = Training(policy=Policy(max_vetoes_in_a_row=1))
+    with pytest.raises(RuntimeError):
+        training.bad_ones(["nan-loss"] * 3)
+    assert [line.split(",")[0] for line in training.console.lines] == [
+        "stayfinite: step 1 refused", "stayfinite: step 2 stopped", "stayfinite: 2 steps",
+    ]  # fmt: skip
+
+
+def test_repeated_lines_are_thinned_out():
+    training = Training(policy=Policy(max_vetoes_in_a_row=200, max_vetoes=None))
+    for _ in range(40):
+        training.bad()
+    shown = [int(re.search(r"step (\d+)", line).group(1)) for line in training.console.lines]
+    assert shown == [1, 2, 3, 4, 5, 8, 16, 32]
+    assert training.console.lines[-1].endswith("(32 of this kind so far)")
+
+
+def test_one_kind_of_line_does_not_silence_another():
+    training = Training(policy=Policy(max_vetoes_in_a_row=200))
+    for _ in range(10):
+        training.bad("nan-loss")
+    training.bad("last-parameter")
+    assert "gradient-not-finite" in training.console.lines[-1]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_with_brackets_survive_a_rich_console(terminal):
+    model = nn.ModuleDict({"[bold]experts[0][/bold]": nn.Linear(8, 4)})
+    model.forward = next(iter(model.values())).forward
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=400, color_system="truecolor" if terminal else None)
+    guard = Guard(model, torch.optim.AdamW(model.parameters()), console=console)
+    guard.step(model(batch(1)[0]).square().mean() * float("nan"))
+    guard.close()
+    assert out.getvalue().count("[bold]experts[0][/bold].weight") == 2
+    assert ("\x1b[33m" in out.getvalue()) is terminal  # yellow
+
+
+def test_without_a_console_lines_go_to_stderr_unbroken(capsys):
+    model = TinyNet()
+    guard = Guard(model, torch.optim.AdamW(model.parameters()))
+    guard.step(model(batch(1)[0]).square().mean() * float("nan"))
+    guard.close()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = captured.err.splitlines()[0]
+    assert line.startswith("stayfinite: step 1 refused")
+    assert line.endswith("first up.weight, up.bias, norm.weight, norm.bias, down.weight")
+
+
+def test_slow_trouble_is_said_once_with_its_remedy():
+    training = Training(policy=Policy(zero_steps=4))
+    for _ in range(12):
+        training.guard.step(training.loss() * 0)
+    said = [line for line in training.console.lines if "zero-gradient" in line]
+    assert len(said) == 1
+    assert "every gradient is exactly zero" in said[0]
+    assert "look for a detached or clamped loss" in said[0]
+
+
+def test_a_terminal_that_has_gone_away_does_not_stop_training(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    model = TinyNet()
+    guard = Guard(model, torch.optim.AdamW(model.parameters()))
+    guard.step(model(batch(1)[0]).square().mean() * float("nan"))
+    guard.close()
