@@ -36,7 +36,7 @@ def test_the_line_of_a_veto_says_when_why_and_where():
     assert record == {
         "version": 1, "time": TIME, "event": "veto", "step": 3, "code": "loss-not-finite",
         "reason": "loss is nan; 1 of 2 gradients have no finite norm, first w", "grad_norm": 1.0, "loss_scale": None,
-        "batch": 12, "batch_shape": "int64[8]", "bad_parameters": ["w"], "bad_count": 1,
+        "batch": 12, "batch_shape": "int64[8]", "bad_parameters": ["w"], "bad_count": 1, "bad_ranks": [],
     }  # fmt: skip
 
 

@@ -83,6 +83,12 @@ class Judgement:
     memory: Memory
 
 
+def as_veto(judgement: Judgement) -> Judgement:
+    """The same judgement where nothing beyond a veto was done about it."""
+    decision = judgement.decision
+    return replace(judgement, decision=replace(decision, action=Action.VETO)) if decision.refused else judgement
+
+
 def judge(
     signals: Signals,
     memory: Memory,
@@ -102,9 +108,7 @@ def judge(
         verdict: what a device has already decided and acted upon; None to judge here.
         options: what could be done beyond a veto.
     """
-    decision, ladder = decide(
-        signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict, options=options
-    )
+    decision, ladder = decide(signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict, options=options)
     if policy.mode == "watch" and decision.refused:
         decision = replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: step taken)")
     findings, trends = follow(decision, memory.trends, policy)

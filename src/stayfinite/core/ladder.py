@@ -17,7 +17,6 @@ from stayfinite.core.rungs import ORDER, Options, RungState, breathe, next_rung,
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict
 
-
 NOTHING_TO_DO = Options()
 """Without snapshots, precision control or a cut there is nothing between a veto and the stop."""
 

@@ -178,7 +178,7 @@ _LEAST_COUNT = {
     "forgive_after": 1, "scale_search": 0,
     "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
     "silent_steps": 1, "patience": 0, "calm_steps": 1, "max_cuts": 0, "cut_steps": 1, "max_rollbacks": 0,
-    "max_escalations": 0, "prove_steps": 0, "checkpoint_steps": 1, "keep_checkpoints": 1, "max_loader_errors": 0,
+    "max_escalations": 0, "prove_steps": 1, "checkpoint_steps": 1, "keep_checkpoints": 1, "max_loader_errors": 0,
     "desync_steps": 0,
 }  # fmt: skip
 _POSITIVE = (

@@ -60,6 +60,16 @@ def check_max_norm(max_norm: object) -> float | None:
     return float(max_norm)
 
 
+def check_run_dir(policy: Policy, run_dir: object) -> None:
+    """Raise PolicyError where the policy asks for checkpoints and there is no place for them."""
+    asked = [name for name in ("checkpoint_steps", "checkpoint_minutes") if getattr(policy, name) is not None]
+    if asked and run_dir is None:
+        raise PolicyError(
+            f"Policy({asked[0]}={getattr(policy, asked[0])!r}) asks for checkpoints, and there is no run_dir",
+            fix="build the guard with run_dir='runs/first', or leave the cadence out",
+        )
+
+
 def check_kinds(model: object, scaler: object, policy: object) -> None:
     """Raise UsageError unless model, scaler and policy are what they should be."""
     if not isinstance(model, nn.Module):

@@ -80,6 +80,6 @@ def _value(rate: float | Tensor) -> float | Tensor:
 def _set(group: dict[str, Any], rate: float | Tensor) -> None:
     # Fused kernels and captured graphs hold on to the tensor itself.
     if isinstance(group["lr"], Tensor):
-        group["lr"].copy_(rate)
+        group["lr"].fill_(rate)
     else:
         group["lr"] = rate

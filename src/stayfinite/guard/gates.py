@@ -28,7 +28,6 @@ from stayfinite.measure.reading import Envelope, Opened, Reading, pack, unpack
 from stayfinite.measure.roster import Roster
 from stayfinite.measure.spikes import DeviceSpikes
 
-
 LAG = 2
 """With several ranks a step is heard of exactly so many steps later, so that all of them act on it at the same one."""
 

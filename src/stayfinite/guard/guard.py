@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.core.decision import Action, Code, Decision
-from stayfinite.core.judge import Memory
+from stayfinite.core.decision import Action, Decision
+from stayfinite.core.judge import Judgement, Memory, as_veto
 from stayfinite.core.policy import Policy
-from stayfinite.errors import (
-    BadStep,
-    GuardClosed,
-    LossError,
-    OrderError,
-    StateError,
-    TrainingDiverged,
-    UsageError,
-)
+from stayfinite.errors import GuardClosed, LossError, OrderError, TrainingStopped, UsageError
+from stayfinite.guard.batches import Batches
 from stayfinite.guard.buffers import RunningBuffers
 from stayfinite.guard.checks import (
     check_kinds,
@@ -31,25 +27,37 @@ from stayfinite.guard.checks import (
     check_max_norm,
     check_optimizer,
     check_parts,
+    check_run_dir,
     check_scheduler,
     check_weights,
 )
 from stayfinite.guard.choice import choose_gate
+from stayfinite.guard.cut import LearningRateCut
+from stayfinite.guard.ending import stopped, where
 from stayfinite.guard.gates import Heard, Workshop
 from stayfinite.guard.journal import now
 from stayfinite.guard.judge import Judge
 from stayfinite.guard.launch import launch_record
+from stayfinite.guard.loaders import Loaders
+from stayfinite.guard.precision import PrecisionControl
+from stayfinite.guard.ranks import Ranks
 from stayfinite.guard.recorder import Recorder
+from stayfinite.guard.recovery import Recovery
+from stayfinite.guard.remembered import Remembered
+from stayfinite.guard.saving import Saving
 from stayfinite.guard.schedule import Schedule, Scheduler
+from stayfinite.guard.supervised import use_exit_code
+from stayfinite.guard.words import policy_in_words, training_in_words
 from stayfinite.measure.gradients import measure_gradients
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import Sampler
 from stayfinite.report.terminal import Console
+from stayfinite.state.parts import Stateful, TrainingParts
 
 DEFAULT_POLICY = Policy()
-STATE_VERSION = 1
+Stopped = TypeVar("Stopped", bound=TrainingStopped)
 
 
 class Guard:
@@ -71,8 +79,9 @@ class Guard:
         scaler: a ``torch.amp.GradScaler``, for fp16; backs off as it would by itself.
         max_norm: gradients are clipped to this norm; None for no clipping.
         policy: how a step is judged.
-        run_dir: where run.json, steps.jsonl, events.jsonl and layers.npz are written; None for nowhere.
+        run_dir: where the run and its checkpoints are written; None for nowhere.
         forward: ``forward(batch) -> loss``; lets ``guard.forward`` remember the batch of a bad step.
+        ema: averaged weights, which go back and come back with the rest.
         console: where lines go when something happens: a rich console or anything with ``print``; stderr by default.
 
     Raises:
@@ -90,9 +99,11 @@ class Guard:
         run_dir: str | os.PathLike[str] | None = None,
         forward: Callable[[Any], Tensor] | None = None,
         *,
+        ema: nn.Module | None = None,
         console: Console | None = None,
     ) -> None:
         check_kinds(model, scaler, policy)
+        check_run_dir(policy, run_dir)
         check_optimizer(optimizer)
         check_scheduler(scheduler, optimizer)
         self._model = model
@@ -101,16 +112,22 @@ class Guard:
         self._max_norm = check_max_norm(max_norm)
         self._forward = forward
         self._judge = Judge(policy, self._max_norm)
+        roster = take_roster(model, optimizer)
+        check_weights(roster, self._scaler)
+        self._ranks = Ranks(model)
+        self._cut = LearningRateCut(policy)
+        self._precision = PrecisionControl(policy.precision, roster.device)
         self._shop = Workshop(
             optimizer=optimizer,
             schedule=Schedule(scheduler, optimizer),
             buffers=RunningBuffers(model),
             scaler=self._scaler,
             max_norm=self._max_norm,
-            roster=take_roster(model, optimizer),
+            roster=roster,
             judge=self._judge,
+            cut=self._cut,
+            many=self._ranks.world > 1,
         )
-        check_weights(self._shop.roster, self._scaler)
         self._held = self._trained()
         self._gate, self._cost = choose_gate(self._shop, policy, self._judge.memory.ladder.spikes)
 
@@ -118,12 +135,38 @@ class Guard:
         self._intake = Intake()
         self._over = ""
         self._norms: dict[str, float] = {}
-        self._recorder = Recorder(run_dir, console)
+        self._recorder = Recorder(run_dir, console, rank=self._ranks.rank)
+        self._loaders = Loaders(
+            max_errors=policy.max_loader_errors,
+            tell=lambda event, details: self._recorder.trouble(event, self._step, **details),
+            agree=self._ranks.agree,
+            stop=lambda error: self._end(error, f"training was stopped after step {self._step}: {error.message}"),
+        )
+        stateful = hasattr(scheduler, "state_dict") and hasattr(scheduler, "load_state_dict")
+        parts = TrainingParts(
+            model=model,
+            optimizer=optimizer,
+            scheduler=cast(Stateful, scheduler) if stateful else None,
+            scaler=self._scaler,
+            ema=ema,
+        )
+        self._recovery = Recovery(
+            parts,
+            policy,
+            self._ranks,
+            cut=self._cut,
+            precision=self._precision,
+            loaders=self._loaders,
+            recorder=self._recorder,
+            notes=lambda: {"guard": self._remembered().to_json(), "batches": self._loaders.positions},
+        )
+        self._judge.options = self._recovery.options
+        self._saving = None if run_dir is None else Saving(parts, policy, self._ranks, self._recorder)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def forward(self, batch: Any) -> Tensor:
-        """Run the ``forward`` given at construction on a batch, and remember the batch for messages."""
+        """Run the ``forward`` given at construction on a batch, in the guard's precision; remember it for messages."""
         self._check_open()
         if self._forward is None:
             raise UsageError(
@@ -131,7 +174,21 @@ class Guard:
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
             )
         self._intake.see(batch)
-        return self._forward(batch)
+        with self.autocast():
+            return self._forward(batch)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context for a forward pass in the guard's present precision; does nothing unless the policy names one."""
+        return self._precision.autocast()
+
+    def batches(self, loader: Iterable[Any]) -> Batches:
+        """The batches of a loader, one epoch an iteration, from where the run stands.
+
+        What fails to load is passed over within ``Policy.max_loader_errors``, and so is what led to a rollback. A resumed
+        run goes on in the middle of the epoch. For the same loader the same object is returned.
+        """
+        self._check_open()
+        return self._loaders.wrap(loader)
 
     def backward(
         self, loss: Tensor, *, parts: Mapping[str, Tensor | float] | None = None, retain_graph: bool = False
@@ -154,6 +211,7 @@ class Guard:
             self._start_afresh()
             raise
         self._intake.add(loss, parts or {})
+        self._loaders.trained(self._step + 1)
 
     def step(self, loss: Tensor | None = None, *, parts: Mapping[str, Tensor | float] | None = None) -> None:
         """Take one step, or refuse it.
@@ -163,8 +221,8 @@ class Guard:
             parts: as in :meth:`backward`.
 
         Raises:
-            TrainingDiverged: the budget for refused steps is spent (``BadStep`` under a strict policy). The weights are
-                those of the last accepted step.
+            TrainingDiverged: the budget for refused steps is spent and nothing else has helped (``BadStep`` under a
+                strict policy). No refused step has touched the weights.
         """
         self._check_open()
         if loss is not None:
@@ -182,7 +240,7 @@ class Guard:
         try:
             self._renew_roster()
             self._recorder.launch(self._step, self._launch_record)
-            reading = self._read(self._intake.loss)
+            reading = self._ranks.combine(self._read(self._intake.loss), self._shop.roster)
             self._step = reading.step
             sampler = self._sampler(reading)
             heard = self._gate.take(reading)
@@ -199,11 +257,53 @@ class Guard:
             raise
         self._start_afresh()
         self._take_note(heard)
+        self._between_steps()
 
     def flush(self) -> None:
         """Wait for the numbers of all steps so far and act on them."""
         self._check_open()
         self._take_note(self._gate.drain(), wait=True)
+
+    def checkpoint(self) -> None:
+        """Save the training now. It is copied when this returns, and written, verified and named meanwhile.
+
+        What became of it is an event. Trouble with the disk never stops the training.
+        """
+        saving = self._checkpoints()
+        if self._intake.loss is not None:
+            raise OrderError(
+                "guard.checkpoint() between guard.backward() and guard.step(): gathered gradients are not saved",
+                fix="call it after guard.step()",
+            )
+        self.flush()
+        self._recovery.checkpoint(self._step, saving)
+        saving.tell()
+
+    def resume(self) -> int:
+        """Continue from the newest good checkpoint in the run directory, if there is one.
+
+        Call it before the first step. Everything comes back: weights, optimizer, schedule, scaler, random numbers, the
+        position of each loader of ``guard.batches``, and what the guard remembers.
+
+        Returns:
+            The last step that it contains; 0 when there is none.
+
+        Raises:
+            StateError: it is of another architecture (the message names what differs), or cannot be read. Nothing was
+                changed.
+        """
+        saving = self._checkpoints()
+        if self._step or self._intake.batches:
+            raise OrderError("guard.resume() after the first step", fix="call it right after building the guard")
+        found = saving.resume()
+        if found is None:
+            return 0
+        self._recall(found.remembered)
+        # The run directory's may be newer than the checkpoint's.
+        if ledger := json.loads(self._ranks.from_first(json.dumps(self._recorder.read_ledger()))):
+            self._loaders.load_ledger(ledger)
+        self._loaders.stand_at(found.positions)
+        return self._step
 
     def close(self) -> None:
         """Wait for what is under way, write everything, say what the run came to. Closing twice is fine."""
@@ -241,30 +341,21 @@ class Guard:
 
     def describe(self) -> str:
         """What is guarded, how, and what it costs, in a few lines."""
-        roster, policy = self._shop.roster, self._judge.policy
-        numbers = sum(parameter.numel() for parameter in roster.parameters)
-        dtypes = ", ".join(sorted({str(dtype).removeprefix("torch.") for _, dtype in roster.places}))
-        clip = "no clipping" if self._max_norm is None else f"clipped to {self._max_norm:g}"
-        scaler = ", fp16 scaler" if self._scaler is not None else ""
-        limit = "no limit" if policy.max_vetoes is None else f"{policy.max_vetoes} in all"
+        kept = f"{self._recovery.in_words()}; {'no run_dir' if self._saving is None else self._saving.in_words()}"
+        ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
+        scaled = self._scaler is not None
         return (
-            f"guard over {type(self._model).__name__}: {len(roster.names)} tensors, {numbers:,} parameters, {dtypes}\n"
-            f"optimizer {type(self._optimizer).__name__}, {clip}{scaler}\n"
+            f"{training_in_words(self._model, self._optimizer, self._shop.roster, self._max_norm, scaled=scaled)}\n"
             f"gate: {self._gate.sentence} ({self._cost})\n"
-            f"policy: {policy.mode}; spikes beyond {policy.sigmas:g} sigma over {policy.window} steps; "
-            f"stops after {policy.max_vetoes_in_a_row} vetoes in a row or {limit}"
+            f"{policy_in_words(self._judge.policy)}\n"
+            f"recovery: {kept}; {self._precision.in_words()}{ranks}"
         )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the guard remembers, as plain data; waits for what is under way."""
         if not self._over:
             self.flush()
-        return {
-            "version": STATE_VERSION,
-            "step": self._step,
-            "batch": self._intake.batches,
-            "memory": self._judge.memory.to_json(),
-        }
+        return self._remembered().to_json()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state. Nothing is changed if it does not fit.
@@ -273,25 +364,9 @@ class Guard:
             StateError: it is of another version, or not a guard's state at all.
         """
         self._check_open()
-        try:
-            version, step, batch = state["version"], int(state["step"]), int(state["batch"])
-            memory = Memory.from_json(state["memory"])
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, StateError):
-                raise
-            raise StateError(
-                f"this is not a guard's state: {type(error).__name__}: {error}",
-                fix="pass what guard.state_dict() returned",
-            ) from error
-        if version != STATE_VERSION:
-            raise StateError(
-                f"the guard's state has version {version!r}, this stayfinite reads {STATE_VERSION}",
-                fix="resume with the stayfinite that wrote it, or start the guard fresh",
-            )
+        remembered = Remembered.from_json(state)
         self.flush()
-        self._step, self._intake.batches, self._judge.memory = step, batch, memory
-        self._shop.buffers.keep()
-        self._gate, self._cost = choose_gate(self._shop, self._judge.policy, memory.ladder.spikes)
+        self._recall(remembered)
 
     # -- inside a step -----------------------------------------------------------------------------------------------
 
@@ -331,36 +406,95 @@ class Guard:
 
     def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
-        for each in heard:
-            self._recorder.note(each.judgement)
-            self._norms = each.opened.norms
-        for each in heard:
+        queue = deque(heard)
+        while queue:
+            each = queue.popleft()
+            self._recovery.heard(each.judgement.decision)
+            if each.judgement.decision.action is Action.ROLLBACK:
+                # What was under way belongs to the state that is left: it is written down and has no further effect.
+                late = [*queue, *self._gate.drain()]
+                queue.clear()
+                self._note(each, self._roll_back(each.judgement))
+                for other in late:
+                    self._note(replace(other, judgement=as_veto(other.judgement)))
+                continue
+            self._note(each, self._act(each.judgement.decision.action))
             if each.judgement.decision.action is Action.STOP:
-                self._stop(each.judgement.decision)
+                decision = each.judgement.decision
+                raise self._end(stopped(decision), f"training was stopped at {where(decision)}")
 
-    def _stop(self, decision: Decision) -> None:
-        signals = decision.signals
-        where = f"step {signals.step}, batch {signals.batch}" + (
-            f" ({signals.batch_shape})" if signals.batch_shape else ""
+    def _note(self, each: Heard, done: dict[str, Any] | None = None) -> None:
+        self._recorder.note(each.judgement, done)
+        self._norms = each.opened.norms
+
+    def _act(self, action: Action) -> dict[str, Any] | None:
+        if action is Action.CUT:
+            return self._recovery.begin_cut()
+        if action is Action.ESCALATE:
+            done = self._recovery.escalate()
+            self._scaler = self._shop.scaler = None
+            return done
+        return None
+
+    def _roll_back(self, judgement: Judgement) -> dict[str, Any]:
+        done, memory = self._recovery.roll_back(self._step, judgement.memory)
+        self._continue_with(judgement.memory if memory is None else memory)
+        return done
+
+    def _continue_with(self, memory: Memory) -> None:
+        self._judge.memory = memory
+        self._shop.schedule.forget()
+        self._shop.buffers.keep()
+        self._gate, self._cost = choose_gate(self._shop, self._judge.policy, memory.ladder.spikes)
+
+    def _between_steps(self) -> None:
+        if self._saving is not None:
+            self._saving.tell()
+            if self._saving.cadence.due(self._step):
+                self.checkpoint()
+                return
+        self._recovery.snapshot_if_due(self._step)
+
+    def _remembered(self) -> Remembered:
+        return Remembered(
+            step=self._step,
+            batch=self._intake.batches,
+            memory=self._judge.memory,
+            cut=self._cut.state_dict(),
+            precision=self._precision.state_dict(),
+            ledger=self._loaders.ledger(),
         )
-        self._finish("stopped", f"training was stopped at {where}")
-        kind = BadStep if decision.code is Code.STRICT else TrainingDiverged
-        raise kind(
-            f"training stopped at {where}: {decision.reason}",
-            step=decision.step,
-            code=decision.code,
-            fix="no refused step has touched the weights. Look at the named batch and parameters; under fp16 run the "
-            "same batch in fp32 or bf16, where it is finite if fp16 is the cause; otherwise lower the learning rate or "
-            "lengthen the warm-up",
-        )
+
+    def _recall(self, remembered: Remembered) -> None:
+        self._step, self._intake.batches = remembered.step, remembered.batch
+        self._cut.load_state_dict(remembered.cut)
+        self._precision.load_state_dict(remembered.precision)
+        if self._judge.policy.precision == "fp16" and self._precision.current != "fp16":
+            self._scaler = self._shop.scaler = None
+        self._loaders.load_ledger(remembered.ledger)
+        self._continue_with(remembered.memory)
+
+    def _checkpoints(self) -> Saving:
+        self._check_open()
+        if self._saving is None:
+            raise UsageError("checkpoints need a place", fix="build it with Guard(..., run_dir='runs/first')")
+        return self._saving
 
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     def _launch_record(self) -> dict[str, Any]:
         return launch_record(self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now())
 
+    def _end(self, error: Stopped, reason: str) -> Stopped:
+        if not self._over:
+            self._finish("stopped", reason)
+        use_exit_code(error)
+        return error
+
     def _finish(self, event: str, reason: str, **details: str) -> None:
         self._over = reason
+        if self._saving is not None:
+            self._saving.tell(wait=True)
         self._recorder.finish(event, self._step, reason, **details)
 
     def _check_open(self) -> None:
@@ -376,6 +510,7 @@ class Guard:
             return
         self._shop.roster = take_roster(self._model, self._optimizer)
         self._held = trained
+        self._recovery.renew()
 
     def _trained(self) -> list[int]:
         return [id(p) for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]

@@ -6,7 +6,7 @@ ledger is for the next process: one that resumes from a checkpoint older than th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stayfinite.errors import StateError
@@ -25,6 +25,9 @@ class Ledger:
 
     def __contains__(self, place: Place) -> bool:
         return place in self._places
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._places)
 
     def __len__(self) -> int:
         return len(self._places)

@@ -42,16 +42,23 @@ class PrecisionControl:
         self.current = following
         return following
 
+    def in_words(self) -> str:
+        """For ``guard.describe()``."""
+        return "precision is the loop's own" if self.current is None else f"precision {self.current}"
+
     def state_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {"current": self.current}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the precision that was reached."""
+        """Continue in the precision that was reached, or in the present one where that is safer."""
         saved = state.get("current")
-        if saved is not None and saved not in DTYPES:
+        if saved is None:
+            return
+        if saved not in DTYPES:
             raise StateError(f"unknown precision {saved!r}", fix=f"expected one of {', '.join(DTYPES)}")
-        self.current = saved
+        if self.current is None or saved in SAFER[self.current]:
+            self.current = saved
 
 
 def _has_bf16(device: torch.device) -> bool:

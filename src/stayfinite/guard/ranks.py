@@ -19,6 +19,7 @@ from stayfinite.measure.reading import RANK_COLUMNS, Reading
 from stayfinite.measure.roster import Roster
 from stayfinite.state.shards import is_spread
 
+
 class Ranks:
     """All processes of one training, as torch.distributed knows them; a training in one process is its only rank."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from stayfinite.core.decision import Decision
+from stayfinite.core.finding import Finding
 from stayfinite.core.judge import Judgement
 from stayfinite.core.records import decision_record, finding_record, plain_event, step_record
 from stayfinite.guard.journal import Journal, now
@@ -24,15 +26,22 @@ REMEMBERED = 1024
 """Decisions that ``guard.decisions`` holds."""
 
 STEPS, EVENTS, LAYERS, RUN = "steps.jsonl", "events.jsonl", "layers.npz", "run.json"
+LEDGER = "ledger.json"
 
 
 class Recorder:
-    """Writes down and says what became known, in the order of the steps."""
+    """Writes down and says what became known, in the order of the steps.
 
-    def __init__(self, run_dir: str | os.PathLike[str] | None, console: Console | None) -> None:
+    With several ranks the first one writes and speaks for all; another tells of its own trouble only, in a file of its
+    own and under its number.
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str] | None, console: Console | None, *, rank: int = 0) -> None:
+        self._first = rank == 0
+        self._events = EVENTS if self._first else f"events-rank{rank:05d}.jsonl"
         self.decisions: deque[Decision] = deque(maxlen=REMEMBERED)
         self._journal = Journal(run_dir)
-        self._voice = Voice(console)
+        self._voice = Voice(console, "" if self._first else f"rank {rank}: ")
         self._tally = Tally()
         self._layers = Layers()
         self._samples: Mailbox[tuple[int, tuple[str, ...], tuple[int, ...]]] = Mailbox()
@@ -43,7 +52,7 @@ class Recorder:
         if self._launched:
             return
         self._launched = True
-        if self._journal.directory is None:
+        if self._journal.directory is None or not self._first:
             return
         record = run_record(self._journal.read(RUN), describe())
         self._journal.whole(RUN, json.dumps(record, indent=1, default=str).encode())
@@ -53,20 +62,54 @@ class Recorder:
 
     def post(self, sample: Sample, names: tuple[str, ...]) -> None:
         """A closer look was taken; it is written when it arrives."""
+        if not self._first:
+            return
         self._samples.post((sample.step, names, sample.indices), sample.table.reshape(-1))
 
-    def note(self, judgement: Judgement) -> None:
-        """A step has become known."""
+    @property
+    def directory(self) -> Path | None:
+        """Where the run is written."""
+        return self._journal.directory
+
+    def note(self, judgement: Judgement, done: Mapping[str, Any] | None = None) -> None:
+        """A step has become known; ``done`` is what was done about it beyond a veto."""
         decision = judgement.decision
         self.decisions.append(decision)
         self._tally.count(decision)
+        if not self._first:
+            return
         self._journal.line(STEPS, step_record(decision))
         if decision.notable:
-            self._journal.line(EVENTS, decision_record(decision, now()))
-            self._voice.decision(decision)
+            self._journal.line(EVENTS, decision_record(decision, now()) | dict(done or {}))
+            self._voice.decision(decision, done)
         for finding in judgement.findings:
-            self._journal.line(EVENTS, finding_record(finding, decision.step, now()))
+            self.find(finding, decision.step)
+
+    def find(self, finding: Finding, step: int) -> None:
+        """A known way of failing was recognised."""
+        if self._first:
+            self._journal.line(EVENTS, finding_record(finding, step, now()))
             self._voice.finding(finding)
+
+    def announce(self, event: str, step: int, line: str = "", **details: Any) -> None:
+        """Tell of something that all ranks know of; the first one speaks."""
+        if self._first:
+            self.trouble(event, step, line, **details)
+
+    def trouble(self, event: str, step: int, line: str = "", **details: Any) -> None:
+        """Tell of something that happened on this rank."""
+        self._journal.line(self._events, plain_event(event, step, now(), details))
+        if line:
+            self._voice.text(line)
+
+    def keep_ledger(self, content: bytes) -> None:
+        """Write down at once which batches are to be passed over."""
+        if self._first:
+            self._journal.whole(LEDGER, content)
+
+    def read_ledger(self) -> dict[str, Any]:
+        """What was written down of it; empty if nothing was."""
+        return self._journal.read(LEDGER)
 
     def collect(self, *, wait: bool = False) -> None:
         """Take in the closer looks that have arrived."""
@@ -80,6 +123,11 @@ class Recorder:
     def finish(self, event: str, step: int, reason: str, **details: str) -> None:
         """The run has ended: write what is left and say what it came to. Silent where no step was ever taken."""
         if not self._launched:
+            return
+        if not self._first:
+            if event != "closed":
+                self.trouble(event, step, reason=reason, **details)
+            self._journal.close()
             return
         if self._layers.unwritten:
             self._journal.whole(LAYERS, self._layers.to_bytes())

@@ -13,7 +13,7 @@ from stayfinite.errors import TrainingStopped
 
 
 def use_exit_code(error: TrainingStopped) -> TrainingStopped:
-    """Prepare for ``error`` going uncaught: its traceback is shown as ever, then the process ends with its exit code."""
+    """Prepare for ``error`` going uncaught: its traceback is shown as ever, the process ends with its exit code."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:

@@ -20,7 +20,7 @@ class IndexTap:
         self._skip = 0
         self._source: Iterator[Any] = iter(())
         self._number = 0
-        self._recent: deque[tuple[int, list[int]]] = deque(maxlen=REMEMBERED)
+        self._recent: deque[tuple[int, list[Any]]] = deque(maxlen=REMEMBERED)
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -50,7 +50,7 @@ class IndexTap:
             if next(self._source, None) is None:
                 self._skip = 0
 
-    def items_of(self, number: int) -> list[int]:
+    def items_of(self, number: int) -> list[Any]:
         """The items of a batch of this iteration; empty when it was too long ago."""
         return next((items for place, items in self._recent if place == number), [])
 
@@ -67,6 +67,7 @@ def tapped(loader: DataLoader[Any]) -> tuple[DataLoader[Any], IndexTap] | None:
         "num_workers": loader.num_workers,
         "collate_fn": loader.collate_fn,
         "pin_memory": loader.pin_memory,
+        "in_order": getattr(loader, "in_order", True),
         "timeout": loader.timeout,
         "worker_init_fn": loader.worker_init_fn,
         "multiprocessing_context": loader.multiprocessing_context,

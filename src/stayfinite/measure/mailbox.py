@@ -40,7 +40,7 @@ class Mailbox(Generic[Label]):
         self._under_way.append((label, letter, event))
 
     def collect(self, *, wait: bool = False, leave: int | None = None) -> list[Letter[Label]]:
-        """All that has arrived; with ``wait``, all that was posted; with ``leave``, exactly all but the last so many."""
+        """All that has arrived; with ``wait`` all that was posted; with ``leave`` exactly all but the last so many."""
         arrived: list[Letter[Label]] = []
         while len(self._under_way) > (leave or 0):
             label, sheet, event = self._under_way[0]

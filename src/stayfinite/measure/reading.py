@@ -14,7 +14,6 @@ from stayfinite.core.spikes import Verdict
 from stayfinite.measure.gradients import GradientNorms
 from stayfinite.measure.roster import SHOWN, Roster
 
-
 RANK_COLUMNS = 2
 """Of a rank's row: its loss, and 1 if its own gradients were not finite before they were averaged."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -13,8 +14,15 @@ from stayfinite.core.finding import Finding
 ALWAYS_SHOWN = 5
 """So many lines of one kind are shown; after that only the 8th, 16th, 32nd ..."""
 
-STYLES = {Action.VETO: "yellow", Action.STOP: "bold red", Action.ACCEPT: "cyan", Action.CLIP: "cyan"}
-VERBS = {Action.VETO: "refused", Action.STOP: "stopped", Action.ACCEPT: "taken", Action.CLIP: "taken, clipped"}
+STYLES = {
+    Action.VETO: "yellow", Action.STOP: "bold red", Action.ACCEPT: "cyan", Action.CLIP: "cyan",
+    Action.CUT: "bold yellow", Action.ROLLBACK: "bold yellow", Action.ESCALATE: "bold yellow",
+}  # fmt: skip
+VERBS = {
+    Action.VETO: "refused", Action.STOP: "stopped", Action.ACCEPT: "taken", Action.CLIP: "taken, clipped",
+    Action.CUT: "refused, learning rate cut", Action.ROLLBACK: "refused, rolled back",
+    Action.ESCALATE: "refused, precision changed",
+}  # fmt: skip
 
 
 class Console(Protocol):
@@ -32,20 +40,25 @@ class _Plain:
 class Voice:
     """Speaks for the guard, on stderr unless given another console."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, prefix: str = "") -> None:
+        self._prefix = prefix
         self._console = console if console is not None else _standard_console()
         self._said: Counter[str] = Counter()
 
-    def decision(self, decision: Decision) -> None:
-        """Tell of a decision that is worth it."""
+    def decision(self, decision: Decision, done: Mapping[str, Any] | None = None) -> None:
+        """Tell of a decision that is worth it, and of what was done beyond a veto."""
         count = self._said[decision.code] = self._said[decision.code] + 1
-        if count > ALWAYS_SHOWN and count & (count - 1) and decision.action is not Action.STOP:
+        if (
+            count > ALWAYS_SHOWN
+            and count & (count - 1)
+            and decision.action in (Action.VETO, Action.ACCEPT, Action.CLIP)
+        ):
             return
         often = f" ({count} of this kind so far)" if count > ALWAYS_SHOWN else ""
-        verb = VERBS.get(decision.action, str(decision.action))
-        self._say(
-            f"step {decision.step} {verb}, {decision.code}: {decision.reason}{often}", STYLES.get(decision.action, "")
-        )
+        verb = VERBS[decision.action]
+        if done:
+            verb += f" ({', '.join(f'{name} {value}' for name, value in done.items())})".replace("_", " ")
+        self._say(f"step {decision.step} {verb}, {decision.code}: {decision.reason}{often}", STYLES[decision.action])
 
     def finding(self, finding: Finding) -> None:
         """Tell of slow trouble."""
@@ -61,7 +74,7 @@ class Voice:
     def _say(self, text: str, style: str) -> None:
         # A terminal that has gone away is no reason to end a training; rich leaves by SystemExit then.
         with suppress(OSError, ValueError, SystemExit):
-            self._print(f"stayfinite: {text}", style)
+            self._print(f"stayfinite: {self._prefix}{text}", style)
 
     def _print(self, line: str, style: str) -> None:
         try:

@@ -51,6 +51,8 @@ class SnapshotRing:
         prove_steps: later steps that have to be accepted before a snapshot is known-good.
         drop_refusals: a candidate goes when this many later steps were refused before it was proved.
         clock: seconds that only grow.
+        agree: with several ranks, whether all of them find a snapshot good; a collective. They then promote it at the
+            same step.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class SnapshotRing:
         prove_steps: int = 20,
         drop_refusals: int = 3,
         clock: Callable[[], float] = time.monotonic,
+        agree: Callable[[bool], bool] | None = None,
     ) -> None:
         if keep < 2 or not 0 < share <= 1 or least_steps < 1 or prove_steps < 1 or drop_refusals < 1:
             raise PolicyError(
@@ -73,6 +76,7 @@ class SnapshotRing:
         self._share, self._least_steps = share, least_steps
         self._prove_steps, self._drop_refusals = prove_steps, drop_refusals
         self._clock = clock
+        self._agree = agree
         self._memories = [HostMemory() for _ in range(keep)]
         self._good: list[Snapshot] = []
         self._candidate: Snapshot | None = None
@@ -134,10 +138,14 @@ class SnapshotRing:
         if candidate is None or step <= candidate.step:
             return
         self._proof += 1
-        if self._proof < self._prove_steps or not candidate.state.landing.arrived:
+        if self._proof < self._prove_steps:
+            return
+        if self._agree is None and not candidate.state.landing.arrived:
             return
         begun = time.perf_counter()
         good = not candidate.state.poisoned()
+        if self._agree is not None:
+            good = self._agree(good)
         self._check_seconds = time.perf_counter() - begun
         self._drop()
         if good:

@@ -1,0 +1,33 @@
+"""A guard in a few lines, for ``guard.describe()``."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.optim import Optimizer
+
+from stayfinite.core.policy import Policy
+from stayfinite.measure.roster import Roster
+
+
+def training_in_words(
+    model: nn.Module, optimizer: Optimizer, roster: Roster, max_norm: float | None, *, scaled: bool
+) -> str:
+    """What is guarded."""
+    numbers = sum(parameter.numel() for parameter in roster.parameters)
+    dtypes = ", ".join(sorted({str(dtype).removeprefix("torch.") for _, dtype in roster.places}))
+    clip = "no clipping" if max_norm is None else f"clipped to {max_norm:g}"
+    scaler = ", fp16 scaler" if scaled else ""
+    return (
+        f"guard over {type(model).__name__}: {len(roster.names)} tensors, {numbers:,} parameters, {dtypes}\n"
+        f"optimizer {type(optimizer).__name__}, {clip}{scaler}"
+    )
+
+
+def policy_in_words(policy: Policy) -> str:
+    """How steps are judged."""
+    limit = "no limit" if policy.max_vetoes is None else f"{policy.max_vetoes} in all"
+    first = "does more" if policy.mode == "protect" else "stops"
+    return (
+        f"policy: {policy.mode}; spikes beyond {policy.sigmas:g} sigma over {policy.window} steps; "
+        f"{first} after {policy.max_vetoes_in_a_row} vetoes in a row, stops after {limit}"
+    )
