@@ -80,7 +80,7 @@ def test_a_guard_that_takes_no_step_writes_nothing(tmp_path):
 
 
 def test_the_end_of_a_run_is_written_down_whatever_it_was(tmp_path):
-    stopped = Training(run_dir=tmp_path / "stopped", policy=Policy(max_vetoes_in_a_row=1))
+    stopped = Training(run_dir=tmp_path / "stopped", policy=Policy(max_vetoes_in_a_row=1, max_cuts=0))
     with pytest.raises(TrainingDiverged), stopped.guard:
         stopped.bad_ones(3 * ["nan-loss"])
     assert events_of(tmp_path / "stopped") == ["start", "veto", "stop", "stopped"]

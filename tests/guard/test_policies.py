@@ -109,7 +109,7 @@ def test_strict_stops_only_the_step_that_is_bad_and_the_guard_is_used_up():
 
 @both_gates
 def test_too_many_vetoes_in_a_row_end_the_training_and_say_what_was_tried(policy):
-    policy = Policy(gate=policy.gate, max_vetoes_in_a_row=3)
+    policy = Policy(gate=policy.gate, max_vetoes_in_a_row=3, max_cuts=0)
     training = Training("AdamW-fused", policy=policy)
     training.good(3)
     training.guard.flush()
@@ -149,7 +149,7 @@ def test_the_search_for_a_scale_is_not_held_against_the_budget(policy):
 
 @both_gates
 def test_a_collapsing_scale_ends_the_training(policy):
-    policy = Policy(gate=policy.gate, max_vetoes_in_a_row=3, scale_search=6)
+    policy = Policy(gate=policy.gate, max_vetoes_in_a_row=3, scale_search=6, max_cuts=0)
     training = Training("AdamW-fused", "fp16-autocast", policy=policy)
     training.good(2)
     with pytest.raises(TrainingDiverged, match="4 x gradient-not-finite"):

@@ -66,7 +66,7 @@ def test_the_summary_of_a_healthy_run_names_the_largest_gradients():
 
 
 def test_a_stop_is_said_and_then_summed_up():
-    training = Training(policy=Policy(max_vetoes_in_a_row=1))
+    training = Training(policy=Policy(max_vetoes_in_a_row=1, max_cuts=0))
     with pytest.raises(RuntimeError):
         training.bad_ones(["nan-loss"] * 3)
     assert [line.split(",")[0] for line in training.console.lines] == [
