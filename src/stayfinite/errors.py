@@ -84,8 +84,8 @@ class MissingExtra(StayfiniteError, ImportError):
 class TrainingStopped(StayfiniteError, RuntimeError):
     """Training must not go on as it is. ``step`` and ``code`` are those of the decision that ended it.
 
-    ``exit_code`` is what the process ends with when nobody catches it while a guard is in use: a supervisor that restarts
-    failed jobs must leave this one alone, because it would only fail again.
+    ``exit_code`` is what the process ends with when nobody catches it while a guard is in use: a supervisor that
+    restarts failed jobs must leave this one alone, because it would only fail again.
     """
 
     exit_code = 86

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-import resumable_job
 import torch
 from torch import nn
 
+import resumable_job
 from stayfinite import Guard, OrderError, Policy, PolicyError, StateError, UsageError
 from stayfinite.state.checkpoints import CheckpointWarning
 from tiny_training import Lines, Training, changed
@@ -182,8 +182,8 @@ def test_a_poisoned_state_is_never_called_good(tmp_path):
     training.good(2)
     training.guard.checkpoint()
     training.bad()
+    training.guard.checkpoint()
     with pytest.warns(CheckpointWarning, match="poisoned"):
-        training.guard.checkpoint()
         training.guard.close()
     assert names(tmp_path) == ["step-00000002"]
     (event,) = events(tmp_path, "checkpoint-failed")
@@ -195,8 +195,8 @@ def test_a_disk_that_refuses_stops_nothing(tmp_path):
     (tmp_path / "checkpoints").write_text("in the way")
     training = Training(run_dir=tmp_path)
     training.good(2)
+    training.guard.checkpoint()
     with pytest.warns(CheckpointWarning):
-        training.guard.checkpoint()
         training.guard.close()
     assert events(tmp_path, "checkpoint-failed")[0]["poisoned"] is False
 

@@ -76,9 +76,13 @@ def test_a_resumed_run_stays_in_the_precision_it_has_reached(tmp_path):
 
 def test_escalation_has_a_budget():
     guard, y = build(max_escalations=0)
-    with pytest.raises(TrainingDiverged):
+
+    def train():
         for _ in range(30):
             guard.step(guard.forward(y))
+
+    with pytest.raises(TrainingDiverged):
+        train()
 
 
 def test_without_a_precision_in_the_policy_autocast_is_the_loops_own():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stayfinite import Action, Guard, Policy, TrainingDiverged
-from tiny_training import GATES, Lines, TinyNet, Training, batch, changed
+from tiny_training import Lines, TinyNet, Training, batch, changed
 
 both_gates = pytest.mark.parametrize("gate", ["host", "device"])
 QUICK = {"max_vetoes_in_a_row": 2, "patience": 1, "prove_steps": 3, "max_cuts": 0}

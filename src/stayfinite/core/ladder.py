@@ -1,7 +1,7 @@
 """The ladder: from the numbers of a step to what is done with it, within budgets.
 
-A non-finite step is never accepted, whatever the count. A step is accepted, clipped or vetoed; where vetoes alone do not
-help, ``core.rungs`` says what comes next.
+A non-finite step is never accepted, whatever the count. A step is accepted, clipped or vetoed; where vetoes alone do
+not help, ``core.rungs`` says what comes next.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _refuse(
 
 
 def _doubt(signals: Signals, before: LadderState, options: Options) -> tuple[Decision, LadderState]:
-    """A new, higher level: if it is the weights that are worse, going back helps; if it is the data, it will be back."""
+    """A new, higher level: if the weights are worse, going back helps; if it is the data, it will be back."""
     after = replace(before, in_a_row=0, rungs=take(Action.ROLLBACK, Code.LEVEL_IN_DOUBT, before.rungs, options))
     reason = (
         f"loss {signals.loss:.4g} and gradient norm {signals.grad_norm:.4g} stay above what they were, step after step"

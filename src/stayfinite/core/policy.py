@@ -57,7 +57,7 @@ class Policy:
     """After a rung was taken, so many further vetoes in a row lead to the next one."""
 
     calm_steps: int = 100
-    """So many accepted steps after a rung make the trouble a thing of the past: the next one starts at the lowest rung."""
+    """So many accepted steps after a rung end the trouble: the next one starts at the lowest rung."""
 
     max_cuts: int = 4
     """How often the learning rate may be cut in a run."""

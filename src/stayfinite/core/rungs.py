@@ -1,9 +1,9 @@
 """Which rung of the ladder comes next, once refusing steps alone has not helped.
 
 Cut the learning rate for a while, then roll back to a known-good state and pass over the batches that led here, then
-escalate precision, then stop. Within one spell of trouble no rung is taken twice, except escalation, which has further to
-go each time; enough accepted steps end the spell. Rolling back to the same state and failing in the same way again is not
-tried a second time in any spell.
+escalate precision, then stop. Within one spell of trouble no rung is taken twice, except escalation, which has further
+to go each time; enough accepted steps end the spell. Rolling back to the same state and failing in the same way again
+is not tried a second time in any spell.
 """
 
 from __future__ import annotations

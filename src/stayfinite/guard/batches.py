@@ -1,8 +1,8 @@
 """Batches of any loader, with a position that can be saved, joined in the middle, and walked past what is broken.
 
 An epoch's random numbers are drawn when it begins, so the state they were drawn from is part of the position: a resumed
-epoch has the same order as the one that was cut off. Random transforms inside worker processes are the exception: a worker
-that starts in the middle of an epoch has drawn nothing before.
+epoch has the same order as the one that was cut off. Random transforms inside worker processes are the exception: a
+worker that starts in the middle of an epoch has drawn nothing before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A cut of the learning rate that the scheduler never sees.
 
-Many schedulers compute the next learning rate from the present one, so a cut that was written into the optimizer for good
-would bend the schedule for ever. It is applied round the optimizer's step only.
+Many schedulers compute the next learning rate from the present one, so a cut that was written into the optimizer for
+good would bend the schedule for ever. It is applied round the optimizer's step only.
 """
 
 from __future__ import annotations

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.core.decision import Action, Decision
-from stayfinite.core.judge import Judgement, Memory, as_veto
+from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
-from stayfinite.errors import GuardClosed, LossError, OrderError, TrainingStopped, UsageError
+from stayfinite.errors import GuardClosed, OrderError, TrainingStopped, UsageError
 from stayfinite.guard.batches import Batches
 from stayfinite.guard.buffers import RunningBuffers
 from stayfinite.guard.checks import (
@@ -31,8 +28,9 @@ from stayfinite.guard.checks import (
     check_scheduler,
     check_weights,
 )
-from stayfinite.guard.choice import choose_gate
+from stayfinite.guard.consequences import Consequences
 from stayfinite.guard.cut import LearningRateCut
+from stayfinite.guard.desync import DesyncWatch
 from stayfinite.guard.ending import stopped, where
 from stayfinite.guard.gates import Heard, Workshop
 from stayfinite.guard.journal import now
@@ -41,6 +39,7 @@ from stayfinite.guard.launch import launch_record
 from stayfinite.guard.loaders import Loaders
 from stayfinite.guard.precision import PrecisionControl
 from stayfinite.guard.ranks import Ranks
+from stayfinite.guard.reader import Reader
 from stayfinite.guard.recorder import Recorder
 from stayfinite.guard.recovery import Recovery
 from stayfinite.guard.remembered import Remembered
@@ -48,13 +47,10 @@ from stayfinite.guard.saving import Saving
 from stayfinite.guard.schedule import Schedule, Scheduler
 from stayfinite.guard.supervised import use_exit_code
 from stayfinite.guard.words import policy_in_words, training_in_words
-from stayfinite.measure.gradients import measure_gradients
 from stayfinite.measure.intake import Intake
-from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
-from stayfinite.measure.sample import Sampler
 from stayfinite.report.terminal import Console
-from stayfinite.state.parts import Stateful, TrainingParts
+from stayfinite.state.parts import TrainingParts, stateful
 
 DEFAULT_POLICY = Policy()
 Stopped = TypeVar("Stopped", bound=TrainingStopped)
@@ -108,33 +104,31 @@ class Guard:
         check_scheduler(scheduler, optimizer)
         self._model = model
         self._optimizer = optimizer
-        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._max_norm = check_max_norm(max_norm)
         self._forward = forward
         self._judge = Judge(policy, self._max_norm)
         roster = take_roster(model, optimizer)
-        check_weights(roster, self._scaler)
+        check_weights(roster, scaler)
         self._ranks = Ranks(model)
+        self._desync = DesyncWatch(self._ranks, policy.desync_steps)
         self._cut = LearningRateCut(policy)
         self._precision = PrecisionControl(policy.precision, roster.device)
         self._shop = Workshop(
             optimizer=optimizer,
             schedule=Schedule(scheduler, optimizer),
             buffers=RunningBuffers(model),
-            scaler=self._scaler,
+            scaler=scaler,
             max_norm=self._max_norm,
             roster=roster,
             judge=self._judge,
             cut=self._cut,
             many=self._ranks.world > 1,
         )
-        self._held = self._trained()
-        self._gate, self._cost = choose_gate(self._shop, policy, self._judge.memory.ladder.spikes)
-
         self._step = 0
-        self._intake = Intake()
         self._over = ""
-        self._norms: dict[str, float] = {}
+        self._intake = Intake()
+        self._reader = Reader(model, self._shop, self._intake, policy.sample_every)
         self._recorder = Recorder(run_dir, console, rank=self._ranks.rank)
         self._loaders = Loaders(
             max_errors=policy.max_loader_errors,
@@ -142,14 +136,7 @@ class Guard:
             agree=self._ranks.agree,
             stop=lambda error: self._end(error, f"training was stopped after step {self._step}: {error.message}"),
         )
-        stateful = hasattr(scheduler, "state_dict") and hasattr(scheduler, "load_state_dict")
-        parts = TrainingParts(
-            model=model,
-            optimizer=optimizer,
-            scheduler=cast(Stateful, scheduler) if stateful else None,
-            scaler=self._scaler,
-            ema=ema,
-        )
+        parts = TrainingParts(model=model, optimizer=optimizer, scheduler=stateful(scheduler), scaler=scaler, ema=ema)
         self._recovery = Recovery(
             parts,
             policy,
@@ -161,6 +148,7 @@ class Guard:
             notes=lambda: {"guard": self._remembered().to_json(), "batches": self._loaders.positions},
         )
         self._judge.options = self._recovery.options
+        self._after = Consequences(self._shop, self._judge, self._recovery, self._recorder)
         self._saving = None if run_dir is None else Saving(parts, policy, self._ranks, self._recorder)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -184,8 +172,8 @@ class Guard:
     def batches(self, loader: Iterable[Any]) -> Batches:
         """The batches of a loader, one epoch an iteration, from where the run stands.
 
-        What fails to load is passed over within ``Policy.max_loader_errors``, and so is what led to a rollback. A resumed
-        run goes on in the middle of the epoch. For the same loader the same object is returned.
+        What fails to load is passed over within ``Policy.max_loader_errors``, and so is what led to a rollback. A
+        resumed run goes on in the middle of the epoch. For the same loader the same object is returned.
         """
         self._check_open()
         return self._loaders.wrap(loader)
@@ -203,7 +191,8 @@ class Guard:
         self._check_open()
         check_loss(loss)
         check_parts(parts or {})
-        scaled = loss if self._scaler is None else self._scaler.scale(loss)
+        scaler = self._shop.scaler
+        scaled = loss if scaler is None else scaler.scale(loss)
         try:
             scaled.backward(retain_graph=retain_graph)
         except BaseException:
@@ -237,23 +226,27 @@ class Guard:
                 "guard.step() without a loss, and no guard.backward(loss) before it",
                 fix="call guard.step(loss), or guard.backward(loss / k) k times and then guard.step()",
             )
+        scaler = self._shop.scaler
         try:
-            self._renew_roster()
+            if self._reader.renew_roster():
+                self._recovery.renew()
             self._recorder.launch(self._step, self._launch_record)
-            reading = self._ranks.combine(self._read(self._intake.loss), self._shop.roster)
+            first = not self._judge.memory.ladder.accepted
+            own = self._reader.read(self._step + 1, self._intake.loss, first=first)
+            reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step
-            sampler = self._sampler(reading)
-            heard = self._gate.take(reading)
+            sampler = self._reader.sampler(reading)
+            heard = self._after.gate.take(reading)
             if sampler is not None:
                 self._recorder.post(sampler.finish(), self._shop.roster.names)
-            if reading.loss_scale is not None and self._scaler is not None:
-                self._scaler.update()
+            if reading.loss_scale is not None and scaler is not None:
+                scaler.update()
         except BaseException:
             # Neither gradients nor the scaler's notes of a failed step may leak into the next one.
             self._start_afresh()
-            if self._scaler is not None:
+            if scaler is not None:
                 with suppress(AssertionError):
-                    self._scaler.update()
+                    scaler.update()
             raise
         self._start_afresh()
         self._take_note(heard)
@@ -262,7 +255,7 @@ class Guard:
     def flush(self) -> None:
         """Wait for the numbers of all steps so far and act on them."""
         self._check_open()
-        self._take_note(self._gate.drain(), wait=True)
+        self._take_note(self._after.gate.drain(), wait=True)
 
     def checkpoint(self) -> None:
         """Save the training now. It is copied when this returns, and written, verified and named meanwhile.
@@ -277,7 +270,6 @@ class Guard:
             )
         self.flush()
         self._recovery.checkpoint(self._step, saving)
-        saving.tell()
 
     def resume(self) -> int:
         """Continue from the newest good checkpoint in the run directory, if there is one.
@@ -310,7 +302,7 @@ class Guard:
         if self._over:
             return
         try:
-            self._take_note(self._gate.drain(), wait=True)
+            self._take_note(self._after.gate.drain(), wait=True)
         finally:
             if not self._over:
                 self._finish("closed", "the guard was closed")
@@ -337,16 +329,16 @@ class Guard:
     @property
     def gradient_norms(self) -> dict[str, float]:
         """Norm of each parameter's raw gradient at the last known step; parameters without a gradient are left out."""
-        return dict(self._norms)
+        return dict(self._after.norms)
 
     def describe(self) -> str:
         """What is guarded, how, and what it costs, in a few lines."""
         kept = f"{self._recovery.in_words()}; {'no run_dir' if self._saving is None else self._saving.in_words()}"
         ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
-        scaled = self._scaler is not None
+        scaled = self._shop.scaler is not None
         return (
             f"{training_in_words(self._model, self._optimizer, self._shop.roster, self._max_norm, scaled=scaled)}\n"
-            f"gate: {self._gate.sentence} ({self._cost})\n"
+            f"gate: {self._after.gate.sentence} ({self._after.cost})\n"
             f"{policy_in_words(self._judge.policy)}\n"
             f"recovery: {kept}; {self._precision.in_words()}{ranks}"
         )
@@ -370,84 +362,19 @@ class Guard:
 
     # -- inside a step -----------------------------------------------------------------------------------------------
 
-    def _read(self, loss: Tensor) -> Reading:
-        scale: Tensor | None = None
-        if self._scaler is not None and any(p.grad is not None for p in self._shop.roster.parameters):
-            scale = self._scaler._get_scale_async()
-            scale = None if scale is None else scale.clone()
-            self._scaler.unscale_(self._optimizer)
-        gradients = measure_gradients(self._shop.roster)
-        if not gradients.indices and not self._judge.memory.ladder.accepted:
-            self._start_afresh()
-            raise LossError(
-                "backward() gave no gradient to any parameter of the optimizer",
-                fix="the loss does not depend on the model that is trained: compute it from this model's output",
-            )
-        return Reading(
-            step=self._step + 1,
-            loss=loss,
-            gradients=gradients,
-            lr=highest_lr(self._optimizer),
-            loss_scale=scale,
-            parts=self._intake.parts,
-            batch=self._intake.batches,
-            batch_shape=self._intake.batch_shape,
-        )
-
-    def _sampler(self, reading: Reading) -> Sampler | None:
-        every = self._judge.policy.sample_every
-        if not every or not (reading.step % every == 0 or reading.step == 1):
-            return None
-        return Sampler(self._shop.roster, reading.step, reading.gradients)
-
     def _start_afresh(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         self._intake.clear()
 
     def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
-        queue = deque(heard)
-        while queue:
-            each = queue.popleft()
-            self._recovery.heard(each.judgement.decision)
-            if each.judgement.decision.action is Action.ROLLBACK:
-                # What was under way belongs to the state that is left: it is written down and has no further effect.
-                late = [*queue, *self._gate.drain()]
-                queue.clear()
-                self._note(each, self._roll_back(each.judgement))
-                for other in late:
-                    self._note(replace(other, judgement=as_veto(other.judgement)))
-                continue
-            self._note(each, self._act(each.judgement.decision.action))
-            if each.judgement.decision.action is Action.STOP:
-                decision = each.judgement.decision
-                raise self._end(stopped(decision), f"training was stopped at {where(decision)}")
-
-    def _note(self, each: Heard, done: dict[str, Any] | None = None) -> None:
-        self._recorder.note(each.judgement, done)
-        self._norms = each.opened.norms
-
-    def _act(self, action: Action) -> dict[str, Any] | None:
-        if action is Action.CUT:
-            return self._recovery.begin_cut()
-        if action is Action.ESCALATE:
-            done = self._recovery.escalate()
-            self._scaler = self._shop.scaler = None
-            return done
-        return None
-
-    def _roll_back(self, judgement: Judgement) -> dict[str, Any]:
-        done, memory = self._recovery.roll_back(self._step, judgement.memory)
-        self._continue_with(judgement.memory if memory is None else memory)
-        return done
-
-    def _continue_with(self, memory: Memory) -> None:
-        self._judge.memory = memory
-        self._shop.schedule.forget()
-        self._shop.buffers.keep()
-        self._gate, self._cost = choose_gate(self._shop, self._judge.policy, memory.ladder.spikes)
+        for finding in self._desync.collect(wait=wait):
+            self._recorder.find(finding, self._step)
+        if (decision := self._after.follow(heard, self._step)) is not None:
+            raise self._end(stopped(decision), f"training was stopped at {where(decision)}")
 
     def _between_steps(self) -> None:
+        self._desync.look(self._step, self._shop.roster)
         if self._saving is not None:
             self._saving.tell()
             if self._saving.cadence.due(self._step):
@@ -470,9 +397,9 @@ class Guard:
         self._cut.load_state_dict(remembered.cut)
         self._precision.load_state_dict(remembered.precision)
         if self._judge.policy.precision == "fp16" and self._precision.current != "fp16":
-            self._scaler = self._shop.scaler = None
+            self._shop.scaler = None
         self._loaders.load_ledger(remembered.ledger)
-        self._continue_with(remembered.memory)
+        self._after.continue_with(remembered.memory)
 
     def _checkpoints(self) -> Saving:
         self._check_open()
@@ -503,14 +430,3 @@ class Guard:
                 f"this guard takes no further step: {self._over}",
                 fix="build a new Guard, and load_state_dict() if it is to continue where this one ended",
             )
-
-    def _renew_roster(self) -> None:
-        # Which ones, not how many: one layer may be thawed while another is frozen.
-        if (trained := self._trained()) == self._held:
-            return
-        self._shop.roster = take_roster(self._model, self._optimizer)
-        self._held = trained
-        self._recovery.renew()
-
-    def _trained(self) -> list[int]:
-        return [id(p) for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]

@@ -1,4 +1,4 @@
-"""The loop's loaders, in the order in which ``guard.batches`` met them; and which of their batches went into which step."""
+"""The loop's loaders, in the order in which ``guard.batches`` met them; and which batch went into which step."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Many ranks, one decision: every rank judges the same numbers, so every rank does the same thing at the same step.
 
-One small all-reduce a step. It carries a row for each rank (its own loss, and whether its gradients were finite before they
-were averaged) and, for sharded parameters, the squares of their norms. A sum over rows of which each rank fills its own is a
-gather that knows no order, and a NaN stays in its own row: the event can name the rank that was bad.
+One small all-reduce a step. It carries a row for each rank (its own loss, and whether its gradients were finite before
+they were averaged) and the square of each gradient's norm. A sum over rows of which each rank fills its own is a gather
+that knows no order, and a NaN stays in its own row: the event can name the rank that was bad.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Ranks:
         # The loader's state is known on the host; a group of its own spares the device a wait.
         self._host_group: Any = dist.new_group(backend="gloo") if self.world > 1 else None
         self._local_bad: Tensor | None = None
+        self._known: tuple[Roster, tuple[int, ...], Tensor, Tensor] | None = None
         if self.world > 1 and isinstance(model, nn.parallel.DistributedDataParallel):
             self._listen(model)
 
@@ -50,16 +51,13 @@ class Ranks:
         if self._local_bad is not None:
             rows[self.rank, 1] = self._local_bad
             self._local_bad = None
-        sharded = torch.tensor(
-            [is_spread(roster.parameters[index]) for index in gradients.indices], device=total.device, dtype=torch.bool
-        )
-        # What every rank holds in full must count once, not once a rank.
-        share = torch.where(sharded, 1.0, 1.0 / self.world)
-        squares = gradients.norms.to(wide).square() * share
+        squares = torch.zeros(len(roster.parameters), dtype=wide, device=total.device)
+        places, share = self._shares(roster, gradients.indices, squares)
+        squares[places] = gradients.norms.to(wide).square() * share
         message = torch.cat([rows.reshape(-1), squares])
         dist.all_reduce(message)
         rows, squares = message[: rows.numel()].view_as(rows), message[rows.numel() :]
-        norms = squares.sqrt().to(gradients.norms.dtype)
+        norms = squares[places].sqrt().to(gradients.norms.dtype)
         together = replace(gradients, norms=norms, total=squares.sum().sqrt().to(total.dtype))
         return replace(reading, loss=rows[:, 0].mean(), gradients=together, ranks=rows)
 
@@ -93,17 +91,27 @@ class Ranks:
         highest, lowest = both[: len(sums)], -both[len(sums) :]
         return (highest != lowest).to(torch.float64)
 
+    def _shares(self, roster: Roster, indices: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the gradients stand in the roster, and how much of each one's square this rank contributes."""
+        if self._known is None or self._known[0] is not roster or self._known[1] != indices:
+            # What every rank holds in full must count once, not once a rank.
+            shares = [1.0 if is_spread(roster.parameters[index]) else 1.0 / self.world for index in indices]
+            places = torch.tensor(indices, dtype=torch.int64, device=like.device)
+            self._known = (roster, indices, places, torch.tensor(shares, dtype=like.dtype, device=like.device))
+        return self._known[2], self._known[3]
+
     def _listen(self, model: nn.parallel.DistributedDataParallel) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-        def hook(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        def look(bucket: Any) -> torch.futures.Future[Tensor]:
             norm = torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32)
             bad = (~torch.isfinite(norm)).to(torch.float64)
             self._local_bad = bad if self._local_bad is None else torch.maximum(self._local_bad, bad)
-            return allreduce_hook(dist.group.WORLD, bucket)
+            return allreduce_hook(model.process_group, bucket)
 
         try:
-            model.register_comm_hook(None, hook)
+            # A lambda, because torch compares annotations, which are strings here, with its own classes.
+            model.register_comm_hook(None, lambda _state, bucket: look(bucket))
         except RuntimeError:
             # The loop has a hook of its own; the guilty rank is then known by its loss alone.
             return

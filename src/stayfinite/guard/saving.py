@@ -111,7 +111,7 @@ class Saving:
         return f"checkpoints in {self._directory}, {self.cadence.in_words()}"
 
     def _choose(self) -> tuple[str | None, list[tuple[str, str]]]:
-        """The name of the checkpoint to resume from, as the first rank finds it, and those passed over, with reasons."""
+        """The name of the checkpoint to resume from, as the first rank finds it; those passed over, with reasons."""
         found: dict[str, Any] = {}
         if self._ranks.first:
             try:

@@ -1,7 +1,7 @@
 """The exit code of a process that a guard has stopped.
 
-A supervisor (torchrun, Slurm, a shell loop) restarts what has crashed. A training that was stopped for a reason would only
-fail again, so an uncaught ``TrainingStopped`` ends the process with its own exit code instead of 1.
+A supervisor (torchrun, Slurm, a shell loop) restarts what has crashed. A training that was stopped for a reason would
+only fail again, so an uncaught ``TrainingStopped`` ends the process with its own exit code instead of 1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,12 @@ class TrainingParts:
         return (
             {} if self.ema is None else {**dict(self.ema.named_parameters()), **dict(buffers_of(self.ema, peel=False))}
         )
+
+
+def stateful(part: object) -> Stateful | None:
+    """The part, if its state can be taken and given back; otherwise None: it stays where it is."""
+    known = callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
+    return cast(Stateful, part) if known else None
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

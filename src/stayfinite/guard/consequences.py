@@ -1,0 +1,77 @@
+"""What follows from a step that has become known: it is recorded, and acted upon where the ladder says so."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from stayfinite.core.decision import Action, Decision
+from stayfinite.core.judge import Judgement, Memory, as_veto
+from stayfinite.guard.choice import choose_gate
+from stayfinite.guard.gates import Heard, Workshop
+from stayfinite.guard.judge import Judge
+from stayfinite.guard.recorder import Recorder
+from stayfinite.guard.recovery import Recovery
+
+
+class Consequences:
+    """Owns the gate, which is chosen anew when the training is put back.
+
+    Arguments:
+        shop: what the gates work with.
+        judge: the policy and its memory.
+        recovery: takes the rungs of the ladder.
+        recorder: is told of every step and of what was done.
+    """
+
+    def __init__(self, shop: Workshop, judge: Judge, recovery: Recovery, recorder: Recorder) -> None:
+        self._shop, self._judge, self._recovery, self._recorder = shop, judge, recovery, recorder
+        self.gate, self.cost = choose_gate(shop, judge.policy, judge.memory.ladder.spikes)
+        self.norms: dict[str, float] = {}
+        """Gradient norms of the last known step."""
+
+    def follow(self, heard: list[Heard], step: int) -> Decision | None:
+        """Act on steps that have become known by the present ``step``; returns the decision to stop, if it is one."""
+        queue = deque(heard)
+        while queue:
+            each = queue.popleft()
+            decision = each.judgement.decision
+            self._recovery.heard(decision)
+            if decision.action is Action.ROLLBACK:
+                # What was under way belongs to the state that is left: it is written down and has no further effect.
+                late = [*queue, *self.gate.drain()]
+                queue.clear()
+                self._note(each, self._roll_back(each.judgement, step))
+                for other in late:
+                    self._note(replace(other, judgement=as_veto(other.judgement)))
+                continue
+            self._note(each, self._act(decision.action))
+            if decision.action is Action.STOP:
+                return decision
+        return None
+
+    def continue_with(self, memory: Memory) -> None:
+        """The training was put back, and this is what the policy remembers there."""
+        self._judge.memory = memory
+        self._shop.schedule.forget()
+        self._shop.buffers.keep()
+        self.gate, self.cost = choose_gate(self._shop, self._judge.policy, memory.ladder.spikes)
+
+    def _note(self, each: Heard, done: dict[str, Any] | None = None) -> None:
+        self._recorder.note(each.judgement, done)
+        self.norms = each.opened.norms
+
+    def _act(self, action: Action) -> dict[str, Any] | None:
+        if action is Action.CUT:
+            return self._recovery.begin_cut()
+        if action is Action.ESCALATE:
+            # Only fp16 needs a scaler, and there is nothing to escalate to below it.
+            self._shop.scaler = None
+            return self._recovery.escalate()
+        return None
+
+    def _roll_back(self, judgement: Judgement, step: int) -> dict[str, Any]:
+        done, memory = self._recovery.roll_back(step, judgement.memory)
+        self.continue_with(judgement.memory if memory is None else memory)
+        return done

@@ -1,0 +1,81 @@
+"""Reading one step's numbers off the training, after backward and before anything is clipped."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from stayfinite.errors import LossError
+from stayfinite.guard.gates import Workshop
+from stayfinite.measure.gradients import measure_gradients
+from stayfinite.measure.intake import Intake
+from stayfinite.measure.reading import Reading, highest_lr
+from stayfinite.measure.roster import take_roster
+from stayfinite.measure.sample import Sampler
+
+
+class Reader:
+    """Reads the gradients and what goes with them; keeps the roster of parameters up to date.
+
+    Arguments:
+        model: whose names are used.
+        shop: what the gates work with; its roster is renewed here.
+        intake: the losses of the step.
+        sample_every: steps between two closer looks; 0 for none.
+    """
+
+    def __init__(self, model: nn.Module, shop: Workshop, intake: Intake, sample_every: int) -> None:
+        self._model = model
+        self._shop = shop
+        self._intake = intake
+        self._sample_every = sample_every
+        self._held = _trained(shop.optimizer)
+
+    def renew_roster(self) -> bool:
+        """Look whether other parameters are trained now; True if so."""
+        # Which ones, not how many: one layer may be thawed while another is frozen.
+        if (trained := _trained(self._shop.optimizer)) == self._held:
+            return False
+        self._shop.roster = take_roster(self._model, self._shop.optimizer)
+        self._held = trained
+        return True
+
+    def read(self, step: int, loss: Tensor, *, first: bool) -> Reading:
+        """The numbers of a step; ``first`` while none was ever accepted.
+
+        Raises:
+            LossError: the loss has reached no parameter, and never did.
+        """
+        scale: Tensor | None = None
+        scaler = self._shop.scaler
+        if scaler is not None and any(p.grad is not None for p in self._shop.roster.parameters):
+            scale = scaler._get_scale_async()
+            scale = None if scale is None else scale.clone()
+            scaler.unscale_(self._shop.optimizer)
+        gradients = measure_gradients(self._shop.roster)
+        if not gradients.indices and first:
+            raise LossError(
+                "backward() gave no gradient to any parameter of the optimizer",
+                fix="the loss does not depend on the model that is trained: compute it from this model's output",
+            )
+        return Reading(
+            step=step,
+            loss=loss,
+            gradients=gradients,
+            lr=highest_lr(self._shop.optimizer),
+            loss_scale=scale,
+            parts=self._intake.parts,
+            batch=self._intake.batches,
+            batch_shape=self._intake.batch_shape,
+        )
+
+    def sampler(self, reading: Reading) -> Sampler | None:
+        """A closer look, if it is time for one."""
+        every = self._sample_every
+        if not every or not (reading.step % every == 0 or reading.step == 1):
+            return None
+        return Sampler(self._shop.roster, reading.step, reading.gradients)
+
+
+def _trained(optimizer: Optimizer) -> list[int]:
+    return [id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
