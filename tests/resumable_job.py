@@ -23,7 +23,7 @@ class Silent:
 def train(
     folder: Path, *, kill_after: int | None = None, own_generator: bool = False, epochs: int = 2
 ) -> dict[str, Any]:
-    """Train, from the newest checkpoint if there is one; end by SIGKILL after so many steps of this process, if asked."""
+    """Train, from the newest checkpoint if there is one; if asked, end by SIGKILL after so many steps."""
     torch.manual_seed(3)
     torch.set_num_threads(1)
     data = TensorDataset(torch.randn(96, 6), torch.randn(96, 1))

@@ -31,6 +31,7 @@ class SnapshotCadence:
         self._due = 0
         self._wait = FIRST_STEPS
         self._last: tuple[int, float] = (0, clock())
+        self._step_seconds = 0.0
 
     def due(self, step: int) -> bool:
         """Whether to take one now."""
@@ -55,12 +56,19 @@ class SnapshotCadence:
         last_step, last_time = self._last
         self._taken += 1
         self._last = (step, self._clock())
-        wait = FIRST_STEPS
-        if self._taken > ALLOCATING:
-            mean = (self._last[1] - last_time) / max(step - last_step, 1)
-            wait = max(LEAST_STEPS, math.ceil(cost / self._share / max(mean, 1e-9)))
-        self._wait = self._ranks.highest(wait)
+        self._step_seconds = (self._last[1] - last_time) / max(step - last_step, 1)
+        self._wait = self._ranks.highest(self._affordable(cost))
         self._due = step + self._wait
+
+    def proved(self, cost: float) -> None:
+        """The last one has landed and was looked through: what it has cost in all is known now."""
+        self._wait = max(self._wait, self._ranks.highest(self._affordable(cost)))
+        self._due = max(self._due, self._last[0] + self._wait)
+
+    def _affordable(self, cost: float) -> int:
+        if self._taken <= ALLOCATING:
+            return FIRST_STEPS
+        return max(LEAST_STEPS, math.ceil(cost / self._share / max(self._step_seconds, 1e-9)))
 
     def put_off(self, step: int) -> None:
         """A state as of this step is already kept: the next one has time."""

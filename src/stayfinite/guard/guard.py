@@ -46,7 +46,7 @@ from stayfinite.guard.remembered import Remembered
 from stayfinite.guard.saving import Saving
 from stayfinite.guard.schedule import Schedule, Scheduler
 from stayfinite.guard.supervised import use_exit_code
-from stayfinite.guard.words import policy_in_words, training_in_words
+from stayfinite.guard.words import data_event_in_words, policy_in_words, training_in_words
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.roster import take_roster
 from stayfinite.report.terminal import Console
@@ -132,7 +132,9 @@ class Guard:
         self._recorder = Recorder(run_dir, console, rank=self._ranks.rank)
         self._loaders = Loaders(
             max_errors=policy.max_loader_errors,
-            tell=lambda event, details: self._recorder.trouble(event, self._step, **details),
+            tell=lambda event, details: self._recorder.trouble(
+                event, self._step, data_event_in_words(event, details), **details
+            ),
             agree=self._ranks.agree,
             stop=lambda error: self._end(error, f"training was stopped after step {self._step}: {error.message}"),
         )

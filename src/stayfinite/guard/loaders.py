@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from stayfinite.guard.batches import Batches, Supply
 from stayfinite.guard.ledger import Ledger, Place
 
 VERSION = 1
+
+LONGEST_TRAIL = 65_536
+"""Batches that are remembered in case they led to trouble; more than any rollback goes back."""
 
 
 class Loaders:
@@ -33,8 +37,8 @@ class Loaders:
         self._ledgers: list[Ledger] = []
         self._saved: Sequence[Mapping[str, Any]] = ()
         """Positions of a resumed run, also for loaders that are yet to come."""
-        self._handed: list[tuple[int, Place]] = []
-        self._trail: list[tuple[int, int, Place]] = []
+        self._handed: deque[tuple[int, Place]] = deque(maxlen=LONGEST_TRAIL)
+        self._trail: deque[tuple[int, int, Place]] = deque(maxlen=LONGEST_TRAIL)
         """Step, loader and place of each batch that was trained on since the last known-good state."""
 
     def wrap(self, loader: Iterable[Any]) -> Batches:
@@ -59,12 +63,13 @@ class Loaders:
 
     def trained(self, step: int) -> None:
         """What was handed out since the last call went into this step."""
-        self._trail += [(step, *each) for each in self._handed]
+        self._trail.extend((step, *each) for each in self._handed)
         self._handed.clear()
 
     def proved(self, step: int) -> None:
         """Nothing up to this step will ever be called guilty."""
-        self._trail = [each for each in self._trail if each[0] > step]
+        while self._trail and self._trail[0][0] <= step:
+            self._trail.popleft()
 
     def pass_over(self, step: int) -> int:
         """Enter all batches of later steps in the ledger; returns how many."""

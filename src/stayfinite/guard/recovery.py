@@ -69,7 +69,8 @@ class Recovery:
         if not self._acts:
             return Options()
         good = None if self.ring is None else self.ring.known_good()
-        return Options(cut=True, rollback_to=None if good is None else good.step, escalate_to=self._precision.next)
+        cut = all("lr" in group for group in self._parts.optimizer.param_groups)
+        return Options(cut=cut, rollback_to=None if good is None else good.step, escalate_to=self._precision.next)
 
     def heard(self, decision: Decision) -> None:
         """A step has become known."""
@@ -82,6 +83,7 @@ class Recovery:
             self.ring.accepted(decision.step)
             if (good := self.ring.known_good()) is not None and good is not before:
                 self._loaders.proved(good.step)
+                self._cadence.proved(self.ring.cost)
             return
         if self.ring.candidate is not None and decision.step <= self.ring.candidate.step:
             # It was taken while this step's schedule was ahead in good faith.

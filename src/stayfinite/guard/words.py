@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import nn
 from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
-from stayfinite.measure.roster import Roster
+from stayfinite.measure.roster import SHOWN, Roster
 
 
 def training_in_words(
@@ -31,3 +34,14 @@ def policy_in_words(policy: Policy) -> str:
         f"policy: {policy.mode}; spikes beyond {policy.sigmas:g} sigma over {policy.window} steps; "
         f"{first} after {policy.max_vetoes_in_a_row} vetoes in a row, stops after {limit}"
     )
+
+
+def data_event_in_words(event: str, details: Mapping[str, Any]) -> str:
+    """A line for what happened to a batch; empty where nobody needs to hear of it."""
+    place = f"epoch {details['epoch']}, batch {details['batch']}"
+    if event == "loader-error":
+        items = f", items {', '.join(map(str, details['items'][:SHOWN]))}" if details["items"] else ""
+        return f"{place} failed to load and is passed over{items}: {details['error']}"
+    if event == "uneven-loaders":
+        return f"another rank's loader has ended before {place}: the epoch ends here for all"
+    return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from stayfinite.state.writer import Written, read_back, sync_directory, write_by
 
 SHOWN = 5
 POLL = 0.05
+LAST_PATIENCE = 10.0
+"""Seconds that one rank waits for another once its own program has ended: after an error the other is mostly dead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,12 +160,31 @@ def _report_name(rank: int) -> str:
     return f".rank-{rank:05d}.json"
 
 
+class _Patience:
+    """How long to wait for another rank; less once this process only waits to end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._begun = time.monotonic()
+        self._deadline = self._begun + seconds
+        self._ending = False
+
+    @property
+    def waited(self) -> float:
+        return time.monotonic() - self._begun
+
+    def spent(self) -> bool:
+        now = time.monotonic()
+        if not self._ending and not threading.main_thread().is_alive():
+            self._ending, self._deadline = True, min(self._deadline, now + LAST_PATIENCE)
+        return now > self._deadline
+
+
 def _await_report(desk: Desk, path: Path) -> dict[str, Any]:
-    deadline = time.monotonic() + desk.patience
+    patience = _Patience(desk.patience)
     while not path.exists():
-        if time.monotonic() > deadline:
+        if patience.spent():
             raise StateError(
-                f"no word from {path.stem.lstrip('.')} for {desk.patience:.0f} s; the checkpoint is given up"
+                f"no word from {path.stem.lstrip('.')} for {patience.waited:.0f} s; the checkpoint is given up"
             )
         time.sleep(POLL)
     report = json.loads(path.read_text(encoding="utf-8"))
@@ -171,10 +193,10 @@ def _await_report(desk: Desk, path: Path) -> dict[str, Any]:
 
 
 def _await_finish(desk: Desk, partial: Path, step: int) -> Path:
-    deadline = time.monotonic() + desk.patience
+    patience = _Patience(desk.patience)
     while partial.exists():
-        if time.monotonic() > deadline:
-            raise StateError(f"rank 0 did not finish the checkpoint within {desk.patience:.0f} s")
+        if patience.spent():
+            raise StateError(f"rank 0 did not finish the checkpoint within {patience.waited:.0f} s")
         time.sleep(POLL)
     for final in desk.directory.glob(f"step-{step:08d}*"):
         with contextlib.suppress(StateError):
