@@ -42,10 +42,10 @@ class Rows(Dataset[torch.Tensor]):
 def build(kind: str) -> nn.Module:
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
-    if kind == "fsdp":
+    if kind.startswith("fsdp"):
         fully_shard(model[0])
         fully_shard(model)
-    elif kind == "ddp":
+    elif kind.startswith("ddp"):
         model = DistributedDataParallel(model)
     return model
 
@@ -60,10 +60,18 @@ def main(kind: str, act: str, folder: Path) -> None:
         dist.init_process_group("gloo")
     rank = dist.get_rank() if dist.is_initialized() else 0
     model = build(kind)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    late = kind.endswith("-device")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, fused=late)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.7)
     policy = Policy(
-        max_vetoes_in_a_row=2, patience=1, max_cuts=0, prove_steps=3, desync_steps=2, max_loader_errors=2, sigmas=20
+        gate="device" if late else "auto",
+        max_vetoes_in_a_row=2,
+        patience=1,
+        max_cuts=0,
+        prove_steps=3,
+        desync_steps=2,
+        max_loader_errors=2,
+        sigmas=20,
     )
     guard = Guard(model, optimizer, scheduler, policy=policy, run_dir=folder, console=Silent())
     first = guard.resume() if act == "resume" else 0

@@ -79,6 +79,16 @@ def test_all_ranks_go_back_together(tmp_path, kind):
     assert (event["from_step"], event["to_step"]) == (11, 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp-device", "fsdp-device"])
+def test_ranks_that_hear_of_a_step_late_act_on_it_at_the_same_step(tmp_path, kind):
+    seen = train(2, kind, "rollback", tmp_path)
+    check_agreed(seen)
+    assert seen[0]["actions"][8:11] == ["veto", "veto", "rollback"]
+    (event,) = events(tmp_path, "rollback")
+    assert event["to_step"] == 1
+
+
 def test_sharded_and_whole_gradients_have_the_same_norms(tmp_path):
     one, many = (train(ranks, kind, "none", tmp_path / kind) for ranks, kind in ((1, "plain"), (2, "fsdp")))
     assert many[0]["norms"] == pytest.approx(one[0]["norms"], rel=1e-4)
