@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
+from numbers import Real
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import LBFGS, Optimizer
@@ -51,8 +53,7 @@ def check_max_norm(max_norm: object) -> float | None:
     """The norm to clip to, or None for no clipping."""
     if max_norm is None:
         return None
-    number = isinstance(max_norm, int | float) and not isinstance(max_norm, bool)
-    if not number or not isinstance(max_norm, int | float) or math.isnan(max_norm) or max_norm <= 0:
+    if not isinstance(max_norm, Real) or isinstance(max_norm, bool) or math.isnan(max_norm) or max_norm <= 0:
         raise PolicyError(
             f"max_norm={max_norm!r}: expected a number above 0, or None",
             fix="clip at 1.0, which suits most models; None switches clipping off",
@@ -60,8 +61,8 @@ def check_max_norm(max_norm: object) -> float | None:
     return float(max_norm)
 
 
-def check_kinds(model: object, scaler: object, policy: object) -> None:
-    """Raise UsageError unless model, scaler and policy are what they should be."""
+def check_kinds(model: object, scaler: object, policy: object, console: object) -> None:
+    """Raise UsageError unless model, scaler, policy and console are what they should be."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, not {type(model).__name__}", fix="pass the model itself")
     if scaler is not None and not hasattr(scaler, "is_enabled"):
@@ -72,6 +73,11 @@ def check_kinds(model: object, scaler: object, policy: object) -> None:
         raise PolicyError(
             f"expected a Policy, not {type(policy).__name__} ({policy!r:.40})",
             fix="policy=Policy.strict(), for example",
+        )
+    if console is not None and not callable(getattr(console, "print", None)):
+        raise UsageError(
+            f"expected a console with a print method, not {type(console).__name__}",
+            fix="console=rich.console.Console(file=...), or leave it out for stderr",
         )
 
 
@@ -108,6 +114,18 @@ def check_scheduler(scheduler: object, optimizer: Optimizer) -> None:
         raise UsageError(
             "the scheduler drives another optimizer than the one given to the guard",
             fix="build the scheduler from the same optimizer object",
+        )
+
+
+def check_alone(policy: Policy) -> None:
+    """Raise UsageError where several processes train one model: each would refuse by its own loss."""
+    if policy.mode == "watch" or not (dist.is_available() and dist.is_initialized()):
+        return
+    if (ranks := dist.get_world_size()) > 1:
+        raise UsageError(
+            f"{ranks} processes train together, and the guard cannot yet refuse a step on all of them at once: a loss "
+            "that only one of them sees would drive their weights apart",
+            fix="train in one process, or only look on with policy=Policy.watch()",
         )
 
 

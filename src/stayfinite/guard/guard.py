@@ -26,6 +26,7 @@ from stayfinite.errors import (
 )
 from stayfinite.guard.buffers import RunningBuffers
 from stayfinite.guard.checks import (
+    check_alone,
     check_kinds,
     check_loss,
     check_max_norm,
@@ -92,7 +93,8 @@ class Guard:
         *,
         console: Console | None = None,
     ) -> None:
-        check_kinds(model, scaler, policy)
+        check_kinds(model, scaler, policy, console)
+        check_alone(policy)
         check_optimizer(optimizer)
         check_scheduler(scheduler, optimizer)
         self._model = model
@@ -225,6 +227,9 @@ class Guard:
             self.close()
         elif not self._over:
             # What went wrong in the loop is what the person must see; late news must not cover it up.
+            with suppress(Exception):
+                self._take_note(self._gate.drain(), wait=True)
+        if error is not None and not self._over:
             self._finish("failed", f"the training loop ended with {type(error).__name__}", error=f"{error}")
 
     # -- what can be asked -------------------------------------------------------------------------------------------
