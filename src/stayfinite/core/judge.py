@@ -110,6 +110,8 @@ def judge(
     """
     decision, ladder = decide(signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict, options=options)
     if policy.mode == "watch" and decision.refused:
-        decision = replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: step taken)")
+        # An fp16 scaler keeps gradients that are not finite from the weights by itself.
+        taken = "step taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
+        decision = replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: {taken})")
     findings, trends = follow(decision, memory.trends, policy)
     return Judgement(decision, findings, Memory(ladder, trends))

@@ -99,8 +99,8 @@ def _accept(
     action = Action.CLIP if clipped else Action.ACCEPT
     if Verdict.NEW_LEVEL in verdict:
         reason = (
-            f"loss {signals.loss:.4g}, gradient norm {signals.grad_norm:.4g}: so many steps in a row look like this "
-            "that it is taken for a new level"
+            f"loss {signals.loss:.4g}, gradient norm {signals.grad_norm:.4g}: {policy.level_change_after} such steps "
+            "were refused lately, so this is taken for a new level"
         )
         return Decision(action=action, code=Code.NEW_LEVEL, reason=reason, signals=signals), after
     if clipped:

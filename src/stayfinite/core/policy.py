@@ -129,7 +129,7 @@ class Policy:
     """So many steps without a gradient make a parameter silent."""
 
     silent_share: float = 0.05
-    """Share of silent parameters above which they are reported."""
+    """Share of silent parameters from which on they are reported."""
 
     def __post_init__(self) -> None:
         choices = {"mode": get_args(Mode), "gate": get_args(GateChoice), "precision": (*get_args(Precision), None)}

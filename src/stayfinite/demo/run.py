@@ -20,7 +20,7 @@ from stayfinite.demo.task import BULLET, Batch, Pair, Task, collate, make_task
 ROWS = 12
 
 
-def run_demo(*, out: Path, steps: int = 300, seed: int = 0, console: Console | None = None) -> DemoResult:
+def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | None = None) -> DemoResult:
     """Train the three lanes side by side.
 
     Arguments:

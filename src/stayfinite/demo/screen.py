@@ -116,7 +116,9 @@ def draw_result(console: Console, result: DemoResult) -> None:
     console.print(table)
     console.print(Text.assemble(("guarded ", "green"), result.why()))
     console.print(
-        Text(f"written to {result.out}: fp32.jsonl, fp16.log, guarded/ (run.json, steps.jsonl, events.jsonl)"),
+        Text(
+            f"written to {result.out}: fp32.jsonl, fp16.log, guarded/ (run.json, steps.jsonl, events.jsonl, layers.npz)"
+        ),
         soft_wrap=True,
     )
 

@@ -2,7 +2,7 @@
 
 A batch with a NaN in it has spoilt BatchNorm's running statistics before any loss is known, and they never recover.
 So the guard keeps a copy of such buffers from the last accepted step: those of layers that track running statistics,
-and any other small buffer once it has been seen to change.
+every other small buffer, and a large one (a codebook that moves by averages) from the first time it is seen to change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 SMALL = 65_536
-"""Elements up to which a buffer is kept in case it changes; larger ones are tables (masks), not statistics."""
+"""Elements up to which a buffer is kept in case it changes; most larger ones are tables (masks) that never do."""
 
 Key = tuple[nn.Module, str]
 
@@ -25,14 +25,19 @@ class RunningBuffers:
         self._kept: dict[Key, Tensor] = {}
         self._noted: dict[Key, tuple[Tensor, int]] = {}
         self._changing: set[Key] = set()
+        self._large: list[Key] = []
+        """Buffers of which no copy is held, because they have never changed."""
         for module in model.modules():
             running = bool(getattr(module, "track_running_stats", False))
             for name, buffer in module._buffers.items():
-                if buffer is None or buffer.is_inference() or not (running or buffer.numel() <= SMALL):
+                if buffer is None or buffer.is_inference():
                     continue
                 key = (module, name)
-                self._kept[key] = buffer.detach().clone()
                 self._noted[key] = (buffer, buffer._version)
+                if not (running or buffer.numel() <= SMALL):
+                    self._large.append(key)
+                    continue
+                self._kept[key] = buffer.detach().clone()
                 if running:
                     self._changing.add(key)
 
@@ -42,6 +47,7 @@ class RunningBuffers:
         for key, buffer in self._changed():
             self._kept[key].copy_(buffer)
             self._noted[key] = (buffer, buffer._version)
+        self._take_up_large()
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -67,6 +73,23 @@ class RunningBuffers:
             torch._foreach_copy_(kept, shaped)
             for key, buffer in pairs:
                 self._noted[key] = (buffer, buffer._version)
+        self._take_up_large()
+
+    def _take_up_large(self) -> None:
+        for key in [key for key in self._large if self._has_changed(key)]:
+            module, name = key
+            if (buffer := module._buffers.get(name)) is not None:
+                self._large.remove(key)
+                self._kept[key] = buffer.detach().clone()
+                self._noted[key] = (buffer, buffer._version)
+
+    def _has_changed(self, key: Key) -> bool:
+        module, name = key
+        buffer = module._buffers.get(name)
+        if buffer is None or buffer.is_inference():
+            return False
+        noted, version = self._noted[key]
+        return noted is not buffer or version != buffer._version
 
     def _changed(self) -> Iterator[tuple[Key, Tensor]]:
         for key, kept in self._kept.items():
@@ -78,5 +101,5 @@ class RunningBuffers:
                 # Replaced or moved by its owner: what was kept no longer belongs to it.
                 self._kept[key] = buffer.detach().clone()
                 self._noted[key] = (buffer, buffer._version)
-            elif key in self._changing or self._noted[key][0] is not buffer or buffer._version != self._noted[key][1]:
+            elif key in self._changing or self._has_changed(key):
                 yield key, buffer

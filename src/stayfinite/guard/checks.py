@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +52,7 @@ def check_max_norm(max_norm: object) -> float | None:
     """The norm to clip to, or None for no clipping."""
     if max_norm is None:
         return None
-    number = isinstance(max_norm, int | float) and not isinstance(max_norm, bool)
-    if not number or not isinstance(max_norm, int | float) or math.isnan(max_norm) or max_norm <= 0:
+    if not isinstance(max_norm, Real) or isinstance(max_norm, bool) or math.isnan(max_norm) or max_norm <= 0:
         raise PolicyError(
             f"max_norm={max_norm!r}: expected a number above 0, or None",
             fix="clip at 1.0, which suits most models; None switches clipping off",
@@ -70,8 +70,8 @@ def check_run_dir(policy: Policy, run_dir: object) -> None:
         )
 
 
-def check_kinds(model: object, scaler: object, policy: object) -> None:
-    """Raise UsageError unless model, scaler and policy are what they should be."""
+def check_kinds(model: object, scaler: object, policy: object, console: object) -> None:
+    """Raise UsageError unless model, scaler, policy and console are what they should be."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, not {type(model).__name__}", fix="pass the model itself")
     if scaler is not None and not hasattr(scaler, "is_enabled"):
@@ -82,6 +82,11 @@ def check_kinds(model: object, scaler: object, policy: object) -> None:
         raise PolicyError(
             f"expected a Policy, not {type(policy).__name__} ({policy!r:.40})",
             fix="policy=Policy.strict(), for example",
+        )
+    if console is not None and not callable(getattr(console, "print", None)):
+        raise UsageError(
+            f"expected a console with a print method, not {type(console).__name__}",
+            fix="console=rich.console.Console(file=...), or leave it out for stderr",
         )
 
 

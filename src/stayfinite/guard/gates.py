@@ -150,7 +150,6 @@ class DeviceGate(_Listening):
         verdict = self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
         envelope, values = pack(reading, verdict)
-        self._mail.post((envelope, shop.roster), values)
         shop.clip(reading)
         if would_start_from_garbage(shop.optimizer) and refused.item():
             self._skipped.add(reading.step)
@@ -159,6 +158,8 @@ class DeviceGate(_Listening):
                 shop.step()
             shop.schedule.advance_ahead()
         shop.buffers.settle(refused > 0)
+        # Only now: a step that failed above is not heard of, as the schedule has not moved for it.
+        self._mail.post((envelope, shop.roster), values)
         return self._collect()
 
     def _conclude(self, opened: Opened) -> Judgement:

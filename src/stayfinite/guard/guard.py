@@ -98,7 +98,7 @@ class Guard:
         ema: nn.Module | None = None,
         console: Console | None = None,
     ) -> None:
-        check_kinds(model, scaler, policy)
+        check_kinds(model, scaler, policy, console)
         check_run_dir(policy, run_dir)
         check_optimizer(optimizer)
         check_scheduler(scheduler, optimizer)
@@ -319,6 +319,9 @@ class Guard:
             self.close()
         elif not self._over:
             # What went wrong in the loop is what the person must see; late news must not cover it up.
+            with suppress(Exception):
+                self._take_note(self._after.gate.drain(), wait=True)
+        if error is not None and not self._over:
             self._finish("failed", f"the training loop ended with {type(error).__name__}", error=f"{error}")
 
     # -- what can be asked -------------------------------------------------------------------------------------------

@@ -48,7 +48,9 @@ class Journal:
         if self.directory is None or time.monotonic() < self._retry_at:
             return
         try:
-            _append(self._open(name), f"{json.dumps(record, ensure_ascii=False, default=str)}\n".encode())
+            line = f"{json.dumps(record, ensure_ascii=False, default=str)}\n"
+            # What UTF-8 cannot hold, half a surrogate pair, becomes the escape that JSON has for it.
+            _append(self._open(name), line.encode(errors="backslashreplace"))
         except OSError as error:
             self._failed(error)
 
@@ -72,9 +74,9 @@ class Journal:
             return
         stem, suffix = Path(name).stem, Path(name).suffix
         number = 1
-        while (kept := self.directory / f"{stem}-{number}{suffix}").exists():
-            number += 1
         with contextlib.suppress(OSError):
+            while (kept := self.directory / f"{stem}-{number}{suffix}").exists():
+                number += 1
             (self.directory / name).rename(kept)
 
     def read(self, name: str) -> dict[str, Any]:
@@ -92,6 +94,11 @@ class Journal:
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files.clear()
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether something could not be written."""
+        return self._warned
 
     def _open(self, name: str) -> int:
         if name in self._files and not os.fstat(self._files[name]).st_nlink:

@@ -62,7 +62,7 @@ class Layers:
         """The file's content."""
         width, count, looks = len(FIELDS), len(self._names), len(self._rows)
         longest = max((len(name) for name in self._names), default=1) or 1
-        names = b"".join(name.encode("utf-32-le").ljust(4 * longest, b"\0") for name in self._names)
+        names = b"".join(name.encode("utf-32-le", "replace").ljust(4 * longest, b"\0") for name in self._names)
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("version.npy", _npy("<i8", (), array("q", [VERSION]).tobytes()))

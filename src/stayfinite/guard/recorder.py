@@ -134,4 +134,6 @@ class Recorder:
         self._journal.line(EVENTS, plain_event(event, step, now(), {"reason": reason, **details}))
         self._journal.close()
         directory = None if self._journal.directory is None else str(self._journal.directory)
+        if directory and self._journal.has_gaps:
+            directory += ", with gaps: it could not be written all the time"
         self._voice.text(summary(**self._tally.figures(), directory=directory))

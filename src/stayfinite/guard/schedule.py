@@ -45,8 +45,9 @@ class Schedule:
     def advance_ahead(self) -> None:
         """Move on before the step's verdict is known."""
         if self._scheduler is not None:
-            self._before.append(self._remember())
+            before = self._remember()
             self._scheduler.step()
+            self._before.append(before)
 
     def settle(self, *, refused: bool) -> None:
         """The verdict on the oldest step that was advanced ahead."""

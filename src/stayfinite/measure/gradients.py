@@ -12,7 +12,8 @@ from stayfinite.measure.roster import Roster
 
 HALF = (torch.float16, torch.bfloat16)
 CLIP_EPS = 1e-6
-"""As in torch.nn.utils.clip_grad_norm_, whose arithmetic is followed to the last bit."""
+"""As in torch.nn.utils.clip_grad_norm_, whose arithmetic is followed to the last bit except for half-precision
+gradients: torch sums their norm in their own precision, here it is summed in float32."""
 
 
 @dataclass(frozen=True, slots=True)

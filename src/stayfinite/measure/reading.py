@@ -128,7 +128,8 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
 
 def highest_lr(optimizer: Optimizer) -> float | Tensor | None:
     """The largest learning rate of the groups, if they have one; a tensor only where reading it would mean waiting."""
-    rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
+    # transformers' Adafactor holds None where it finds its own rate.
+    rates = [rate for group in optimizer.param_groups if (rate := group.get("lr")) is not None]
     if any(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates):
         return torch.stack([torch.as_tensor(rate) for rate in rates]).max()
     return max((float(rate) for rate in rates), default=None)
