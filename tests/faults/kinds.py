@@ -177,21 +177,26 @@ def _damaged(trial: Trial, damage: Callable[..., str]) -> Outcome:
     at = trial.chance.randrange(SETTLED, STEPS - 5)
     trial.died(trial.live(Signalled, at=at, number=signal.SIGKILL, seconds=0.0), -signal.SIGKILL)
     reached, left = evidence.last_step(trial.job), evidence.good_checkpoints(trial.job)
+    hashed = set()
     for path in left[: trial.chance.choice([1, 1, 1, len(left)])]:
         file = trial.chance.choice(sorted(path.iterdir()))
         trial.outcome.story += f"; {path.name}: {damage(file, trial.chance)}"
         trial.spoiled.add(path)
+        # A manifest with a flipped bit may say the same as before; everything else is hashed in it.
+        if file.name != "manifest.json":
+            hashed.add(path)
     life = trial.live()
-    passed_over = {each["checkpoint"] for each in evidence.events(trial.job, "checkpoint-passed-over")}
+    trial.demand(bool(life.result), f"it did not finish: {life.exit_codes}")
+    first = life.result.get("first", 0)
     sound = [path for path in left if path not in trial.spoiled]
-    if life.result and life.result["first"] == evidence.step_of(left[0]):
-        # A manifest with a flipped bit may say the same as before; everything else is hashed.
-        trial.demand("of manifest.json" in trial.outcome.story, "a damaged checkpoint was taken for a good one")
-        sound = left
-    else:
-        names = {path.name for path in trial.spoiled}
-        trial.demand(names <= passed_over, f"{names} are damaged, told of were {passed_over}")
-    trial.loses_little(reached, sound, life, at_most=STEPS)
+    newest_sound = evidence.step_of(sound[0]) if sound else 0
+    taken = [path for path in left if evidence.step_of(path) == first]
+    trial.demand(first >= newest_sound, f"resumed from step {first}, a sound checkpoint is of step {newest_sound}")
+    trial.demand(not hashed & set(taken), "a damaged checkpoint was taken for a good one")
+    passed_over = {each["checkpoint"] for each in evidence.events(trial.job, "checkpoint-passed-over")}
+    silent = {path.name for path in hashed if evidence.step_of(path) > first} - passed_over
+    trial.demand(not silent, f"{silent} are damaged and were passed over without a word")
+    trial.loses_little(reached, taken, life, at_most=STEPS)
     return trial.untouched(life)
 
 
