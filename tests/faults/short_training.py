@@ -162,19 +162,19 @@ def train(job: Job, sabotage: Sabotage) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     guard = Guard(model, optimizer, scheduler, policy=policy_of(job), run_dir=job.run_dir, console=Silent())
-    first = step = guard.resume()
-    for epoch in range(EPOCHS):
-        if sampler is not None:
-            sampler.set_epoch(epoch)
-        for x, y in guard.batches(loader):
-            step += 1
-            x, y = sabotage.batch(step, x, y)
-            sabotage.backward(step, core)
-            guard.backward((model(x) - y).square().mean())
-            with sabotage.around_step(step, optimizer):
-                guard.step()
-            sabotage.after_step(step, job, core, guard)
-    guard.close()
+    with guard:
+        first = step = guard.resume()
+        for epoch in range(EPOCHS):
+            if sampler is not None:
+                sampler.set_epoch(epoch)
+            for x, y in guard.batches(loader):
+                step += 1
+                x, y = sabotage.batch(step, x, y)
+                sabotage.backward(step, core)
+                guard.backward((model(x) - y).square().mean())
+                with sabotage.around_step(step, optimizer):
+                    guard.step()
+                sabotage.after_step(step, job, core, guard)
     sabotage.at_end()
     result = {
         "first": first, "step": step, "before": before, "loss": validation_loss(core),

@@ -318,6 +318,8 @@ class Guard:
         if error is None:
             self.close()
         elif not self._over:
+            if self._saving is not None:
+                self._saving.hurry()
             # What went wrong in the loop is what the person must see; late news must not cover it up.
             with suppress(Exception):
                 self._take_note(self._after.gate.drain(), wait=True)

@@ -81,6 +81,10 @@ class Saving:
         for outcome in self._saver.wait() if wait else self._saver.collect():
             self._record(outcome)
 
+    def hurry(self) -> None:
+        """Training has failed: other ranks may be gone and are waited for only a little longer."""
+        self._saver.hurry()
+
     def resume(self) -> Found | None:
         """Put the training back to the newest good checkpoint; None where there is none. A collective.
 

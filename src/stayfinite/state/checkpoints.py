@@ -117,6 +117,10 @@ class Checkpointer:
         self._warn()
         return self._outcomes.pop()
 
+    def hurry(self) -> None:
+        """Training has failed, perhaps because another rank is gone: wait for the others only a little longer."""
+        self._desk.hurry.set()
+
     def close(self) -> None:
         """Wait for the checkpoint that is written."""
         self._join()

@@ -11,7 +11,7 @@ import json
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from stayfinite.state.writer import Written, read_back, sync_directory, write_by
 SHOWN = 5
 POLL = 0.05
 LAST_PATIENCE = 10.0
-"""Seconds that one rank waits for another once its own program has ended: after an error the other is mostly dead."""
+"""Seconds that one rank waits for another once its own training has failed, or its program has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +47,9 @@ class Desk:
 
     patience: float = 600.0
     """Seconds that one rank waits for another before it gives the checkpoint up."""
+
+    hurry: threading.Event = field(default_factory=threading.Event)
+    """Set when training has failed here: from then on another rank is waited for only a little longer."""
 
 
 def write_checkpoint(desk: Desk, step: int, number: int, state: TrainingState) -> Path:
@@ -161,11 +164,12 @@ def _report_name(rank: int) -> str:
 
 
 class _Patience:
-    """How long to wait for another rank; less once this process only waits to end."""
+    """How long to wait for another rank. Less once this process only waits to end: the other may be dead."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, desk: Desk) -> None:
         self._begun = time.monotonic()
-        self._deadline = self._begun + seconds
+        self._deadline = self._begun + desk.patience
+        self._hurry = desk.hurry
         self._ending = False
 
     @property
@@ -174,13 +178,13 @@ class _Patience:
 
     def spent(self) -> bool:
         now = time.monotonic()
-        if not self._ending and not threading.main_thread().is_alive():
+        if not self._ending and (self._hurry.is_set() or not threading.main_thread().is_alive()):
             self._ending, self._deadline = True, min(self._deadline, now + LAST_PATIENCE)
         return now > self._deadline
 
 
 def _await_report(desk: Desk, path: Path) -> dict[str, Any]:
-    patience = _Patience(desk.patience)
+    patience = _Patience(desk)
     while not path.exists():
         if patience.spent():
             raise StateError(
@@ -193,7 +197,7 @@ def _await_report(desk: Desk, path: Path) -> dict[str, Any]:
 
 
 def _await_finish(desk: Desk, partial: Path, step: int) -> Path:
-    patience = _Patience(desk.patience)
+    patience = _Patience(desk)
     while partial.exists():
         if patience.spent():
             raise StateError(f"rank 0 did not finish the checkpoint within {patience.waited:.0f} s")
