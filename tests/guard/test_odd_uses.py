@@ -117,14 +117,6 @@ def test_a_large_buffer_that_has_been_seen_to_change_is_put_back(gate):
     assert not torch.equal(model.codes, before)
 
 
-def test_several_processes_are_refused_and_may_be_watched(monkeypatch):
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    with pytest.raises(UsageError, match="2 processes"):
-        training()
-    training(policy=Policy.watch())
-
-
 def test_watching_does_not_claim_that_a_step_was_taken_which_the_scaler_refused():
     scaler = torch.amp.GradScaler("cpu", init_scale=1e38)
     model, _, guard = training(scaler=scaler, policy=Policy.watch())

@@ -142,6 +142,17 @@ def test_snapshots_that_cannot_be_taken_are_given_up_with_a_line():
     assert len(training.console.lines) == 1
 
 
+def test_without_memory_for_snapshots_training_goes_on_and_says_so(monkeypatch):
+    def refuse(*_args, **_settings):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("stayfinite.state.host.HostMemory._allocate", refuse)
+    training = Training()
+    training.good(3)
+    assert [line for line in training.console.lines if "can't allocate memory" in line]
+    assert "no snapshots" in training.guard.describe()
+
+
 def test_other_parameters_make_earlier_snapshots_void():
     model = TinyNet()
     model.up.requires_grad_(False)

@@ -28,12 +28,10 @@ def training_in_words(
 
 def policy_in_words(policy: Policy) -> str:
     """How steps are judged."""
-    limit = "no limit" if policy.max_vetoes is None else f"{policy.max_vetoes} in all"
-    first = "does more" if policy.mode == "protect" else "stops"
-    return (
-        f"policy: {policy.mode}; spikes beyond {policy.sigmas:g} sigma over {policy.window} steps; "
-        f"{first} after {policy.max_vetoes_in_a_row} vetoes in a row, stops after {limit}"
-    )
+    limit = "" if policy.max_vetoes is None else f", stops after {policy.max_vetoes} in all"
+    then = "does more" if policy.mode == "protect" else "stops"
+    row = "" if policy.mode == "watch" else f"; {then} after {policy.max_vetoes_in_a_row} vetoes in a row{limit}"
+    return f"policy: {policy.mode}; spikes beyond {policy.sigmas:g} sigma over {policy.window} steps{row}"
 
 
 def data_event_in_words(event: str, details: Mapping[str, Any]) -> str:
