@@ -42,7 +42,8 @@ _HOMES = {
     "stayfinite.core.signals": ("Signals",),
     "stayfinite.errors": (
         "BadStep", "GuardClosed", "LoaderFailed", "LossError", "MissingExtra", "ModelError", "OptimizerError",
-        "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError", "TrainingDiverged", "TrainingStopped", "UsageError",
+        "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError", "TrainingDiverged",
+        "TrainingStopped", "UsageError",
     ),
     "stayfinite.guard.guard": ("Guard",),
 }  # fmt: skip
