@@ -318,7 +318,7 @@ def test_the_device_decides_as_the_host_does() -> None:
     heard = {}
     with deterministic():
         for gate in ("device", "host"):
-            training = Training.start(level=True, policy=Policy(gate=gate))
+            training = Training.start(level=True, policy=Policy(gate=gate, snapshots=False))
             for number, batch in enumerate(given):
                 training.guard.step(training.loss(batch) * scales.get(number, 1.0))
             training.guard.flush()
