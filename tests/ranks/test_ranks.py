@@ -54,8 +54,9 @@ def test_a_fault_on_one_rank_is_refused_on_all_and_the_rank_is_named(tmp_path, k
     assert not (tmp_path / "events-rank00001.jsonl").exists()
 
 
-def test_a_bad_gradient_is_traced_to_its_rank_before_gradients_are_averaged(tmp_path):
-    check_agreed(train(2, "ddp", "nan-gradient", tmp_path))
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_bad_gradient_is_traced_to_its_rank_before_gradients_are_averaged(tmp_path, kind):
+    check_agreed(train(2, kind, "nan-gradient", tmp_path))
     (veto,) = events(tmp_path, "veto")
     assert veto["code"] == "gradient-not-finite"
     assert veto["bad_ranks"] == [1]

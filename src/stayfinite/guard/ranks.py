@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from stayfinite.guard.batches import Supply
+from stayfinite.guard.local_gradients import LocalGradients
 from stayfinite.measure.reading import RANK_COLUMNS, Reading
 from stayfinite.measure.roster import Roster
 from stayfinite.state.shards import is_spread
@@ -29,10 +30,8 @@ class Ranks:
         self.rank = dist.get_rank() if joined else 0
         # The loader's state is known on the host; a group of its own spares the device a wait.
         self._host_group: Any = dist.new_group(backend="gloo") if self.world > 1 else None
-        self._local_bad: Tensor | None = None
+        self._own = LocalGradients(model) if self.world > 1 else None
         self._known: tuple[Roster, tuple[int, ...], Tensor, Tensor] | None = None
-        if self.world > 1 and isinstance(model, nn.parallel.DistributedDataParallel):
-            self._listen(model)
 
     @property
     def first(self) -> bool:
@@ -48,9 +47,8 @@ class Ranks:
         wide = torch.float64 if total.device.type != "mps" else torch.float32
         rows = torch.zeros(self.world, RANK_COLUMNS, dtype=wide, device=total.device)
         rows[self.rank, 0] = reading.loss.to(total.device, non_blocking=True)
-        if self._local_bad is not None:
-            rows[self.rank, 1] = self._local_bad
-            self._local_bad = None
+        if self._own is not None and (bad := self._own.take()) is not None:
+            rows[self.rank, 1] = bad
         squares = torch.zeros(len(roster.parameters), dtype=wide, device=total.device)
         places, share = self._shares(roster, gradients.indices, squares)
         squares[places] = gradients.norms.to(wide).square() * share
@@ -99,22 +97,6 @@ class Ranks:
             places = torch.tensor(indices, dtype=torch.int64, device=like.device)
             self._known = (roster, indices, places, torch.tensor(shares, dtype=like.dtype, device=like.device))
         return self._known[2], self._known[3]
-
-    def _listen(self, model: nn.parallel.DistributedDataParallel) -> None:
-        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-        def look(bucket: Any) -> torch.futures.Future[Tensor]:
-            norm = torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32)
-            bad = (~torch.isfinite(norm)).to(torch.float64)
-            self._local_bad = bad if self._local_bad is None else torch.maximum(self._local_bad, bad)
-            return allreduce_hook(model.process_group, bucket)
-
-        try:
-            # A lambda, because torch compares annotations, which are strings here, with its own classes.
-            model.register_comm_hook(None, lambda _state, bucket: look(bucket))
-        except RuntimeError:
-            # The loop has a hook of its own; the guilty rank is then known by its loss alone.
-            return
 
 
 def _checksum(parameter: Tensor, device: torch.device) -> Tensor:
