@@ -32,6 +32,9 @@ SETTLED = 20
 SPARE = 25
 """Steps at the end in which a training can find back to where it was."""
 
+ROOM_TO_COMPLAIN = 2000
+"""Bytes that the log needs for its warnings, which the full disk holds too; a checkpoint needs far more."""
+
 SYNCS = 7
 """Times that a checkpoint of one process brings something to the disk."""
 
@@ -153,7 +156,7 @@ def sigterm(trial: Trial) -> Outcome:
 def full_disk(trial: Trial) -> Outcome:
     since = trial.chance.randrange(5, STEPS - SPARE)
     until = trial.chance.choice([STEPS + 1, since + trial.chance.randrange(6, 15)])
-    life = trial.live(FullDisk, since=since, until=until, room=trial.chance.randrange(6000))
+    life = trial.live(FullDisk, since=since, until=until, room=trial.chance.randrange(ROOM_TO_COMPLAIN, 6000))
     trial.demand(life.says("CheckpointWarning"), "nobody was told that checkpoints could not be written")
     good = evidence.good_checkpoints(trial.job)
     trial.demand(bool(good), "the last good checkpoint is gone")
