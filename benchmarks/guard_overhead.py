@@ -278,7 +278,9 @@ def build_variants(names: Sequence[str], work: Workload, directory: Path, remark
         BASE: lambda: plain(work),
         "base-again": lambda: plain(work),
         "guard": lambda: guarded(work, Policy(snapshots=False), directory / "guard", remarks),
-        "guard-every-step": lambda: guarded(work, Policy(sample_every=1, snapshots=False), directory / "every-step", remarks),
+        "guard-every-step": lambda: guarded(
+            work, Policy(sample_every=1, snapshots=False), directory / "every-step", remarks
+        ),
         "host-check": lambda: host_check(work),
         "nan-loop": lambda: nan_loop(work),
         "anomaly": lambda: plain(work, lambda: torch.autograd.set_detect_anomaly(True)),

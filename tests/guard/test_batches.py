@@ -10,6 +10,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from stayfinite import Guard, Policy, TrainingStopped
 from stayfinite.errors import LoaderFailed
+from stayfinite.guard.batches import Batches
+from stayfinite.guard.ledger import Ledger
 from tiny_training import Lines
 
 
@@ -133,3 +135,28 @@ def test_validation_batches_are_never_called_guilty(tmp_path):
         guard.step(model(x).square().mean() * (torch.nan if number == 9 else 1))
     ledger = json.loads((tmp_path / "ledger.json").read_text())
     assert [len(each["batches"]) > 0 for each in ledger["loaders"]] == [True, False]
+
+
+class OneBroken(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, item):
+        if item == 5:
+            raise OSError("cannot be read")
+        return torch.tensor(float(item))
+
+
+def test_an_item_that_fails_in_every_epoch_counts_once():
+    told = []
+    batches = Batches(
+        DataLoader(OneBroken(), batch_size=2),
+        ledger=Ledger(),
+        max_errors=1,
+        tell=lambda event, details: told.append((event, details["items"])),
+        agree=lambda supply: supply,
+        handed=lambda place: None,
+        stop=lambda error: error,
+    )
+    assert [len(list(batches)) for _ in range(4)] == [3, 3, 3, 3]
+    assert told == [("loader-error", [5])] * 4

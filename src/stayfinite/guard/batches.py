@@ -72,6 +72,8 @@ class Batches:
         self._next = 0
         """Number of the next batch of the epoch."""
         self._errors = 0
+        self._broken: set[int] = set()
+        """Items that are known to fail, and count once however often they are met."""
         self._rng: Any = None
         """Random state that the epoch's order was drawn from."""
         self._drawn_from: list[bytes] | None = None
@@ -107,6 +109,7 @@ class Batches:
             "epoch": self._epoch,
             "next": self._next,
             "errors": self._errors,
+            "broken": sorted(self._broken),
             "rng": self._rng,
             "generators": self._generator_states() if self._drawn_from is None else self._drawn_from,
         }
@@ -115,6 +118,7 @@ class Batches:
         """Stand where the saved run stood; the next iterations pass over what it had been through."""
         try:
             epoch, number, errors = int(state["epoch"]), int(state["next"]), int(state["errors"])
+            broken = {int(item) for item in state["broken"]}
             rng, generators = state["rng"], [bytes(each) for each in state["generators"]]
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(
@@ -122,6 +126,7 @@ class Batches:
             ) from error
         self._begun = 0
         self._epoch, self._next, self._errors, self._rng = epoch, number, errors, rng
+        self._broken = broken
         self._drawn_from = generators if number else None
         self._set_generators(generators)
 
@@ -154,7 +159,7 @@ class Batches:
         return source
 
     def _generator_states(self) -> list[bytes]:
-        return [each.get_state().numpy().tobytes() for each in self._generators]
+        return [bytes(each.get_state().tolist()) for each in self._generators]
 
     def _set_generators(self, states: list[bytes]) -> None:
         for generator, state in zip(self._generators, states, strict=False):
@@ -170,7 +175,6 @@ class Batches:
             except StopIteration:
                 break
             except Exception as error:  # whatever a data set may raise
-                self._errors += 1
                 self._report(error)
                 if self._errors > self._max_errors:
                     failure = error
@@ -209,12 +213,16 @@ class Batches:
         return batch
 
     def _report(self, error: Exception) -> None:
+        """Tell of a batch that failed, and count it unless all that is broken in it is known from an earlier epoch."""
         items: list[Any] = []
         if self._tap is not None and isinstance(self._loader, DataLoader):
             items = _guilty(self._loader.dataset, self._tap.items_of(self._next))
         # A worker's error carries its whole traceback; its last line says what happened.
         words = next((line for line in reversed(f"{error}".splitlines()) if line.strip()), "")
         what = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
+        known = {item for item in items if isinstance(item, int)}
+        self._errors += not items or not known <= self._broken
+        self._broken |= known
         self._tell("loader-error", {"epoch": self._epoch, "batch": self._next, "items": items, "error": what})
 
 
