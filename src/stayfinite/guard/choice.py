@@ -46,7 +46,7 @@ def _obstacle(shop: Workshop) -> tuple[str, str] | None:
         names = ", ".join(known.__name__ for known in FLAGGED)
         return (
             f"{type(shop.optimizer).__name__} as configured takes no flag from the device",
-            f"fused=True spares it for torch's {names}",
+            f"fused=True spares it for torch's {names}, where this torch has that kernel",
         )
     if not shop.schedule.rewindable:
         return (
