@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -79,16 +80,22 @@ class Recovery:
         if self.ring is None:
             return
         if not decision.refused:
-            before = self.ring.known_good()
-            self.ring.accepted(decision.step)
-            if (good := self.ring.known_good()) is not None and good is not before:
-                self._loaders.proved(good.step)
-                self._cadence.proved(self.ring.cost)
+            with self._watching_for_proof(self.ring):
+                self.ring.accepted(decision.step)
             return
         if self.ring.candidate is not None and decision.step <= self.ring.candidate.step:
             # It was taken while this step's schedule was ahead in good faith.
             self._cadence.at_once()
         self.ring.refused(decision.step)
+
+    @contextmanager
+    def _watching_for_proof(self, ring: SnapshotRing) -> Iterator[None]:
+        """Within, a snapshot may become known-good: the batches before it are innocent, and its whole cost is known."""
+        before = ring.known_good()
+        yield
+        if (good := ring.known_good()) is not None and good is not before:
+            self._loaders.proved(good.step)
+            self._cadence.proved(ring.cost)
 
     def snapshot_if_due(self, step: int) -> None:
         """Between two steps: take a snapshot if it is time."""
@@ -111,6 +118,9 @@ class Recovery:
 
     def checkpoint(self, step: int, saving: Saving) -> None:
         """Between two steps: save the training; nothing may be under way."""
+        if self.ring is not None:
+            with self._watching_for_proof(self.ring):
+                self.ring.make_room()
         saving.save(step, self.ring, self._notes)
         if self.ring is not None:
             self._cadence.put_off(step)

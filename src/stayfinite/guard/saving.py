@@ -56,14 +56,12 @@ class Saving:
             token=ranks.from_first(own_token()),
         )
         self._memory = HostMemory()
-        self._shared: int | None = None
-        """Step of the last snapshot that is a checkpoint too."""
 
     def save(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> None:
         """Copy the training state and have it written; trouble becomes an event and never stops training.
 
-        A snapshot and a checkpoint share one copy, in place of a snapshot that has yet to prove itself. Only where
-        checkpoints come faster than snapshots are proved, so that none ever would be, is a copy made apart.
+        A snapshot and a checkpoint share one copy, so that there are never more than two on the host. Where checkpoints
+        come faster than snapshots are proved, the last one is judged by the steps that it has seen.
         """
         self.cadence.saved(step)
         state, reason = None, "another rank could not copy its state"
@@ -141,8 +139,7 @@ class Saving:
         return Found(remembered, notes["batches"])
 
     def _copy(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> TrainingState:
-        if ring is not None and (ring.candidate is None or ring.candidate.step != self._shared):
-            self._shared = step
+        if ring is not None:
             return ring.take(step, notes=notes).state
         self._memory.wait_free()
         return capture(self._parts, memory=self._memory, notes=notes())

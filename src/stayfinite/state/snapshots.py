@@ -142,6 +142,17 @@ class SnapshotRing:
             return
         if self._agree is None and not candidate.state.landing.arrived:
             return
+        self._judge(candidate)
+
+    def make_room(self) -> None:
+        """A newer state needs the candidate's place: the later steps that were accepted so far have to be proof enough.
+
+        With none since the last refusal it proves nothing and stays a candidate.
+        """
+        if self._candidate is not None and self._proof:
+            self._judge(self._candidate)
+
+    def _judge(self, candidate: Snapshot) -> None:
         begun = time.perf_counter()
         good = not candidate.state.poisoned()
         if self._agree is not None:
