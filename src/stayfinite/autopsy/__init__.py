@@ -1,0 +1,1 @@
+"""Explaining an incident: capture, trace, worlds, verdict, replay."""

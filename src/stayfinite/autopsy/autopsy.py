@@ -1,0 +1,157 @@
+"""``perform``: trace a step, run the worlds that can still tell causes apart, conclude, verify the fix."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stayfinite.autopsy.conclusions.conclude import conclude
+from stayfinite.autopsy.conclusions.conclusion import Conclusion
+from stayfinite.autopsy.inquiry import Inquiry
+from stayfinite.autopsy.origin import Origin
+from stayfinite.autopsy.records import origin_in_words, origin_record, world_record
+from stayfinite.autopsy.step import Outcome, Step
+from stayfinite.autopsy.trace import trace_step
+from stayfinite.autopsy.worlds import Materials, World
+
+VERSION = 1
+"""Of autopsy.json."""
+
+DEFAULT_MATERIALS = Materials()
+
+UNVERIFIED = 0.95
+"""A conclusion whose change was not seen to help keeps this share of its confidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autopsy:
+    """The worlds of a step, their outcomes, and the cause that they prove."""
+
+    conclusion: Conclusion
+    origin: Origin | None
+    rows: list[int]
+    """Rows of the batch that are guilty; empty when none is by itself."""
+    outcomes: Mapping[str, Outcome]
+    worlds: Mapping[str, World]
+    verified_by: str
+    """The world that verifies the fix, two joined by a plus where two faults had to be mended; empty when none does."""
+    also: Sequence[Autopsy] = ()
+    """What was found once the first fault was out of the way."""
+    seconds: float = 0.0
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is nothing to explain."""
+        return not self.conclusion.cause
+
+    @property
+    def fix(self) -> str:
+        """What to do, in words that speak of what was verified."""
+        name = self.verified_by.partition("+")[0]
+        world = self.worlds.get(name)
+        return self.conclusion.text(name, "" if world is None else world.remedy or world.change)
+
+    @property
+    def verdict(self) -> str:
+        """One paragraph for a person."""
+        if self.healthy:
+            return self.conclusion.why
+        words = [f"{self.conclusion.cause} ({self.conclusion.confidence:.0%}): {self.conclusion.why}."]
+        if self.origin is not None:
+            words.append(f"It begins at {origin_in_words(self.origin)}.")
+        words += [
+            f"A second fault lies behind it: {other.conclusion.cause}, {other.conclusion.why}." for other in self.also
+        ]
+        proof = f", verified by a re-run ({self.verified_by})" if self.verified_by else ", not verified by a re-run"
+        words.append(f"Fix: {' and '.join(each.fix for each in (self, *self.also))}{proof}.")
+        return " ".join(words)
+
+    def to_json(self) -> dict[str, Any]:
+        """As autopsy.json has it."""
+        setting = dict(self.conclusion.setting)
+        for other in self.also:
+            setting |= other.conclusion.setting
+        return {
+            "version": VERSION,
+            "cause": self.conclusion.cause or None,
+            "confidence": self.conclusion.confidence,
+            "verdict": self.verdict,
+            "origin": None if self.origin is None else origin_record(self.origin),
+            "rows": self.rows,
+            "chain": [] if self.origin is None else self.origin.chain,
+            "worlds": [world_record(self.worlds[name], outcome) for name, outcome in self.outcomes.items()],
+            "fix": {
+                "text": self.fix,
+                "setting": setting,
+                "verified": bool(self.verified_by),
+                "by": self.verified_by or None,
+            },
+            "also": [
+                {key: other.to_json()[key] for key in ("cause", "confidence", "origin", "rows", "fix")}
+                for other in self.also
+            ],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def perform(
+    step: Step, materials: Materials = DEFAULT_MATERIALS, budget: float = 60.0, only: str | None = None
+) -> Autopsy:
+    """Explain a bad step.
+
+    Arguments:
+        step: the step; model, gradients, buffers and generators are left as they are.
+        materials: what else is at hand.
+        budget: seconds after which no further world is begun.
+        only: run this world alone, beside the trace.
+
+    Raises:
+        UsageError: there is no world of that name for this step.
+    """
+    start = time.monotonic()
+    first = _explain(step, materials, start + budget, only)
+    if only is None and not first.verified_by and not first.healthy:
+        first = _second_fault(first, materials, start + budget)
+    return replace(first, seconds=time.monotonic() - start)
+
+
+def _explain(step: Step, materials: Materials, deadline: float, only: str | None = None) -> Autopsy:
+    trace = trace_step(step)
+    inquiry = Inquiry(step, trace, materials, deadline)
+    if only is None:
+        inquiry.run_all()
+    else:
+        inquiry.run_one(only)
+    conclusion = conclude(inquiry.evidence())
+    verified = next((name for name in conclusion.worlds if inquiry.is_good.get(name)), "")
+    if conclusion.worlds and not verified:
+        conclusion = replace(conclusion, confidence=round(conclusion.confidence * UNVERIFIED, 2))
+    return Autopsy(
+        conclusion=conclusion,
+        origin=trace.origin,
+        rows=inquiry.rows,
+        outcomes=inquiry.outcomes,
+        worlds=inquiry.worlds,
+        verified_by=verified,
+    )
+
+
+def _second_fault(first: Autopsy, materials: Materials, deadline: float) -> Autopsy:
+    """The change that should have helped did not: something else may be wrong as well, and show itself now."""
+    for name in first.conclusion.worlds:
+        world = first.worlds.get(name)
+        if world is None or time.monotonic() >= deadline or first.outcomes[name].error:
+            continue
+        second = _explain(world.step, materials, deadline)
+        if second.verified_by and _place(second.origin) != _place(first.origin):
+            return replace(first, also=(second,), verified_by=f"{name}+{second.verified_by}")
+    return first
+
+
+def _place(origin: Origin | None) -> tuple[Any, ...]:
+    at = None if origin is None else origin.where
+    if origin is None or at is None:
+        return ()
+    return origin.leaf, at.module, None if at.place is None else (at.place.file, at.place.line)

@@ -1,0 +1,91 @@
+"""``--build my_train:build``: the function that gives the model and the forward pass of a training."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stayfinite.errors import UsageError
+
+EXAMPLE = "def build(): ...; return model, lambda batch: model(**batch).loss"
+
+
+def load_build(named: str | None, incident: Path) -> tuple[Any, Callable[[Any], Any]]:
+    """Model and forward of the training that an incident is of.
+
+    Arguments:
+        named: ``module:function``; the module is looked for in the current directory first.
+        incident: of a run whose run.json may name a recipe, which then needs no ``named``.
+
+    Raises:
+        UsageError: there is no such function, it fails, or returns something else.
+    """
+    named = named or _of_recipe(incident)
+    module_name, _, function_name = named.partition(":")
+    if not module_name or not function_name.isidentifier():
+        raise UsageError(f"--build {named}: expected module:function", fix="--build my_train:build")
+    try:
+        built = _function(module_name, function_name)()
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"--build {named}: it failed with {type(error).__name__}: {error}", fix=f"it takes no arguments: {EXAMPLE}"
+        ) from error
+    return _parts(built, named)
+
+
+def _function(module_name: str, function_name: str) -> Callable[[], Any]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(
+            f"--build: {module_name} cannot be imported: {type(error).__name__}: {error}",
+            fix=f"run the command where {module_name.partition('.')[0]}.py is; keep training behind "
+            "`if __name__ == '__main__':`",
+        ) from error
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UsageError(f"--build: {module_name} has no function {function_name!r}", fix=EXAMPLE)
+    found: Callable[[], Any] = function
+    return found
+
+
+def _parts(built: Any, named: str) -> tuple[Any, Callable[[Any], Any]]:
+    if isinstance(built, Mapping):
+        model, forward = built.get("model"), built.get("forward")
+    elif isinstance(built, tuple | list) and len(built) == 2:
+        model, forward = built
+    else:
+        model, forward = getattr(built, "model", None), getattr(built, "forward", None)
+    if not isinstance(model, nn.Module) or not callable(forward):
+        raise UsageError(
+            f"--build {named}: it has to return a model and forward(batch) -> loss, not {type(built).__name__}",
+            fix=EXAMPLE,
+        )
+    return model, forward
+
+
+def _of_recipe(incident: Path) -> str:
+    """The build of the recipe that made the run."""
+    try:
+        record = json.loads((incident.resolve().parent.parent / "run.json").read_text(encoding="utf-8"))
+        recipe = str(record.get("recipe") or "")
+    except (OSError, ValueError, AttributeError):
+        recipe = ""
+    if not recipe.isidentifier():
+        raise UsageError(
+            "the run does not say how its model is built", fix=f"--build my_train:build, with {EXAMPLE} in my_train.py"
+        )
+    return f"stayfinite.recipes.{recipe}:build"

@@ -1,0 +1,240 @@
+"""Ways to change exactly one thing while a step runs. Each is a context that puts everything back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from stayfinite.autopsy.batch_parts import batch_items, with_changed
+from stayfinite.autopsy.function_mode import FunctionChange
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@contextmanager
+def autocast_as(dtype: torch.dtype | None) -> Iterator[None]:
+    """Every autocast that is entered, by whomever, casts to this dtype; None switches it off."""
+    kind: Any = torch.amp.autocast
+    entering = kind.__enter__
+
+    def enter(self: Any) -> Any:
+        kept = self.fast_dtype, self._enabled
+        if dtype is None:
+            self._enabled = False
+        else:
+            self.fast_dtype = dtype
+        try:
+            return entering(self)
+        finally:
+            self.fast_dtype, self._enabled = kept
+
+    kind.__enter__ = enter
+    try:
+        yield
+    finally:
+        kind.__enter__ = entering
+
+
+@contextmanager
+def half_weights_as(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Parameters and buffers that are stored in a half precision are held in this dtype instead."""
+    kept = [(tensor, tensor.data) for tensor in [*model.parameters(), *model.buffers()] if tensor.dtype in HALVES]
+    try:
+        for tensor, data in kept:
+            tensor.grad = None
+            tensor.data = data.to(dtype)
+        yield
+    finally:
+        for tensor, data in kept:
+            tensor.grad = None
+            tensor.data = data
+
+
+@contextmanager
+def weights_from(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Other values for parameters and buffers, by their names; those that are not named stay."""
+    kept = []
+    try:
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            other = weights.get(name)
+            if other is not None and other.shape == tensor.shape:
+                kept.append((tensor, tensor.data))
+                tensor.grad = None
+                tensor.data = other.to(device=tensor.device, dtype=tensor.dtype)
+        yield
+    finally:
+        for tensor, data in kept:
+            tensor.grad = None
+            tensor.data = data
+
+
+@contextmanager
+def mended(tensor: Tensor) -> Iterator[None]:
+    """What is not finite in a tensor is 0."""
+    kept = tensor.detach().clone()
+    with torch.no_grad():
+        tensor.copy_(torch.nan_to_num(kept, nan=0.0, posinf=0.0, neginf=0.0))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            tensor.copy_(kept)
+
+
+@contextmanager
+def module_in_fp32(model: nn.Module, path: str) -> Iterator[None]:
+    """One module computes in fp32: its inputs and its half weights are cast, and autocast is off inside of it."""
+    module = model.get_submodule(path)
+    device = next((tensor.device.type for tensor in [*model.parameters(), *model.buffers()]), "cpu")
+    computing = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree_map(_in_full, (args, kwargs))
+        with torch.amp.autocast(device, enabled=False):
+            return computing(*args, **kwargs)
+
+    own = "forward" in vars(module)
+    module.forward = forward
+    try:
+        with half_weights_as(module, torch.float32):
+            yield
+    finally:
+        if own:
+            module.forward = computing
+        else:
+            del module.forward
+
+
+@contextmanager
+def math_attention() -> Iterator[None]:
+    """Scaled dot-product attention by its plain formula, whatever kernels there are."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@contextmanager
+def eager_attention(model: Any) -> Iterator[None]:
+    """A model of transformers computes its attention by its own lines instead of a fused function."""
+    kept = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(kept)
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Compiled functions run as they were written."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextmanager
+def no_dropout(model: nn.Module) -> Iterator[None]:
+    """Every dropout lets everything through, modules and functions alike."""
+    functional = torch.nn.functional
+    names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    kept = {name: getattr(functional, name) for name in names}
+
+    def through(input: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
+        return input
+
+    modes = [(module, module.training) for module in model.modules() if "Dropout" in type(module).__name__]
+    try:
+        for name in names:
+            setattr(functional, name, through)
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(functional, name, function)
+        for module, training in modes:
+            module.training = training
+
+
+class _Casts(FunctionChange):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function with another dtype wherever fp16 is asked for."""
+        if func is torch.Tensor.half:
+            return args[0].to(self._dtype)
+        if any(arg is torch.float16 for arg in (*args, *kwargs.values())):
+            args = tuple(self._dtype if arg is torch.float16 else arg for arg in args)
+            kwargs = {name: self._dtype if value is torch.float16 else value for name, value in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def casts_as(dtype: torch.dtype) -> Iterator[None]:
+    """Casts to fp16 that the program writes itself, `x.half()`, go to this dtype instead."""
+    with _Casts(dtype):
+        yield
+
+
+def finite_inputs(batch: Any, only: Callable[[str], bool] | None = None) -> Any:
+    """The batch with every NaN and infinity replaced by 0; ``only`` chooses items by their names."""
+    chosen = {id(item) for name, item in batch_items(batch).items() if only is None or only(name)}
+
+    def mend(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and id(leaf) in chosen:
+            return torch.where(leaf.isfinite(), leaf, torch.zeros((), dtype=leaf.dtype, device=leaf.device))
+        return leaf
+
+    return with_changed(batch, mend)
+
+
+def in_full_precision(batch: Any) -> Any:
+    """The batch with half-precision items in fp32."""
+    return with_changed(batch, _in_full)
+
+
+def _in_full(leaf: Any) -> Any:
+    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in HALVES else leaf
+
+
+@contextmanager
+def derived_backward(function: str) -> Iterator[None]:
+    """A custom autograd function, by its name, is differentiated by autograd instead of by its own backward."""
+    kind: Any = torch.autograd.Function
+    own = kind.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls.__name__ != function:
+            return own.__get__(None, cls)(*args, **kwargs)
+        if cls.setup_context is not kind.setup_context:
+            return cls.forward(*args, **kwargs)
+        return cls.forward(_Forgetful(args), *args, **kwargs)
+
+    kind.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        kind.apply = own
+
+
+class _Forgetful:
+    """Stands in for the context of a custom function: takes everything and keeps nothing."""
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.needs_input_grad = tuple(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
+
+    def save_for_backward(self, *_tensors: Any) -> None:
+        """Nothing."""
+
+    mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_forward = save_for_backward

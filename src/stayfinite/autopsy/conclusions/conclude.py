@@ -1,0 +1,66 @@
+"""The order in which causes are considered; where none is proved, what is known is said, and what would decide it."""
+
+from __future__ import annotations
+
+from stayfinite.autopsy.conclusions import data, formulas, machinery, precision, weights
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence
+
+ORDER = (
+    machinery.does_not_return,
+    data.bad_item,
+    weights.bad_weights,
+    weights.spike,
+    machinery.attention_kernel,
+    machinery.compiler,
+    data.nothing_to_learn,
+    formulas.masked_row,
+    formulas.impossible_label,
+    data.too_short_for_its_label,
+    formulas.custom_backward,
+    formulas.norm_without_eps,
+    formulas.constant_feature,
+    formulas.unused_branch,
+    formulas.naive_exponential,
+    formulas.edge,
+    precision.scaled_too_far,
+    precision.overflow,
+    weights.driven_off,
+    data.absurd_rows,
+    precision.underflow,
+)
+"""What explains more stands first: a bad leaf before what it leads to, a formula before the format it fails in."""
+
+OF_GOOD_STEPS = (machinery.does_not_return, precision.underflow)
+"""What can be said of a step that is finite when it is run again."""
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """The likeliest cause of the step."""
+    if _fine(evidence):
+        return Conclusion(cause="", confidence=0.0, why="The step is finite: there is nothing to explain", fix="")
+    order = OF_GOOD_STEPS if evidence.good("same") else ORDER
+    return next((found for judge in order if (found := judge(evidence)) is not None), None) or _undecided(evidence)
+
+
+def _fine(e: Evidence) -> bool:
+    """Whether nothing is wrong, and nothing was said to be."""
+    return (
+        e.good("same")
+        and e.readings.origin is None
+        and e.materials.trigger == "manual"
+        and precision.underflow(e) is None
+    )
+
+
+def _undecided(e: Evidence) -> Conclusion:
+    good = [name for name, is_good in e.is_good.items() if is_good]
+    known = f"it is finite with {', '.join(good)}" if good else "no change that was tried makes it finite"
+    missing = [name for name in weights.BEFORE if name not in e.is_good]
+    decide = f"; {' and '.join(missing)} could not be tried and might decide it" if missing else ""
+    return Conclusion(
+        cause="nan-loss",
+        confidence=0.3,
+        why=f"the worlds do not decide: {known}{decide}",
+        fix="run `stayfinite replay` with --world to try further changes",
+        worlds=tuple(good),
+    )

@@ -1,0 +1,90 @@
+"""Faults of the batch: bad values in it, nothing to learn from, inputs beyond reason."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from stayfinite.autopsy.batch_parts import batch_items
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.readings import is_labels
+
+ABSURD = 1e3
+"""So many times the rest of the batch is absurd for a row."""
+
+
+def bad_item(e: Evidence) -> Conclusion | None:
+    """The batch holds what is not finite before anything is computed."""
+    origin = e.readings.origin
+    if origin is None or not origin.leaf.startswith("batch"):
+        return None
+    what = "a label" if is_labels(origin.leaf) else "an input"
+    return Conclusion(
+        cause="bad-data-row",
+        confidence=0.97,
+        why=f"{origin.leaf}, {what}, holds a NaN or an infinity before anything is computed{in_rows(e.suspects)}",
+        fix=f"drop or repair {in_rows(e.suspects, 'the ', '') or 'such rows'}: check torch.isfinite when reading",
+        setting={"rows": e.suspects} if e.suspects else {},
+        worlds=("rows_removed", "inputs_sanitised"),
+        covers=("rows_removed", "inputs_sanitised"),
+    )
+
+
+def nothing_to_learn(e: Evidence) -> Conclusion | None:
+    """No label of the batch counts."""
+    if not e.readings.no_labels:
+        return None
+    return Conclusion(
+        cause="all-labels-masked",
+        confidence=0.95,
+        why=f"{e.readings.no_labels} leaves nothing to be supervised: the mean over no element is 0/0",
+        fix="raise the length limit or drop such batches, and divide by max(1, number of labels)",
+        worlds=("origin_guarded",),
+    )
+
+
+def too_short_for_its_label(e: Evidence) -> Conclusion | None:
+    """A CTC loss that no alignment can reach."""
+    if "ctc_loss" not in e.readings.operator:
+        return None
+    return Conclusion(
+        cause="bad-data-row",
+        confidence=0.9,
+        why=f"the CTC loss of an input that is shorter than its label is infinite{in_rows(e.suspects)}",
+        fix="drop rows whose input is shorter than their label, or nn.CTCLoss(zero_infinity=True)",
+        setting={"zero_infinity": True},
+        worlds=("origin_guarded", "rows_removed"),
+        covers=("origin_guarded", "rows_removed"),
+    )
+
+
+def absurd_rows(e: Evidence) -> Conclusion | None:
+    """Finite rows so large that fp32 itself overflows on them."""
+    if not e.rows or not e.readings.overflowed or e.readings.dtype == "float16" or e.readings.in_backward:
+        return None
+    item, size = _largest_item(e)
+    return Conclusion(
+        cause="bad-data-row",
+        confidence=0.9 if item else 0.75,
+        why=f"{e.readings.operator} overflows {e.readings.dtype} because of{in_rows(e.rows, ' ', '')}"
+        + (f": {item} reaches {size:.3g} there" if item else ""),
+        fix=f"drop or repair{in_rows(e.rows, ' ', '')}, and scale the inputs to about unit size",
+        setting={"rows": e.rows},
+        worlds=("rows_removed",),
+    )
+
+
+def _largest_item(e: Evidence) -> tuple[str, float]:
+    """The item of the batch whose guilty rows are far larger than the others, and their size."""
+    for name, item in batch_items(e.readings.step.batch).items():
+        if item.is_floating_point() and item.dim() and item.shape[0] > max(e.rows):
+            guilty = _size(item[e.rows])
+            rest = _size(item[[row for row in range(item.shape[0]) if row not in e.rows]])
+            if math.isfinite(guilty) and guilty > ABSURD * max(rest, 1e-30):
+                return name, guilty
+    return "", 0.0
+
+
+def _size(rows: Tensor) -> float:
+    return float(rows.detach().abs().amax()) if rows.numel() else 0.0

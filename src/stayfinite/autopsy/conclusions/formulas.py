@@ -1,0 +1,151 @@
+"""Faults of a formula: an operator, or its derivative, at the edge of where it is defined."""
+
+from __future__ import annotations
+
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+
+ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
+HUGE = 1e15
+NORMS = ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm", "rms_norm")
+ARCS = ("acos", "asin", "atanh", "erfinv")
+LIMITS = {"float16": 11.0, "float64": 709.0}
+"""exp of more than this is infinite; in fp32 and bf16 it is 88.7."""
+
+
+def masked_row(e: Evidence) -> Conclusion | None:
+    """A softmax over nothing."""
+    if not e.readings.masked_rows:
+        return None
+    return Conclusion(
+        cause="attention-fully-masked-row",
+        confidence=0.95,
+        why=f"a softmax is taken over a row of nothing but minus infinity{in_rows(e.suspects)}",
+        fix="leave each query at least one key, or set fully masked rows to 0 after the softmax",
+        worlds=("origin_guarded", "rows_removed"),
+    )
+
+
+def impossible_label(e: Evidence) -> Conclusion | None:
+    """The loss of a label that was masked out of the logits."""
+    if not e.readings.impossible_label:
+        return None
+    return Conclusion(
+        cause="loss-formula-singularity",
+        confidence=0.88,
+        why=f"the label{in_rows(e.suspects, ' of ', '')} has a probability of 0: its logit is minus infinity",
+        fix="mask the logits with a large negative number, or leave such labels out (ignore_index)",
+        worlds=("mask_finite", "rows_removed", "origin_guarded"),
+        covers=("mask_finite", "rows_removed"),
+    )
+
+
+def norm_without_eps(e: Evidence) -> Conclusion | None:
+    """A normalisation of something that does not vary."""
+    if e.readings.in_backward or e.readings.operator not in NORMS or e.readings.overflowed:
+        return None
+    if e.readings.largest_input > HUGE:  # its square overflows: something else is wrong
+        return None
+    return Conclusion(
+        cause="norm-eps",
+        confidence=0.88,
+        why=f"{e.readings.operator} in {e.readings.place} divides by a spread of 0 without an eps{in_rows(e.suspects)}",
+        fix="give the normalisation an eps of 1e-5 (1e-3 in fp16)",
+        setting={"eps": 1e-5},
+        worlds=("origin_guarded", "rows_removed"),
+    )
+
+
+def constant_feature(e: Evidence) -> Conclusion | None:
+    """A division by a spread of 0."""
+    if not e.readings.constant_feature:
+        return None
+    if e.readings.rewards:
+        return Conclusion(
+            cause="grpo-zero-advantage",
+            confidence=0.85,
+            why=f"the rewards of a group are all equal: their standard deviation is 0{in_rows(e.suspects)}",
+            fix="divide by (std + 1e-4), and leave such groups out: they teach nothing",
+            worlds=("origin_guarded", "rows_removed"),
+        )
+    return Conclusion(
+        cause="constant-feature",
+        confidence=0.9,
+        why=f"a division by a standard deviation of 0{in_rows(e.suspects)}",
+        fix="drop the constant feature, or divide by (std + 1e-6)",
+        worlds=("origin_guarded", "rows_removed"),
+    )
+
+
+def unused_branch(e: Evidence) -> Conclusion | None:
+    """A value that nobody wanted has an infinite derivative."""
+    if not e.readings.unused_branch:
+        return None
+    return Conclusion(
+        cause="where-nan-branch",
+        confidence=0.93,
+        why=f"the derivative of {e.readings.operator} is not finite where its result is not used",
+        fix="mask the input first: safe = torch.where(ok, x, 1.0); torch.where(ok, f(safe), 0.0)",
+        worlds=("origin_guarded", "rows_removed"),
+    )
+
+
+def naive_exponential(e: Evidence) -> Conclusion | None:
+    """exp of too much."""
+    readings = e.readings
+    if not readings.exponential or not readings.overflowed:
+        return None
+    limit = LIMITS.get(readings.dtype, 88.7)
+    return Conclusion(
+        cause="naive-exp",
+        confidence=0.94,
+        why=f"{readings.operator} of {readings.largest_input:.4g}, where {readings.dtype} ends at exp({limit:g})"
+        f"{in_rows(e.suspects)}",
+        fix="subtract the maximum first: torch.logsumexp, log_softmax, softplus, binary_cross_entropy_with_logits",
+        worlds=("origin_guarded", "fp32", "rows_removed"),
+    )
+
+
+def edge(e: Evidence) -> Conclusion | None:
+    """log(0), 0/0, the root's derivative at 0, and their kin."""
+    readings = e.readings
+    if not readings.at_edge:
+        return None
+    moment = "its derivative is not finite there" if readings.in_backward else "it is not finite there"
+    return Conclusion(
+        cause="loss-formula-singularity",
+        confidence=0.92,
+        why=f"{readings.operator} is taken at the edge of where it is defined{in_rows(e.suspects)}: {moment}",
+        fix=_away(readings.operator),
+        worlds=("origin_guarded", "fp32", "rows_removed"),
+    )
+
+
+def custom_backward(e: Evidence) -> Conclusion | None:
+    """A backward that somebody wrote by hand."""
+    function = e.readings.custom_function
+    if not function or not e.readings.in_backward:
+        return None
+    return Conclusion(
+        cause="loss-formula-singularity",
+        confidence=0.93 if e.good("derived_backward") else 0.8,
+        why=f"the backward of the custom autograd function {function} makes NaN or infinity of finite numbers"
+        + ("; the backward that autograd derives from its forward does not" if e.good("derived_backward") else ""),
+        fix=f"correct {function}.backward (torch.autograd.gradcheck shows where it is wrong), or leave it out",
+        worlds=("derived_backward", "rows_removed"),
+    )
+
+
+def _away(operator: str) -> str:
+    if operator in ROOTS:
+        return f"add a small number inside: {operator}(x + 1e-8), or clamp the input; 1e-8 is 0 in fp16, use 1e-4 there"
+    if operator in ARCS:
+        return f"clamp the input: {operator}(x.clamp(-1 + 1e-6, 1 - 1e-6))"
+    if operator.startswith("log") or operator == "xlogy":
+        return "clamp the input: log(x.clamp_min(1e-6)), or use a fused loss that works on logits"
+    if operator == "pow":
+        return "keep the base away from 0: x.clamp_min(1e-6) ** y"
+    if operator == "mul":
+        return "write masks with masked_fill or torch.where instead of multiplying: 0 times infinity is NaN"
+    if operator == "mean":
+        return "leave out batches with nothing to average, or divide the sum by max(1, count)"
+    return "keep the denominator away from 0: x / y.clamp_min(1e-6)"

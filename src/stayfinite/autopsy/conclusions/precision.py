@@ -1,0 +1,77 @@
+"""Faults of the number format: what fp16 cannot hold, and what it rounds to 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.readings import FP16_LIMIT
+
+
+def scaled_too_far(e: Evidence) -> Conclusion | None:
+    """A gradient that only the loss scale makes too large."""
+    if not (e.readings.in_backward and e.good("small_loss_scale")):
+        return None
+    return Conclusion(
+        cause="fp16-overflow",
+        confidence=0.93,
+        why=f"a gradient in {e.readings.place} leaves fp16's range under the loss scale {e.readings.step.scale:g}; "
+        "with a scale of 1 it does not",
+        fix="let torch.amp.GradScaler find the scale by backing off, or use bf16",
+        setting={"loss_scale": 1.0},
+        worlds=("small_loss_scale", "bf16", "fp32"),
+        covers=("small_loss_scale", "bf16"),
+    )
+
+
+def overflow(e: Evidence) -> Conclusion | None:
+    """A value that fp16 cannot hold and fp32 can."""
+    readings = e.readings
+    helped = [name for name in ("bf16", "fp32", "origin_fp32") if e.good(name)]
+    if readings.origin is None or not helped:
+        return None
+    if readings.dtype == "bfloat16":
+        return Conclusion(
+            cause="loss-formula-singularity",
+            confidence=0.7,
+            why=f"{readings.operator} in {readings.place} is finite in fp32 and not in bf16, which has 8 bits",
+            fix=f"compute {readings.place} in fp32 (torch.autocast(..., enabled=False) round it)",
+            setting={"fp32_module": readings.place},
+            worlds=("origin_fp32", "fp32"),
+            covers=("origin_fp32", "fp32"),
+        )
+    if readings.dtype != "float16" and not e.good("fp32"):
+        return None
+    beyond = e.reached is not None and e.reached > FP16_LIMIT
+    size = f"reaches {e.reached:,.0f}" if beyond else "leaves the range"
+    finite = " and ".join(name for name in ("bf16", "fp32") if e.good(name)) or "fp32 in that module"
+    setting: dict[str, Any] = {"bf16": True, "fp16": False} if e.good("bf16") else {"fp16": False}
+    module = f" or keep {readings.place} in fp32" if e.good("origin_fp32") else " or fp32"
+    return Conclusion(
+        cause="fp16-overflow",
+        confidence=0.96 if e.good("fp32") else 0.85,
+        why=f"{readings.operator} in {readings.place} {size} in fp16 (limit {FP16_LIMIT:,.0f}); the same step is "
+        f"finite in {finite}{in_rows(e.rows, '; driven by ', '')}",
+        fix=f"use bf16 (bf16=True, fp16=False){module}",
+        setting=setting,
+        worlds=("bf16", "origin_fp32", "fp32", "rows_removed"),
+        covers=("bf16", "origin_fp32", "fp32"),
+    )
+
+
+def underflow(e: Evidence) -> Conclusion | None:
+    """Gradients that fp16 rounds to 0."""
+    same, full = e.outcomes.get("same"), e.outcomes.get("fp32")
+    if same is None or full is None or not same.finite or not full.finite:
+        return None
+    if full.zero_share + 0.2 > same.zero_share:
+        return None
+    return Conclusion(
+        cause="fp16-underflow",
+        confidence=0.92,
+        why=f"{same.zero_share:.0%} of the gradients are exactly 0 in fp16 and {full.zero_share:.0%} in fp32",
+        fix="scale the loss (torch.amp.GradScaler), or use bf16",
+        setting={"loss_scale": 65536.0},
+        worlds=("large_loss_scale", "bf16", "fp32"),
+        covers=("large_loss_scale", "bf16"),
+    )

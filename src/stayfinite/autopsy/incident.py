@@ -1,0 +1,161 @@
+"""An incident read back from the disk: checked first, loaded piece by piece. Nothing in it is executed or unpickled."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from stayfinite.autopsy.batch_form import put_together
+from stayfinite.autopsy.incident_files import (
+    BATCH,
+    BATCH_TENSORS,
+    GOOD,
+    INCIDENT,
+    OPTIMIZER,
+    OPTIMIZER_TENSORS,
+    RNG,
+    VERSION,
+    WEIGHTS,
+)
+from stayfinite.errors import StateError
+from stayfinite.state.tree import decode
+from stayfinite.state.writer import read_back
+
+NEEDED = ("step", "decision", "trigger", "precision", "device", "batch", "weights", "files")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incident:
+    """A refused step that can be run again. Its files were as they were written when it was read."""
+
+    path: Path
+    record: Mapping[str, Any]
+    """incident.json."""
+
+    @property
+    def step(self) -> int:
+        """The step that was refused."""
+        return int(self.record["step"])
+
+    @property
+    def trigger(self) -> str:
+        """The code of what was wrong with it."""
+        return str(self.record["trigger"])
+
+    @property
+    def device(self) -> torch.device:
+        """Where it was run; its kind is what matters elsewhere."""
+        return torch.device(str(self.record["device"]).split(" ", 1)[0])
+
+    def batch(self, device: torch.device | None = None) -> Any:
+        """The batch; what was on the model's device is put on this one, what was left on the host stays there."""
+        about = self.record["batch"]
+        held = self._tensors(BATCH_TENSORS)
+        kept_home = self.device.type != "cpu"
+        for name, tensor in held.items():
+            stays = kept_home and str(about.get("devices", {}).get(name, "")).startswith("cpu")
+            if device is not None and not stays:
+                held[name] = tensor = tensor.to(device)
+            if name in about.get("requires_grad", ()):
+                tensor.requires_grad_(True)
+        return put_together(self._tree(BATCH), held)
+
+    def rng(self) -> dict[str, Any]:
+        """The random number generators as they stood before the forward pass."""
+        state = decode(self._tree(RNG), {})
+        if not isinstance(state, dict):
+            raise StateError(f"{RNG} of {self.path} is damaged: it holds no generators")
+        return state
+
+    def weights(self) -> dict[str, Tensor] | None:
+        """Parameters and buffers by name; None where they were too large to be written."""
+        return self._tensors(WEIGHTS) if WEIGHTS in self.record["files"] else None
+
+    def good_weights(self) -> dict[str, Tensor] | None:
+        """Those of the last known-good state, where there was one."""
+        return self._tensors(GOOD) if GOOD in self.record["files"] else None
+
+    def optimizer_state(self) -> dict[str, Any] | None:
+        """What ``survey_optimizer`` gave, where it was small enough."""
+        if OPTIMIZER not in self.record["files"]:
+            return None
+        state = decode(self._tree(OPTIMIZER), self._tensors(OPTIMIZER_TENSORS))
+        return state if isinstance(state, dict) else None
+
+    def _tree(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            raise StateError(f"{name} of {self.path} cannot be read: {error}") from error
+
+    def _tensors(self, name: str) -> dict[str, Tensor]:
+        if name not in self.record["files"]:
+            return {}
+        try:
+            held: dict[str, Tensor] = load_file(self.path / name)
+        except (OSError, SafetensorError) as error:
+            raise StateError(f"{name} of {self.path} cannot be read: {error}") from error
+        return held
+
+
+def read_incident(path: str | os.PathLike[str]) -> Incident:
+    """Read an incident and check that every file of it is as it was written.
+
+    Raises:
+        StateError: it is none, of another version, or damaged; the message says which file and how.
+    """
+    path = Path(path)
+    record = _record(path)
+    for name, expected in record["files"].items():
+        if "/" in name or name.startswith("."):
+            raise StateError(f"{path} names a file outside of it: {name}", fix="it was tampered with; do not use it")
+        try:
+            size = (path / name).stat().st_size
+            if size != expected["bytes"]:
+                raise _damaged(path, f"{name} is truncated or grown: {size} bytes, written were {expected['bytes']}")
+            if read_back(path / name).sha256 != expected["sha256"]:
+                raise _damaged(path, f"{name} has changed since it was written: its hash differs")
+        except FileNotFoundError:
+            raise _damaged(path, f"{name} is missing") from None
+        except OSError as error:
+            raise _damaged(path, f"{name} cannot be read: {error.strerror or error}") from error
+        except (KeyError, TypeError) as error:
+            raise _damaged(path, f"{INCIDENT} does not say what {name} holds") from error
+    return Incident(path=path, record=record)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((path / INCIDENT).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise StateError(
+            f"{path} is no incident: it has no {INCIDENT}", fix="name a directory such as RUN/incidents/0001"
+        ) from None
+    except OSError as error:
+        raise StateError(f"{path / INCIDENT} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"{INCIDENT} is no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise _damaged(path, f"{INCIDENT} is no object")
+    if record.get("version") != VERSION:
+        raise StateError(
+            f"{path} has version {record.get('version')!r}, this stayfinite reads {VERSION}",
+            fix="read it with the stayfinite that wrote it",
+        )
+    missing = [name for name in NEEDED if name not in record]
+    if missing or not isinstance(record["files"], dict) or not isinstance(record["batch"], dict):
+        raise _damaged(path, f"{INCIDENT} lacks {', '.join(missing) or 'its files or its batch'}")
+    return record
+
+
+def _damaged(path: Path, what: str) -> StateError:
+    return StateError(f"the incident {path} is damaged: {what}", fix="use another incident of the run")

@@ -1,0 +1,116 @@
+"""Which worlds are run for a step, and in which order."""
+
+from __future__ import annotations
+
+import time
+
+from stayfinite.autopsy.conclusions.conclusion import Evidence
+from stayfinite.autopsy.readings import Readings
+from stayfinite.autopsy.rows import guilty_rows, without
+from stayfinite.autopsy.step import Outcome, Step
+from stayfinite.autopsy.trace import Trace
+from stayfinite.autopsy.watching import largest_output
+from stayfinite.autopsy.worlds import Materials, World, all_worlds, bad
+from stayfinite.errors import UsageError
+
+
+class Inquiry:
+    """Runs worlds, the cheapest first, and stops when nothing more is to be learnt.
+
+    Arguments:
+        step: the bad step.
+        trace: what the tracer saw of it.
+        materials: what else is at hand.
+        deadline: on the monotonic clock; no world is begun after it.
+    """
+
+    def __init__(self, step: Step, trace: Trace, materials: Materials, deadline: float) -> None:
+        self._step, self._trace, self._materials, self._deadline = step, trace, materials, deadline
+        self._builders = all_worlds(step, trace, materials)
+        self.readings = Readings(step, trace)
+        self.outcomes: dict[str, Outcome] = {}
+        self.is_good: dict[str, bool] = {}
+        self.worlds: dict[str, World] = {}
+        """Those that were run."""
+        self.rows: list[int] = []
+        self.reached: float | None = None
+        """The largest magnitude that the origin's module puts out in fp32."""
+
+    def run_one(self, name: str) -> None:
+        """One world by its name."""
+        if name not in self._builders:
+            raise UsageError(f"there is no world {name!r} for this step", fix=f"try {', '.join(self._builders)}")
+        self._run(self._builders[name]())
+
+    def run_all(self) -> None:
+        """Every world that can still tell causes apart."""
+        for name, build in self._builders.items():
+            if self._late():
+                return
+            if not self._pointless(name):
+                self._run(build())
+            if (
+                name == "same"
+                and self.is_good.get("same")
+                and self._materials.trigger not in ("manual", "scale-search")
+            ):
+                self._run_again()
+                return
+        self._find_rows()
+
+    def evidence(self) -> Evidence:
+        """What is known by now."""
+        return Evidence(self.readings, self.outcomes, self.is_good, self.rows, self._materials, self.reached)
+
+    def _run(self, world: World | None) -> None:
+        if world is None:
+            return
+        self.worlds[world.name] = world
+        module = self._trace.module if world.name == "fp32" else ""
+        if module:
+            with largest_output(self._step.model, module) as seen:
+                outcome = world.step.run()
+            self.reached = seen[0] if seen else None
+        else:
+            outcome = world.step.run()
+        self.outcomes[world.name] = outcome
+        if not outcome.error:
+            self.is_good[world.name] = not bad(outcome, self._materials)
+
+    def _run_again(self) -> None:
+        """Twice more: a fault that comes and goes may come."""
+        for _ in range(2):
+            outcome = self._step.run()
+            if bad(outcome, self._materials):
+                self.outcomes["same"], self.is_good["same"] = outcome, False
+                return
+
+    def _pointless(self, name: str) -> bool:
+        """Whether what is known makes a world's outcome certain or useless."""
+        bad_leaf = self._trace.origin is not None and bool(self._trace.origin.leaf)
+        of_precision = name in (
+            "fp32",
+            "bf16",
+            "origin_fp32",
+            "small_loss_scale",
+            "math_attention",
+            "eager",
+            "dropout_off",
+        )
+        if bad_leaf and of_precision:
+            return True
+        return name in ("good_weights", "previous_update_undone") and self.is_good.get("fp32", False)
+
+    def _find_rows(self) -> None:
+        if self.is_good.get("same", True):
+            return
+        rows = guilty_rows(self._step, lambda outcome: bad(outcome, self._materials), self.readings.rows, self._late)
+        world = without(self._step, rows)
+        if world is None:
+            return
+        self._run(world)
+        if self.is_good.get("rows_removed"):
+            self.rows = rows
+
+    def _late(self) -> bool:
+        return time.monotonic() >= self._deadline

@@ -1,0 +1,82 @@
+"""Looking at tensors: quickly for each, closely where something is wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from stayfinite.autopsy.events import Health, TensorLook
+
+FIRST = 8
+"""Indices of bad values that are written down."""
+MOST_ROWS = 4096
+
+
+def extremes(tensor: Tensor) -> Tensor:
+    """Two numbers on the tensor's device: least and largest; both NaN where any value is."""
+    flat = tensor.detach()
+    if flat.is_complex():
+        flat = torch.view_as_real(flat)
+    least, largest = torch.aminmax(flat)
+    return torch.stack((least, largest)).to(torch.float32 if flat.dtype != torch.float64 else torch.float64)
+
+
+def health_of(least: float, largest: float) -> Health:
+    """What two extremes say."""
+    if math.isnan(least) or math.isnan(largest):
+        return Health.NAN
+    return Health.INFINITE if math.isinf(least) or math.isinf(largest) else Health.FINITE
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The values of a tensor, of a sparse one those that it has."""
+    return tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor
+
+
+def can_be_bad(tensor: Tensor) -> bool:
+    """Whether it holds numbers that can be other than finite, and any at all."""
+    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel() > 0 and tensor.layout is torch.strided
+
+
+def values_at(tensor: Tensor, shape: tuple[int, ...], indices: list[list[int]]) -> list[float]:
+    """A tensor's values at indices of another shape that it broadcasts to; empty when it does not."""
+    try:
+        spread = tensor.detach().expand(shape)
+    except RuntimeError:
+        return []
+    return [float(spread[tuple(index)]) for index in indices] if not spread.is_complex() else []
+
+
+def look_closely(tensor: Tensor, name: str = "") -> TensorLook:
+    """Count and place what is not finite."""
+    values = dense(tensor.detach())
+    if values.is_complex():
+        values = torch.view_as_real(values)
+    look = TensorLook(
+        shape=tuple(values.shape),
+        dtype=str(values.dtype).removeprefix("torch."),
+        least=None,
+        largest=None,
+        nans=0,
+        infinities=0,
+        zeros=int((values == 0).sum()),
+        name=name,
+    )
+    if not can_be_bad(tensor):
+        if values.numel() and not values.is_floating_point():
+            look.least, look.largest = float(values.amin()), float(values.amax())
+        return look
+    finite = values.isfinite()
+    look.nans, look.infinities = int(values.isnan().sum()), int(values.isinf().sum())
+    if bool(finite.any()):
+        kept = values.masked_select(finite)
+        least, largest = torch.aminmax(kept)
+        look.least, look.largest = float(least), float(largest)
+    if look.nans or look.infinities:
+        bad = (~finite).nonzero()
+        look.first_bad = bad[:FIRST].tolist()
+        if values.dim():
+            look.bad_rows = bad[:, 0].unique()[:MOST_ROWS].tolist()
+    return look

@@ -1,0 +1,270 @@
+"""What a trace says by itself, before any world is run: which kind of operator, at which edge, fed by what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from stayfinite.autopsy.batch_parts import bad_rows, batch_items, batch_size
+from stayfinite.autopsy.edges import SINGULAR, stands_at_edge
+from stayfinite.autopsy.events import CloseLook, Event, Health, TensorLook
+from stayfinite.autopsy.origin import CHOOSERS, Origin, batch_rows, custom_function
+from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.trace import Trace
+
+FP16_LIMIT = 65_504.0
+
+ATTENTION = ("scaled_dot_product", "attention")
+SOFTMAX = ("softmax", "logsumexp")
+COUNTING = ("sum", "ne", "eq", "ge", "gt", "le", "lt", "_to_copy", "logical_not", "bitwise_not", "bitwise_and", "clone")
+"""Operators by which labels are counted."""
+
+LABELS = ("label", "target", "tgt", "y", "answer")
+
+
+@dataclass(frozen=True)
+class Readings:
+    """A trace, and the step it is of."""
+
+    step: Step
+    trace: Trace
+
+    @property
+    def origin(self) -> Origin | None:
+        """The earliest origin."""
+        return self.trace.origin
+
+    @cached_property
+    def operator(self) -> str:
+        """Of the origin, without its namespace; of the forward operator where the fault is in backward."""
+        at = self._event
+        if at is None:
+            return ""
+        forward = None if self.origin is None or at.called_back else self.origin.forward
+        return (forward or at).operator.rpartition(".")[2].rstrip("_")
+
+    @property
+    def place(self) -> str:
+        """The module that the origin lies in, for people."""
+        return self.trace.module or "the loss"
+
+    @property
+    def custom_function(self) -> str:
+        """The custom autograd function whose backward the origin lies in."""
+        return custom_function(self.origin)
+
+    @property
+    def exponential(self) -> bool:
+        """An exponential, be it written as a power."""
+        at = self._event
+        written_as_power = self.operator == "pow" and at is not None and at.overload == "Scalar"
+        return written_as_power or self.operator in ("exp", "expm1", "exp2", "sinh", "cosh")
+
+    @cached_property
+    def impossible_label(self) -> bool:
+        """A loss was taken of a label whose logit is minus infinity on purpose."""
+        at = self._event
+        return (
+            at is not None
+            and self.operator in ("nll_loss_forward", "nll_loss2d_forward", "gather", "sum", "mean")
+            and Health.INFINITE in at.before
+            and at.after is Health.INFINITE
+        )
+
+    @property
+    def look(self) -> CloseLook | None:
+        """The inputs and outputs of the origin."""
+        return None if self.origin is None or self.origin.event is None else self.origin.event.close_look
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether the forward pass was fine."""
+        return self._event is not None and self._event.phase == "backward"
+
+    @property
+    def dtype(self) -> str:
+        """Of the origin's output."""
+        return "" if self._event is None else self._event.dtype
+
+    @cached_property
+    def largest_input(self) -> float:
+        """The largest finite magnitude among the origin's inputs."""
+        return max((_magnitude(look) for look in self._inputs), default=0.0)
+
+    @cached_property
+    def overflowed(self) -> bool:
+        """Finite numbers went in, infinities came out, and no input stood at an edge."""
+        look = self.look
+        if look is None or look.output is None or not look.output.infinities:
+            return False
+        return not self.at_edge
+
+    @cached_property
+    def at_edge(self) -> bool:
+        """The operator, or its derivative, was taken where it is infinite or undefined."""
+        if self.operator == "mul":
+            return self._zero_times_infinity
+        if self.operator == "mean":
+            return any(0 in look.shape for look in self._inputs)
+        if self.operator.startswith("nll_loss"):  # a mean over weights that are all 0
+            return self.look is not None and self.look.output is not None and self.look.output.nans > 0
+        if self.operator not in SINGULAR and not self.operator.startswith(("linalg_", "_linalg_")):
+            return False
+        output = None if self.look is None else self.look.output
+        # A power of a negative number overflows as that of a positive one does; only a NaN tells of an edge.
+        operator = "" if self.operator == "pow" and output is not None and not output.nans else self.operator
+        return any(stands_at_edge(operator, look, backward=self.in_backward) for look in self._inputs)
+
+    @cached_property
+    def unused_branch(self) -> bool:
+        """In backward, a derivative is bad where its forward value was not used: a `where` had thrown it away."""
+        forward = None if self.origin is None else self.origin.forward
+        if not self.in_backward or forward is None or self.trace.tracer is None:
+            return False
+        choosers = [event for event in self._readers_of(forward) if event.operator.startswith(CHOOSERS)]
+        if forward.after > Health.FINITE and any(event.after is Health.FINITE for event in choosers):
+            return True
+        # Or the forward value was fine, and the gradient that arrives at it is 0.
+        look = self.look
+        unwanted = look is not None and look.output is not None and look.output.nans > 0
+        return bool(choosers) and unwanted and any(each.zeros for each in self._inputs)
+
+    @cached_property
+    def masked_rows(self) -> bool:
+        """A softmax was taken over nothing but minus infinity, or attention over no key at all."""
+        if self.in_backward or self._event is None:
+            return False
+        fused = any(word in self.operator for word in ATTENTION)
+        if any(word in self.operator for word in SOFTMAX):
+            return Health.INFINITE in self._event.before
+        return fused and any(look.infinities or _whole_rows_masked(look) for look in self._inputs)
+
+    @cached_property
+    def no_labels(self) -> str:
+        """The item of the batch that supervises nothing: labels that are all ignored, a mask that is all 0."""
+        if self._event is not None and "nll_loss" in self._event.operator and self.look is not None:
+            targets = [look for look in self.look.inputs if look.dtype == "int64"]
+            ignored = targets[0].largest if targets and targets[0].least == targets[0].largest else None
+            if ignored is not None and (ignored < 0 or ignored in self._event.constants[-1:]):
+                return next(iter(self._items(_is_labels)), "labels")
+        if self.operator not in ("div", "true_divide", "mean"):
+            return ""
+        counted = self._counted_labels()
+        if counted:
+            return counted
+        for name, item in batch_items(self.step.batch).items():
+            unsupervised = item.numel() > 0 and not item.is_floating_point() and item.dtype.is_signed
+            if _is_labels(name) and unsupervised and bool((item < 0).all()):
+                return name
+            if _is_loss_mask(name) and item.numel() and not bool(item.bool().any()):
+                return name
+        return ""
+
+    def _counted_labels(self) -> str:
+        """The labels that a denominator of 0 counts, if it does."""
+        at, tracer = self._event, self.trace.tracer
+        if at is None or tracer is None:
+            return ""
+        todo: list[int] = list(at.inputs[1:2])
+        seen: set[int] = set()
+        compared = False
+        while todo and len(seen) < 32:
+            number = todo.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            if number < 0:
+                name = tracer.leaves.get(number, "")
+                if compared and name.startswith("batch") and _is_labels(name):
+                    return name
+            elif tracer.events[number].operator.rpartition(".")[2] in COUNTING:
+                compared = compared or tracer.events[number].dtype == "bool"
+                todo += tracer.events[number].inputs
+        return ""
+
+    @cached_property
+    def constant_feature(self) -> bool:
+        """A division by a spread that is 0."""
+        event = self._event
+        if (
+            event is None
+            or self.trace.tracer is None
+            or self.operator not in ("div", "true_divide", "reciprocal", "rsqrt")
+        ):
+            return False
+        writers = [self.trace.tracer.events[n] for n in event.inputs if n >= 0]
+        return any(w.operator.startswith(("aten.std", "aten.var")) for w in [*writers, *self._writers_of(writers)])
+
+    @property
+    def rewards(self) -> bool:
+        """The batch holds rewards: a group of equal ones has no spread."""
+        words = ("reward", "advantage", "return")
+        return any(word in name.lower() for name in batch_items(self.step.batch) for word in words)
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """Rows of the batch that the origin's bad values belong to, as far as its shape tells."""
+        size = batch_size(self.step.batch)
+        if self.origin is not None and self.origin.leaf:
+            item = batch_items(self.step.batch).get(self.origin.leaf)
+            return [] if item is None or size is None else bad_rows(item, size)
+        look = self.look
+        if look is None or look.output is None:
+            return []
+        return batch_rows(look.output.shape, look.output.bad_rows, size)
+
+    @property
+    def _zero_times_infinity(self) -> bool:
+        look, at = self.look, self._event
+        if look is None or at is None or look.output is None or not look.output.nans:
+            return False
+        infinite = Health.INFINITE in at.before or any(math.isinf(value) for value in at.constants)
+        return infinite and any(each.zeros for each in look.inputs)
+
+    @property
+    def _event(self) -> Event | None:
+        return None if self.origin is None else self.origin.where
+
+    @property
+    def _inputs(self) -> list[TensorLook]:
+        return [] if self.look is None else self.look.inputs
+
+    def _items(self, wanted: object) -> Iterator[str]:
+        return (name for name in batch_items(self.step.batch) if callable(wanted) and wanted(name))
+
+    def _readers_of(self, event: Event) -> Iterator[Event]:
+        """Forward events that use what this one computed, directly or through others."""
+        assert self.trace.tracer is not None
+        reached = {event.number}
+        for other in self.trace.tracer.events[event.number + 1 :]:
+            if other.phase == "forward" and reached.intersection(other.inputs):
+                reached.add(other.number)
+                yield other
+
+    def _writers_of(self, events: list[Event]) -> list[Event]:
+        assert self.trace.tracer is not None
+        return [self.trace.tracer.events[n] for event in events for n in event.inputs if n >= 0]
+
+
+def is_labels(name: str) -> bool:
+    """Whether an item of the batch is called like labels."""
+    return _is_labels(name)
+
+
+def _is_labels(name: str) -> bool:
+    last = name.rpartition(".")[2].lower()
+    return any(last == word or (len(word) > 1 and word in last) for word in LABELS)
+
+
+def _is_loss_mask(name: str) -> bool:
+    return any(word in name.lower() for word in ("loss_mask", "label_mask", "completion", "response", "assistant"))
+
+
+def _magnitude(look: TensorLook) -> float:
+    return max(abs(look.least or 0.0), abs(look.largest or 0.0))
+
+
+def _whole_rows_masked(look: TensorLook) -> bool:
+    return look.dtype == "bool" and look.zeros > 0

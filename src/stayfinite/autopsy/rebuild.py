@@ -1,0 +1,172 @@
+"""An incident and a model built anew: the step as it was, ready to be run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from stayfinite.autopsy.incident import Incident
+from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.surroundings import form_of, is_compiled
+from stayfinite.autopsy.worlds import Materials
+from stayfinite.errors import StateError
+from stayfinite.state.graft import Writes
+from stayfinite.state.moments import plan_optimizer
+from stayfinite.state.parts import buffers_of, plain_name, unwrapped
+from stayfinite.state.reading import load
+
+SHOWN = 5
+OTHER_FORM = "build() has to give the model that was trained: the same configuration, dtype and adapters"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuilt:
+    """A step that can be run again, what is at hand for explaining it, and what a person has to know."""
+
+    step: Step
+    materials: Materials
+    notes: list[str] = field(default_factory=list)
+
+
+def rebuild(
+    incident: Incident, model: nn.Module, forward: Callable[[Any], Tensor], device: torch.device | None = None
+) -> Rebuilt:
+    """Put an incident into a model.
+
+    Arguments:
+        incident: what ``read_incident`` gave.
+        model: of the same architecture; its weights are replaced, and it is moved to the device.
+        forward: ``forward(batch) -> loss``, using that model.
+        device: where to run it; None for where the model is.
+
+    Raises:
+        StateError: the model is another one than that of the incident, or the incident is damaged.
+    """
+    if device is not None:
+        model.to(device)
+    inner = unwrapped(model)
+    device = device or next((p.device for p in inner.parameters()), torch.device("cpu"))
+    notes = [f"left out of the batch: {each}" for each in incident.record["batch"].get("left_out", [])]
+    weights = _weights(incident, notes)
+    if weights is not None:
+        load_weights(inner, weights, incident.path)
+    _set_modes(inner, incident.record.get("modules") or {})
+    precision = incident.record["precision"]
+    step = Step(
+        model=inner,
+        forward=forward,
+        batch=incident.batch(device),
+        rng=incident.rng(),
+        scale=float(precision.get("scale") or 1.0),
+        autocast=autocast_for(device.type, precision.get("autocast")),
+    )
+    materials = Materials(
+        good_weights=incident.good_weights(),
+        optimizer=_optimizer(incident, inner, notes) if weights is not None else None,
+        spike_limit=incident.record.get("spike_limit"),
+        trigger=incident.trigger,
+        compiled=is_compiled(model),
+        notes=dict(incident.record.get("notes") or {}),
+    )
+    return Rebuilt(step=step, materials=materials, notes=notes)
+
+
+def autocast_for(device: str, dtype: str | None) -> Callable[[], AbstractContextManager[Any]]:
+    """The autocast that was in force round the forward pass, for a kind of device."""
+    if dtype is None:
+        return nullcontext
+    return partial(torch.autocast, device, dtype=getattr(torch, dtype))
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Write saved weights into a model. Nothing is changed unless all of them fit.
+
+    Raises:
+        StateError: names, shapes or dtypes differ; the message says which.
+    """
+    live = {plain_name(name): p for name, p in model.named_parameters()} | dict(buffers_of(model))
+    missing, unknown = sorted(set(live) - set(weights)), sorted(set(weights) - set(live))
+    odd = [
+        f"{name} (saved {form_of(weights[name])}, built {form_of(tensor)})"
+        for name, tensor in live.items()
+        if name in weights and (weights[name].shape != tensor.shape or weights[name].dtype != tensor.dtype)
+    ]
+    words = []
+    if missing:
+        words.append(f"{len(missing)} tensors of the built model are not in it: {_some(missing)}")
+    if unknown:
+        words.append(f"{len(unknown)} of its tensors are not in the built model: {_some(unknown)}")
+    if odd:
+        words.append(f"{len(odd)} have another form: {_some(odd)}")
+    if words:
+        raise StateError(f"the weights of {source} do not fit the built model: {'; '.join(words)}", fix=OTHER_FORM)
+    for name, tensor in live.items():
+        tensor.copy_(weights[name])
+
+
+def _weights(incident: Incident, notes: list[str]) -> dict[str, Tensor] | None:
+    """The weights that the incident holds or names; None where the model's own have to do."""
+    about = incident.record["weights"]
+    written = incident.weights()
+    if about.get("later"):
+        notes.append(f"the weights are {about['later']} steps newer than the refused step: it was heard of late")
+    if written is not None:
+        return written
+    if named := about.get("checkpoint"):
+        path = incident.path.parent.parent / str(named)
+        try:
+            state = load(path)
+        except StateError as error:
+            notes.append(f"the weights were too large to be written, and the checkpoint is of no use: {error.message}")
+        else:
+            notes.append(f"the weights are those of {named}, the newest checkpoint before the refused step")
+            return {
+                name.removeprefix("model."): tensor
+                for name, tensor in state.tensors.items()
+                if name.startswith("model.")
+            }
+    notes.append("the weights are those that build() gave: the incident holds none")
+    return None
+
+
+def _set_modes(model: nn.Module, tree: Mapping[str, Any]) -> None:
+    modes = {each["path"]: bool(each["training"]) for each in tree.get("modules", [])}
+    for path, module in model.named_modules():
+        if (training := modes.get(plain_name(path))) is not None:
+            module.training = training
+
+
+def _optimizer(incident: Incident, model: nn.Module, notes: list[str]) -> Optimizer | None:
+    """An optimizer with the saved state, where it is one of torch's own."""
+    saved = incident.optimizer_state()
+    about = incident.record.get("optimizer") or {}
+    module, _, name = str(about.get("class", "")).rpartition(".")
+    kind: Any = getattr(torch.optim, name, None) if module.startswith("torch.optim.") else None
+    if saved is None or not isinstance(kind, type):
+        return None
+    live = {plain_name(each): p for each, p in model.named_parameters()}
+    try:
+        groups = [{"params": [live[each] for each in group["params"]]} for group in saved["groups"]]
+        optimizer = kind(groups, lr=0.0)
+        if not isinstance(optimizer, Optimizer):
+            return None
+        writes = Writes()
+        plan_optimizer(writes, optimizer, live, saved, set())
+        writes.do()
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        notes.append(f"the optimizer's state is of no use here: {type(error).__name__}: {error}")
+        return None
+    return optimizer
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,0 +1,64 @@
+"""Which rows of a batch are guilty: the step with fewer and fewer of them, halved as long as it stays bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stayfinite.autopsy.batch_parts import batch_size, take_rows
+from stayfinite.autopsy.step import Outcome, Step
+from stayfinite.autopsy.worlds import World
+
+MOST_SUSPECTED = 8
+MOST_RUNS = 64
+"""Steps that a search may run."""
+
+
+def guilty_rows(
+    step: Step, is_bad: Callable[[Outcome], bool], suspected: list[int], out_of_time: Callable[[], bool]
+) -> list[int]:
+    """Rows that are bad by themselves; empty when the batch cannot be taken apart, or no row is bad alone.
+
+    Arguments:
+        step: the bad step.
+        is_bad: what counts as bad.
+        suspected: rows that the trace points at; tried first.
+        out_of_time: ends the search.
+    """
+    size = batch_size(step.batch)
+    if size is None or size < 2:
+        return []
+    runs = 0
+
+    def bad_alone(rows: list[int]) -> bool:
+        nonlocal runs
+        runs += 1
+        outcome = step.changed(batch=take_rows(step.batch, rows, size)).run()
+        return not outcome.error and is_bad(outcome)
+
+    rest = [row for row in range(size) if row not in suspected]
+    if suspected and rest and len(suspected) <= MOST_SUSPECTED and not bad_alone(rest):
+        # A row may be unable to stand alone (a batch norm of one), and guilty all the same.
+        return [row for row in suspected if bad_alone([row])] or suspected
+    found: list[int] = []
+    todo = [list(range(size))]
+    while todo and runs < MOST_RUNS and not out_of_time():
+        rows = todo.pop()
+        if len(rows) == 1:
+            found += rows
+            continue
+        middle = len(rows) // 2
+        halves = [half for half in (rows[:middle], rows[middle:]) if bad_alone(half)]
+        todo += halves
+    return sorted(found)
+
+
+def without(step: Step, rows: list[int]) -> World | None:
+    """The world in which these rows are left out."""
+    size = batch_size(step.batch)
+    if size is None or not rows or len(rows) >= size:
+        return None
+    kept = [row for row in range(size) if row not in rows]
+    named = ", ".join(map(str, rows[:8])) + (" ..." if len(rows) > 8 else "")
+    change = f"row{'s' if len(rows) > 1 else ''} {named} left out"
+    remedy = f"leave out row{'s' if len(rows) > 1 else ''} {named}"
+    return World("rows_removed", change, step.changed(batch=take_rows(step.batch, kept, size)), remedy)

@@ -1,0 +1,97 @@
+"""Tracing a step: what became of it, and where it began."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from stayfinite.autopsy.batch_parts import batch_items
+from stayfinite.autopsy.changes import eager
+from stayfinite.autopsy.events import Health
+from stayfinite.autopsy.looking import dense
+from stayfinite.autopsy.origin import Origin, find_origins
+from stayfinite.autopsy.step import Step, untouched
+from stayfinite.autopsy.tracer import Tracer
+
+
+@dataclass(slots=True, kw_only=True)
+class Trace:
+    """One step, watched."""
+
+    loss: float
+    finite: bool
+    bad_gradients: list[str] = field(default_factory=list)
+    """Parameters whose gradient is not finite."""
+    origins: list[Origin] = field(default_factory=list)
+    """The earliest first."""
+    operators: int = 0
+    """How many were watched."""
+    dtypes: frozenset[str] = frozenset()
+    """Of what was computed."""
+    uses_attention: bool = False
+    """A fused attention operator ran."""
+    uses_dropout: bool = False
+    tracer: Tracer | None = None
+    """All events, while they are needed."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """The earliest one."""
+        return self.origins[0] if self.origins else None
+
+    @property
+    def module(self) -> str:
+        """Path of the module that the origin lies in; empty when it lies in none."""
+        at = None if self.origin is None else self.origin.where
+        return "" if at is None else at.module
+
+
+def trace_step(step: Step) -> Trace:
+    """Run the step under the tracer; everything is put back afterwards."""
+    with untouched(step.model):
+        batch = step.fresh_batch()
+        tracer = Tracer(step.model, batch_items(batch))
+        bad: dict[str, Tensor] = {}
+
+        def look() -> None:
+            tracer.close()
+            for name, parameter in step.model.named_parameters():
+                if parameter.grad is not None and not bool(dense(parameter.grad).isfinite().all()):
+                    bad[name] = parameter.grad
+
+        with eager(), tracer:
+            loss = step.execute(batch, look)
+        value = float(loss.detach().float())
+        finite = math.isfinite(value) and not bad
+        sinks = _sinks(tracer, loss, bad, loss_is_bad=not math.isfinite(value))
+        origins = [] if finite else find_origins(tracer, sinks) or find_origins(tracer, _bad_in_backward(tracer))
+        names = {event.operator for event in tracer.events}
+        return Trace(
+            loss=value,
+            finite=finite,
+            bad_gradients=list(bad),
+            origins=origins,
+            operators=len(tracer.events),
+            dtypes=frozenset(event.dtype for event in tracer.events),
+            uses_attention=any("scaled_dot_product" in name or "attention" in name for name in names),
+            uses_dropout=any("dropout" in name or "bernoulli" in name for name in names),
+            tracer=tracer,
+        )
+
+
+def _sinks(tracer: Tracer, loss: Tensor, bad: dict[str, Tensor], *, loss_is_bad: bool) -> list[int]:
+    if loss_is_bad:
+        writer = tracer.writer_of(loss)
+        return [] if writer is None else [writer]
+    found = [tracer.writer_of(gradient) for gradient in bad.values()]
+    written = [number for number in found if number is not None]
+    if written:
+        return written
+    return _bad_in_backward(tracer)
+
+
+def _bad_in_backward(tracer: Tracer) -> list[int]:
+    """Every bad operator of the backward pass, for a gradient that nobody is known to have written."""
+    return [e.number for e in tracer.events if e.phase == "backward" and e.after > Health.FINITE]

@@ -1,0 +1,214 @@
+"""Worlds: the same step with exactly one thing changed. Each tells whether that thing is what made the step bad."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from stayfinite.autopsy import changes
+from stayfinite.autopsy.batch_parts import batch_items, with_changed
+from stayfinite.autopsy.guarded import can_be_guarded, finite_constants, operator_guarded
+from stayfinite.autopsy.origin import custom_function
+from stayfinite.autopsy.step import Outcome, Step
+from stayfinite.autopsy.trace import Trace
+from stayfinite.autopsy.undoing import before_last_update
+
+REMEDY = "go back to weights from before the last update"
+
+Context = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materials:
+    """What else is at hand for explaining a step. All of it is optional."""
+
+    good_weights: Mapping[str, Tensor] | None = None
+    """Parameters and buffers of the last known-good state, by name."""
+    optimizer: Optimizer | None = None
+    """With its state: the last update can be computed back from it."""
+    spike_limit: Mapping[str, float] | None = None
+    """`loss` and `grad_norm` above which a finite step counts as bad."""
+    trigger: str = "manual"
+    """The code of the decision that led here."""
+    compiled: bool = False
+    """The model, or a part of it, runs compiled."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One change."""
+
+    name: str
+    change: str
+    """What is different, for people."""
+    step: Step
+    remedy: str = ""
+    """What to do to have it so in training; the change itself where it is empty."""
+
+
+def low_precision(step: Step, trace: Trace) -> torch.dtype | None:
+    """The half precision that the step computes in: of its weights, or of what the tracer saw."""
+    weights = {parameter.dtype for parameter in step.model.parameters()}
+    for dtype in changes.HALVES:
+        if dtype in weights or str(dtype).removeprefix("torch.") in trace.dtypes:
+            return dtype
+    return None
+
+
+def precision_world(step: Step, name: str) -> World:
+    """The step in fp32, bf16 or fp16 throughout."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+    contexts: tuple[Context, ...] = (
+        partial(changes.autocast_as, None if name == "fp32" else dtype),
+        partial(changes.half_weights_as, step.model, dtype),
+        partial(changes.casts_as, dtype),
+    )
+    batch = step.batch if name == "fp16" else _cast(step.batch, dtype)
+    scale = step.scale if name == "fp16" else 1.0
+    return World(name, f"everything in {name}", step.changed(*contexts, batch=batch, scale=scale), f"compute in {name}")
+
+
+def all_worlds(step: Step, trace: Trace, materials: Materials) -> dict[str, Callable[[], World | None]]:
+    """Every world that makes sense for this step, by name, the cheapest first. Building one may find it impossible."""
+    low = low_precision(step, trace)
+    module = trace.module
+    worlds: dict[str, Callable[[], World | None]] = {"same": lambda: World("same", "nothing", step)}
+    if any(bool((~item.isfinite()).any()) for item in batch_items(step.batch).values() if item.is_floating_point()):
+        worlds["inputs_sanitised"] = lambda: World(
+            "inputs_sanitised",
+            "NaN and infinities of the batch are 0",
+            step.changed(batch=changes.finite_inputs(step.batch)),
+        )
+    if low is not None:
+        worlds["fp32"] = lambda: precision_world(step, "fp32")
+        if low is torch.float16:
+            worlds["bf16"] = lambda: precision_world(step, "bf16")
+    if step.scale != 1.0:
+        worlds["small_loss_scale"] = lambda: World("small_loss_scale", "a loss scale of 1", step.changed(scale=1.0))
+    if low is torch.float16 and step.scale <= 1.0 and trace.finite:
+        worlds["large_loss_scale"] = lambda: World(
+            "large_loss_scale", "a loss scale of 65,536", step.changed(scale=65536.0)
+        )
+    if low is not None and module and _has(step.model, module):
+        worlds["origin_fp32"] = lambda: World(
+            "origin_fp32", f"{module} in fp32", step.changed(partial(changes.module_in_fp32, step.model, module))
+        )
+    guarded = _guarded(step, trace)
+    if guarded is not None:
+        worlds["origin_guarded"] = lambda: guarded
+    mask = None if trace.origin is None else trace.origin.mask
+    if mask is not None and mask.place is not None:
+        line = mask.place
+        worlds["mask_finite"] = lambda: World(
+            "mask_finite",
+            "a large number in the mask, not infinity",
+            step.changed(partial(finite_constants, line)),
+        )
+    if trace.uses_attention:
+        worlds["math_attention"] = lambda: World(
+            "math_attention", "attention by the math kernel", step.changed(changes.math_attention)
+        )
+    if hasattr(step.model, "set_attn_implementation") and _attention_of(step.model) not in ("", "eager"):
+        worlds["eager_attention"] = lambda: World(
+            "eager_attention", "attention written out", step.changed(partial(changes.eager_attention, step.model))
+        )
+    function = custom_function(trace.origin)
+    if function:
+        worlds["derived_backward"] = lambda: World(
+            "derived_backward",
+            f"the backward of {function} derived by autograd",
+            step.changed(partial(changes.derived_backward, function)),
+        )
+    if materials.compiled or _is_compiled(step):
+        worlds["eager"] = lambda: World("eager", "eager instead of compiled", step.changed(changes.eager))
+    if trace.uses_dropout:
+        worlds["dropout_off"] = lambda: World(
+            "dropout_off", "no dropout", step.changed(partial(changes.no_dropout, step.model))
+        )
+    leaf = None if trace.origin is None else trace.origin.tensor
+    if leaf is not None and trace.origin is not None and not trace.origin.leaf.startswith("batch"):
+        bad_leaf, name = leaf, trace.origin.leaf
+        worlds["leaf_mended"] = lambda: World(
+            "leaf_mended", f"what is not finite in {name} is 0", step.changed(partial(changes.mended, bad_leaf))
+        )
+    if materials.good_weights is not None:
+        good = materials.good_weights
+        worlds["good_weights"] = lambda: World(
+            "good_weights",
+            "the last known-good weights",
+            step.changed(partial(changes.weights_from, step.model, good)),
+            REMEDY,
+        )
+    if materials.optimizer is not None:
+        optimizer = materials.optimizer
+        worlds["previous_update_undone"] = lambda: _undone(step, optimizer)
+    return worlds
+
+
+def bad(outcome: Outcome, materials: Materials) -> bool:
+    """Whether a step counts as bad: not finite, or above the limits of a spike."""
+    if not outcome.finite:
+        return True
+    limits = materials.spike_limit or {}
+    return outcome.loss > limits.get("loss", float("inf")) or outcome.grad_norm > limits.get("grad_norm", float("inf"))
+
+
+def _guarded(step: Step, trace: Trace) -> World | None:
+    """The world in which the origin's line keeps its operator away from the edge."""
+    origin = trace.origin
+    if origin is None or origin.event is None or origin.event.place is None:
+        return None
+    behind = origin.event if origin.event.called_back else origin.forward or origin.event
+    operator = behind.operator.rpartition(".")[2]
+    if not can_be_guarded(operator):
+        return None
+    place = origin.event.place
+    change = f"{operator} at {place.file.rpartition('/')[2]}:{place.line} kept away from its edge"
+    # Compiled code is not what the guard sees.
+    return World("origin_guarded", change, step.changed(changes.eager, partial(operator_guarded, place)))
+
+
+def _undone(step: Step, optimizer: Optimizer) -> World | None:
+    weights = before_last_update(step.model, optimizer)
+    if weights is None:
+        return None
+    change = "the last update undone"
+    return World(
+        "previous_update_undone", change, step.changed(partial(changes.weights_from, step.model, weights)), REMEDY
+    )
+
+
+def _attention_of(model: nn.Module) -> str:
+    """The attention implementation that a model of transformers is set to."""
+    return str(getattr(getattr(model, "config", None), "_attn_implementation", None) or "")
+
+
+def _is_compiled(step: Step) -> bool:
+    """Whether the model, a part of it, or the forward pass was given to torch.compile."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    parts = [*step.model.modules(), step.forward]
+    return any(hasattr(part, "_torchdynamo_orig_callable") or hasattr(part, "_orig_mod") for part in parts)
+
+
+def _has(model: nn.Module, path: str) -> bool:
+    try:
+        model.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def _cast(batch: Any, dtype: torch.dtype) -> Any:
+    if dtype is torch.float32:
+        return changes.in_full_precision(batch)
+    return with_changed(batch, lambda x: x.to(dtype) if isinstance(x, Tensor) and x.dtype is torch.float16 else x)
