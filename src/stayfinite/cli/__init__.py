@@ -9,6 +9,7 @@ from importlib import import_module
 
 COMMANDS = {
     "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",
+    "replay": "run a captured incident again and prove what caused it",
 }
 """Each command and what it does; its module has the same name and a ``run(arguments) -> exit code``."""
 

@@ -98,6 +98,19 @@ class Policy:
     max_loader_errors: int = 16
     """Batches of ``guard.batches`` that may fail to load; one more stops the training."""
 
+    max_incidents: int = 3
+    """Refused steps, the first of each kind, that a run keeps on disk to be run again; 0 keeps and explains none."""
+
+    incident_megabytes: int = 512
+    """Weights up to this size are written into an incident, and likewise known-good weights, optimizer state and batch,
+    each for itself; of larger weights a checkpoint is named."""
+
+    autopsy_seconds: float = 60.0
+    """Time for explaining an incident in the process, right after the veto; 0 leaves that to `stayfinite replay`."""
+
+    explain_scale_search: bool = False
+    """Whether the first overflow of an fp16 scaler that looks for its scale is an incident too."""
+
     desync_steps: int = 100
     """Steps between checks that replicated parameters are the same on every rank; 0 for none."""
 
@@ -148,6 +161,11 @@ class Policy:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
                 raise _refusal(name, value, "a number above 0")
+        seconds = self.autopsy_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
+            raise _refusal("autopsy_seconds", seconds, "a number of at least 0")
+        if not isinstance(self.explain_scale_search, bool):
+            raise _refusal("explain_scale_search", self.explain_scale_search, "True or False")
         if self.warmup_widening < 1:
             raise _refusal("warmup_widening", self.warmup_widening, "at least 1: the first steps vary more, not less")
         for name in ("cut_factor", "snapshot_share"):
@@ -179,7 +197,7 @@ _LEAST_COUNT = {
     "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
     "silent_steps": 1, "patience": 0, "calm_steps": 1, "max_cuts": 0, "cut_steps": 1, "max_rollbacks": 0,
     "max_escalations": 0, "prove_steps": 1, "checkpoint_steps": 1, "keep_checkpoints": 1, "max_loader_errors": 0,
-    "desync_steps": 0,
+    "desync_steps": 0, "max_incidents": 0, "incident_megabytes": 0,
 }  # fmt: skip
 _POSITIVE = (
     "sigmas", "warmup_widening", "loss_floor", "norm_floor", "min_loss_scale", "silent_share", "cut_factor",

@@ -87,6 +87,20 @@ def bound(values: Sequence[float], floor: float, policy: Policy) -> float:
     return max(middle + policy.sigmas * sigma, max(values) + CLEARANCE * sigma)
 
 
+def limits(state: SpikeState, policy: Policy) -> dict[str, float]:
+    """The loss and the gradient norm above which a step would be a spike now; what has no limit is left out."""
+    found = {}
+    for name, values, floor, widen in (
+        ("loss", state.losses, policy.loss_floor, math.sinh),
+        ("grad_norm", state.norms, policy.norm_floor, math.exp),
+    ):
+        highest = bound(values, floor, policy)
+        # Beyond 700 the number itself would be infinite.
+        if highest < 700:
+            found[name] = widen(highest)
+    return found
+
+
 def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> Verdict:
     """Judge a step by its numbers alone."""
     if not (math.isfinite(loss) and math.isfinite(norm)):

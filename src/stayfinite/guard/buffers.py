@@ -8,6 +8,7 @@ every other small buffer, and a large one (a codebook that moves by averages) fr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,20 @@ class RunningBuffers:
         for key, buffer in self._changed():
             buffer.copy_(self._kept[key])
             self._noted[key] = (buffer, buffer._version)
+
+    @contextmanager
+    def as_kept(self) -> Iterator[None]:
+        """Within, the buffers are what they were after the last step that was kept."""
+        with torch.no_grad():
+            present = [(key, buffer, buffer.clone()) for key, buffer in self._changed()]
+            for key, buffer, _ in present:
+                buffer.copy_(self._kept[key])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for _, buffer, value in present:
+                    buffer.copy_(value)
 
     @torch.no_grad()
     def settle(self, refused: Tensor) -> None:

@@ -18,6 +18,22 @@ from stayfinite.errors import LossError, ModelError, OptimizerError, PolicyError
 from stayfinite.measure.roster import Roster
 
 
+def check_construction(
+    model: object,
+    optimizer: Optimizer,
+    scheduler: object,
+    scaler: object,
+    policy: Policy,
+    run_dir: object,
+    console: object,
+) -> None:
+    """Raise UsageError unless what a guard is built from fits together, as far as that can be seen at a glance."""
+    check_kinds(model, scaler, policy, console)
+    check_run_dir(policy, run_dir)
+    check_optimizer(optimizer)
+    check_scheduler(scheduler, optimizer)
+
+
 def check_loss(loss: object) -> None:
     """Raise LossError unless ``loss`` can be differentiated."""
     if not isinstance(loss, Tensor):

@@ -10,6 +10,7 @@ from stayfinite.core.decision import Action, Decision
 from stayfinite.core.judge import Judgement, Memory, as_veto
 from stayfinite.guard.choice import choose_gate
 from stayfinite.guard.gates import Heard, Workshop
+from stayfinite.guard.incidents import Incidents
 from stayfinite.guard.judge import Judge
 from stayfinite.guard.recorder import Recorder
 from stayfinite.guard.recovery import Recovery
@@ -23,10 +24,14 @@ class Consequences:
         judge: the policy and its memory.
         recovery: takes the rungs of the ladder.
         recorder: is told of every step and of what was done.
+        incidents: captures and explains bad steps, before anything is done about them.
     """
 
-    def __init__(self, shop: Workshop, judge: Judge, recovery: Recovery, recorder: Recorder) -> None:
+    def __init__(
+        self, shop: Workshop, judge: Judge, recovery: Recovery, recorder: Recorder, incidents: Incidents
+    ) -> None:
         self._shop, self._judge, self._recovery, self._recorder = shop, judge, recovery, recorder
+        self._incidents = incidents
         self.gate, self.cost = choose_gate(shop, judge.policy, judge.memory.ladder.spikes)
         self.norms: dict[str, float] = {}
         """Gradient norms of the last known step."""
@@ -38,6 +43,7 @@ class Consequences:
             each = queue.popleft()
             decision = each.judgement.decision
             self._recovery.heard(decision)
+            self._incidents.look(each, step)
             if decision.action is Action.ROLLBACK:
                 # What was under way belongs to the state that is left: it is written down and has no further effect.
                 late = [*queue, *self.gate.drain()]
@@ -60,6 +66,7 @@ class Consequences:
 
     def _note(self, each: Heard, done: dict[str, Any] | None = None) -> None:
         self._recorder.note(each.judgement, done)
+        self._incidents.tell()
         self.norms = each.opened.norms
 
     def _act(self, action: Action) -> dict[str, Any] | None:

@@ -13,11 +13,11 @@ def where(decision: Decision) -> str:
     return f"step {signals.step}, batch {signals.batch}{shape}"
 
 
-def stopped(decision: Decision) -> TrainingDiverged:
-    """The error for a decision to stop; its reason says what was tried."""
+def stopped(decision: Decision, verdict: str = "") -> TrainingDiverged:
+    """The error for a decision to stop; its reason says what was tried, and the autopsy's verdict why it had to be."""
     kind = BadStep if decision.code is Code.STRICT else TrainingDiverged
     return kind(
-        f"training stopped at {where(decision)}: {decision.reason}",
+        f"training stopped at {where(decision)}: {decision.reason}" + (f". Autopsy: {verdict}" if verdict else ""),
         step=decision.step,
         code=decision.code,
         fix="no refused step has touched the weights. Look at the named batch and parameters; under fp16 run the "

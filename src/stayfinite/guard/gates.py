@@ -46,6 +46,8 @@ class Workshop:
     cut: LearningRateCut
     many: bool
     """Whether there are several ranks, which must hear of a step at the same later step."""
+    alarm: Callable[[Heard], None] | None = None
+    """Hears of a step before it is taken, where the gate lets even a bad one pass; buffers are then as before it."""
 
     def step(self) -> None:
         """Let the optimizer step, at the learning rate that is in force."""
@@ -181,10 +183,19 @@ class OpenGate(_Listening):
         shop = self._shop
         envelope, values = pack(reading)
         self._mail.post((envelope, shop.roster), values)
+        # On the CPU that is this very step; afterwards the weights are no longer those that made it bad.
+        heard = self._collect()
+        if shop.alarm is not None:
+            for each in heard:
+                if each.judgement.decision.notable and each.opened.signals.step == reading.step:
+                    with shop.buffers.as_kept():
+                        shop.alarm(each)
         shop.clip(reading)
         if shop.scaler is not None and reading.loss_scale is not None:
             shop.scaler.step(shop.optimizer)
         else:
             shop.step()
         shop.schedule.advance()
-        return self._collect()
+        if shop.alarm is not None:
+            shop.buffers.keep()
+        return heard

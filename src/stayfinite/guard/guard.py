@@ -18,25 +18,20 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import GuardClosed, OrderError, TrainingStopped, UsageError
 from stayfinite.guard.batches import Batches
 from stayfinite.guard.buffers import RunningBuffers
-from stayfinite.guard.checks import (
-    check_kinds,
-    check_loss,
-    check_max_norm,
-    check_optimizer,
-    check_parts,
-    check_run_dir,
-    check_scheduler,
-    check_weights,
-)
+from stayfinite.guard.checks import check_construction, check_loss, check_max_norm, check_parts, check_weights
 from stayfinite.guard.consequences import Consequences
 from stayfinite.guard.cut import LearningRateCut
 from stayfinite.guard.desync import DesyncWatch
 from stayfinite.guard.ending import stopped, where
+from stayfinite.guard.forward_pass import ForwardPass
 from stayfinite.guard.gates import Heard, Workshop
+from stayfinite.guard.incidents import Incidents
 from stayfinite.guard.journal import now
 from stayfinite.guard.judge import Judge
 from stayfinite.guard.launch import launch_record
 from stayfinite.guard.loaders import Loaders
+from stayfinite.guard.own_state import OwnState
+from stayfinite.guard.passes import Passes
 from stayfinite.guard.precision import PrecisionControl
 from stayfinite.guard.ranks import Ranks
 from stayfinite.guard.reader import Reader
@@ -76,7 +71,7 @@ class Guard:
         max_norm: gradients are clipped to this norm; None for no clipping.
         policy: how a step is judged.
         run_dir: where the run and its checkpoints are written; None for nowhere.
-        forward: ``forward(batch) -> loss``; lets ``guard.forward`` remember the batch of a bad step.
+        forward: ``forward(batch) -> loss``; lets a bad step be run again and explained, with ``guard.forward``.
         ema: averaged weights, which go back and come back with the rest.
         console: where lines go when something happens: a rich console or anything with ``print``; stderr by default.
 
@@ -98,21 +93,17 @@ class Guard:
         ema: nn.Module | None = None,
         console: Console | None = None,
     ) -> None:
-        check_kinds(model, scaler, policy, console)
-        check_run_dir(policy, run_dir)
-        check_optimizer(optimizer)
-        check_scheduler(scheduler, optimizer)
+        check_construction(model, optimizer, scheduler, scaler, policy, run_dir, console)
         self._model = model
         self._optimizer = optimizer
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._max_norm = check_max_norm(max_norm)
-        self._forward = forward
         self._judge = Judge(policy, self._max_norm)
         roster = take_roster(model, optimizer)
         check_weights(roster, scaler)
         self._ranks = Ranks(model)
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
-        self._cut = LearningRateCut(policy)
+        cut = LearningRateCut(policy)
         self._precision = PrecisionControl(policy.precision, roster.device)
         self._shop = Workshop(
             optimizer=optimizer,
@@ -122,12 +113,14 @@ class Guard:
             max_norm=self._max_norm,
             roster=roster,
             judge=self._judge,
-            cut=self._cut,
+            cut=cut,
             many=self._ranks.world > 1,
         )
         self._step = 0
         self._over = ""
         self._intake = Intake()
+        self._passes = Passes(roster.device.type)
+        self._forward = ForwardPass(forward, self._precision, self._intake, self._passes)
         self._reader = Reader(model, self._shop, self._intake, policy.sample_every)
         self._recorder = Recorder(run_dir, console, rank=self._ranks.rank)
         self._loaders = Loaders(
@@ -138,34 +131,44 @@ class Guard:
             agree=self._ranks.agree,
             stop=lambda error: self._end(error, f"training was stopped after step {self._step}: {error.message}"),
         )
+        self._own = OwnState(self._shop, self._judge, self._intake, self._loaders, cut, self._precision)
         parts = TrainingParts(model=model, optimizer=optimizer, scheduler=stateful(scheduler), scaler=scaler, ema=ema)
         self._recovery = Recovery(
             parts,
             policy,
             self._ranks,
-            cut=self._cut,
+            cut=cut,
             precision=self._precision,
             loaders=self._loaders,
             recorder=self._recorder,
             notes=lambda: {"guard": self._remembered().to_json(), "batches": self._loaders.positions},
         )
         self._judge.options = self._recovery.options
-        self._after = Consequences(self._shop, self._judge, self._recovery, self._recorder)
+        self._incidents = Incidents(
+            parts,
+            policy,
+            self._ranks,
+            self._recorder,
+            precision=self._precision,
+            forward=self._forward,
+            passes=self._passes,
+            known_good=self._recovery.known_good,
+        )
+        if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
+            self._shop.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
+        self._after = Consequences(self._shop, self._judge, self._recovery, self._recorder, self._incidents)
         self._saving = None if run_dir is None else Saving(parts, policy, self._ranks, self._recorder)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def forward(self, batch: Any) -> Tensor:
-        """Run the ``forward`` given at construction on a batch, in the guard's precision; remember it for messages."""
+        """Run the ``forward`` given at construction on a batch, in the guard's precision.
+
+        What is needed to run it again is remembered until the step is known to be good: a bad step is captured in
+        ``run_dir/incidents`` and explained. For that ``forward`` is called again, so it should do nothing but compute.
+        """
         self._check_open()
-        if self._forward is None:
-            raise UsageError(
-                "guard.forward() needs to know the forward pass",
-                fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
-            )
-        self._intake.see(batch)
-        with self.autocast():
-            return self._forward(batch)
+        return self._forward(batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context for a forward pass in the guard's present precision; does nothing unless the policy names one."""
@@ -202,6 +205,7 @@ class Guard:
             self._start_afresh()
             raise
         self._intake.add(loss, parts or {})
+        self._passes.trained(loss)
         self._loaders.trained(self._step + 1)
 
     def step(self, loss: Tensor | None = None, *, parts: Mapping[str, Tensor | float] | None = None) -> None:
@@ -237,6 +241,7 @@ class Guard:
             own = self._reader.read(self._step + 1, self._intake.loss, first=first)
             reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step
+            self._passes.close(self._step)
             sampler = self._reader.sampler(reading)
             heard = self._after.gate.take(reading)
             if sampler is not None:
@@ -318,6 +323,7 @@ class Guard:
         if error is None:
             self.close()
         elif not self._over:
+            self._incidents.hurry()
             if self._saving is not None:
                 self._saving.hurry()
             # What went wrong in the loop is what the person must see; late news must not cover it up.
@@ -342,9 +348,8 @@ class Guard:
         """What is guarded, how, and what it costs, in a few lines."""
         kept = f"{self._recovery.in_words()}; {'no run_dir' if self._saving is None else self._saving.in_words()}"
         ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
-        scaled = self._shop.scaler is not None
         return (
-            f"{training_in_words(self._model, self._optimizer, self._shop.roster, self._max_norm, scaled=scaled)}\n"
+            f"{training_in_words(self._model, self._shop)}\n"
             f"gate: {self._after.gate.sentence} ({self._after.cost})\n"
             f"{policy_in_words(self._judge.policy)}\n"
             f"recovery: {kept}; {self._precision.in_words()}{ranks}"
@@ -372,13 +377,15 @@ class Guard:
     def _start_afresh(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         self._intake.clear()
+        self._passes.forget()
 
     def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
         if (decision := self._after.follow(heard, self._step)) is not None:
-            raise self._end(stopped(decision), f"training was stopped at {where(decision)}")
+            verdict = self._incidents.verdict_on(decision)
+            raise self._end(stopped(decision, verdict), f"training was stopped at {where(decision)}")
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
@@ -390,22 +397,11 @@ class Guard:
         self._recovery.snapshot_if_due(self._step)
 
     def _remembered(self) -> Remembered:
-        return Remembered(
-            step=self._step,
-            batch=self._intake.batches,
-            memory=self._judge.memory,
-            cut=self._cut.state_dict(),
-            precision=self._precision.state_dict(),
-            ledger=self._loaders.ledger(),
-        )
+        return self._own.gather(self._step)
 
     def _recall(self, remembered: Remembered) -> None:
-        self._step, self._intake.batches = remembered.step, remembered.batch
-        self._cut.load_state_dict(remembered.cut)
-        self._precision.load_state_dict(remembered.precision)
-        if self._judge.policy.precision == "fp16" and self._precision.current != "fp16":
-            self._shop.scaler = None
-        self._loaders.load_ledger(remembered.ledger)
+        self._step = remembered.step
+        self._own.give_back(remembered)
         self._after.continue_with(remembered.memory)
 
     def _checkpoints(self) -> Saving:
@@ -429,6 +425,7 @@ class Guard:
         self._over = reason
         if self._saving is not None:
             self._saving.tell(wait=True)
+        self._incidents.finish()
         self._recorder.finish(event, self._step, reason, **details)
 
     def _check_open(self) -> None:

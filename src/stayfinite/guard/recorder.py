@@ -102,6 +102,10 @@ class Recorder:
         if line:
             self._voice.text(line)
 
+    def say(self, line: str) -> None:
+        """A line on the terminal, and nowhere else."""
+        self._voice.text(line)
+
     def keep_ledger(self, content: bytes) -> None:
         """Write down at once which batches are to be passed over."""
         if self._first:

@@ -21,7 +21,7 @@ from stayfinite.guard.ranks import Ranks
 from stayfinite.guard.recorder import Recorder
 from stayfinite.guard.saving import Saving
 from stayfinite.state.parts import TrainingParts
-from stayfinite.state.snapshots import SnapshotRing
+from stayfinite.state.snapshots import Snapshot, SnapshotRing
 
 
 class Recovery:
@@ -65,11 +65,15 @@ class Recovery:
         self.ring = SnapshotRing(self._parts, prove_steps=self._policy.prove_steps, agree=agree)
         self._cadence = SnapshotCadence(self._policy.snapshot_share, self._ranks)
 
+    def known_good(self) -> Snapshot | None:
+        """The newest state that later steps have proved."""
+        return None if self.ring is None else self.ring.known_good()
+
     def options(self) -> Options:
         """What could be done at this moment."""
         if not self._acts:
             return Options()
-        good = None if self.ring is None else self.ring.known_good()
+        good = self.known_good()
         cut = all("lr" in group for group in self._parts.optimizer.param_groups)
         return Options(cut=cut, rollback_to=None if good is None else good.step, escalate_to=self._precision.next)
 

@@ -6,23 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
-from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
-from stayfinite.measure.roster import SHOWN, Roster
+from stayfinite.guard.gates import Workshop
+from stayfinite.measure.roster import SHOWN
 
 
-def training_in_words(
-    model: nn.Module, optimizer: Optimizer, roster: Roster, max_norm: float | None, *, scaled: bool
-) -> str:
+def training_in_words(model: nn.Module, shop: Workshop) -> str:
     """What is guarded."""
+    roster = shop.roster
     numbers = sum(parameter.numel() for parameter in roster.parameters)
     dtypes = ", ".join(sorted({str(dtype).removeprefix("torch.") for _, dtype in roster.places}))
-    clip = "no clipping" if max_norm is None else f"clipped to {max_norm:g}"
-    scaler = ", fp16 scaler" if scaled else ""
+    clip = "no clipping" if shop.max_norm is None else f"clipped to {shop.max_norm:g}"
+    scaler = "" if shop.scaler is None else ", fp16 scaler"
     return (
         f"guard over {type(model).__name__}: {len(roster.names)} tensors, {numbers:,} parameters, {dtypes}\n"
-        f"optimizer {type(optimizer).__name__}, {clip}{scaler}"
+        f"optimizer {type(shop.optimizer).__name__}, {clip}{scaler}"
     )
 
 

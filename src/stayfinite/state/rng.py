@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import random
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,14 +15,18 @@ from torch import Tensor
 from stayfinite.errors import StateError
 
 
-def capture_rng() -> dict[str, Any]:
-    """Where every generator stands, as numbers and bytes. Does not wait for a device."""
+def capture_rng(numpy_state: Callable[[Any], tuple[Any, ...]] | None = None) -> dict[str, Any]:
+    """Where every generator stands, as numbers and bytes. Does not wait for a device.
+
+    Arguments:
+        numpy_state: asks numpy for its state in another way; numpy itself takes its time.
+    """
     numpy = sys.modules.get("numpy")
     cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     devices = range(torch.cuda.device_count()) if cuda else ()
     return {
         "python": random.getstate(),
-        "numpy": None if numpy is None else _numpy_state(numpy),
+        "numpy": None if numpy is None else (numpy_state or read_numpy)(numpy),
         "torch": _to_bytes(torch.get_rng_state()),
         "cuda": [_to_bytes(torch.cuda.get_rng_state(device)) for device in devices],
     }
@@ -60,7 +65,8 @@ def _restore(state: dict[str, Any]) -> None:
             torch.cuda.set_rng_state(_to_tensor(saved), device)
 
 
-def _numpy_state(numpy: Any) -> tuple[Any, ...]:
+def read_numpy(numpy: Any) -> tuple[Any, ...]:
+    """Where numpy's global generator stands."""
     kind, words, *rest = numpy.random.get_state(legacy=True)
     return (kind, words.tobytes(), *rest)
 

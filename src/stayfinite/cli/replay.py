@@ -1,0 +1,81 @@
+"""``stayfinite replay``: run a captured incident again, later and elsewhere, and say what caused it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from stayfinite.errors import StayfiniteError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Run an incident again with one thing changed at a time, until it is known what made the step bad."""
+
+    incident: Annotated[Path, tyro.conf.Positional]
+    """The incident, such as runs/first/incidents/0001."""
+
+    build: str | None = None
+    """Where to find the model, as module:function, from the current directory; it returns model and forward."""
+
+    world: str | None = None
+    """Run this world alone: fp32, bf16, good_weights ..."""
+
+    device: str | None = None
+    """Where to run it: cpu, cuda, cuda:1; by default where it was run, or the CPU."""
+
+    seconds: float = 600.0
+    """After this time no further world is begun."""
+
+    write: bool = True
+    """Put the result into the incident as autopsy.json; not done for a single world."""
+
+    json: bool = False
+    """Print the result as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 when the step is finite, 1 with a cause, 2 on wrong use."""
+    settings = tyro.cli(Replay, args=list(arguments), prog="stayfinite replay")
+    console = Console(stderr=True, soft_wrap=True)
+    try:
+        with warnings.catch_warnings():
+            # The bare install has no numpy, and torch says so when it is first used.
+            warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
+            from stayfinite.autopsy.replaying import replay
+
+            found, notes = replay(
+                settings.incident,
+                build=settings.build,
+                world=settings.world,
+                device=settings.device,
+                seconds=settings.seconds,
+            )
+    except StayfiniteError as error:
+        console.print(f"stayfinite replay: {error}", style="red", markup=False, highlight=False)
+        return 2
+    if settings.write and settings.world is None:
+        notes += _write(settings.incident, found)
+    if settings.json:
+        print(json.dumps(found | {"notes": notes}, indent=1, default=str))
+    else:
+        from stayfinite.report.autopsy import draw_autopsy
+
+        draw_autopsy(found, notes, Console())
+    return 1 if found["cause"] else 0
+
+
+def _write(incident: Path, found: dict[str, Any]) -> list[str]:
+    from stayfinite.autopsy.incident_files import write_autopsy
+
+    try:
+        return [f"written to {write_autopsy(incident, found)}"]
+    except OSError as error:
+        return [f"autopsy.json could not be written: {error.strerror or error}"]

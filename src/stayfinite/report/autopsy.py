@@ -1,0 +1,60 @@
+"""An autopsy on the terminal: the verdict, where it begins, the worlds as a table, the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def draw_autopsy(autopsy: Mapping[str, Any], notes: Sequence[str], console: Console) -> None:
+    """Print what autopsy.json says.
+
+    How to read it: each world is the same step with one thing changed. A world that is finite names what mattered.
+    """
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    cause = autopsy.get("cause")
+    console.print(Text(cause or "nothing wrong", style="bold red" if cause else "bold green"))
+    console.print(Padding(Text(str(autopsy.get("verdict") or "")), (0, 0, 1, 2)))
+    for name, words in _facts(autopsy):
+        console.print(Text.assemble((f"{name:<8}", "bold"), words))
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for name in ("world", "outcome", "loss", "gradient norm", "seconds", "changed"):
+        numbers = name in ("loss", "gradient norm", "seconds")
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=name != "changed")
+    for world in autopsy.get("worlds") or ():
+        error = world.get("error")
+        outcome = ("could not run", "yellow") if error else ("finite", "green") if world["finite"] else ("bad", "red")
+        table.add_row(
+            Text(str(world["name"])), Text(*outcome), _number(world.get("loss")), _number(world.get("grad_norm")),
+            f"{world.get('seconds') or 0:.2f}", Text(str(error or world.get("change") or "")),
+        )  # fmt: skip
+    if table.row_count:
+        console.print(Padding(table, (1, 0)))
+    for note in notes:
+        console.print(Text(note, style="dim"))
+
+
+def _facts(autopsy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    facts = []
+    if origin := autopsy.get("origin"):
+        forward = f" (derivative of {origin['forward_operator']})" if origin.get("forward_operator") else ""
+        place = f", {origin['file']}:{origin['line']}" if origin.get("file") else ""
+        where = origin.get("module") or "the loss"
+        facts.append(("origin", f"{origin.get('operator') or origin.get('leaf')}{forward} in {where}{place}"))
+    if rows := autopsy.get("rows"):
+        facts.append(("rows", ", ".join(map(str, rows[:16])) + (" …" if len(rows) > 16 else "")))
+    fix = autopsy.get("fix") or {}
+    if fix.get("text"):
+        proof = f"verified by {fix['by']}" if fix.get("verified") else "not verified"
+        facts.append(("fix", f"{fix['text']} ({proof})"))
+    return facts
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
