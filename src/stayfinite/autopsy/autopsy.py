@@ -21,6 +21,11 @@ VERSION = 1
 
 DEFAULT_MATERIALS = Materials()
 
+WHATEVER_THE_ROWS = frozenset({
+    "hardware", "lr-too-high", "adam-eps-underflow", "pure-fp16-weights", "sdpa-kernel-bug", "upstream-bug",
+})  # fmt: skip
+"""Causes that no row of the batch is guilty of, though the step may be finite without some."""
+
 UNVERIFIED = 0.95
 """A conclusion whose change was not seen to help keeps this share of its confidence."""
 
@@ -131,7 +136,7 @@ def _explain(step: Step, materials: Materials, deadline: float, only: str | None
     return Autopsy(
         conclusion=conclusion,
         origin=trace.origin,
-        rows=inquiry.rows,
+        rows=[] if conclusion.cause in WHATEVER_THE_ROWS else inquiry.rows,
         outcomes=inquiry.outcomes,
         worlds=inquiry.worlds,
         verified_by=verified,

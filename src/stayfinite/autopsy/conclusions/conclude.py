@@ -26,6 +26,7 @@ ORDER = (
     precision.overflow,
     weights.driven_off,
     data.absurd_rows,
+    weights.exploded,
     precision.underflow,
 )
 """What explains more stands first: a bad leaf before what it leads to, a formula before the format it fails in."""

@@ -64,11 +64,13 @@ def absurd_rows(e: Evidence) -> Conclusion | None:
     if not e.rows or not e.readings.overflowed or e.readings.dtype == "float16" or e.readings.in_backward:
         return None
     item, size = _largest_item(e)
+    if not item:
+        return None
     return Conclusion(
         cause="bad-data-row",
-        confidence=0.9 if item else 0.75,
-        why=f"{e.readings.operator} overflows {e.readings.dtype} because of{in_rows(e.rows, ' ', '')}"
-        + (f": {item} reaches {size:.3g} there" if item else ""),
+        confidence=0.9,
+        why=f"{e.readings.operator} overflows {e.readings.dtype} because of{in_rows(e.rows, ' ', '')}: {item} reaches "
+        f"{size:.3g} there",
         fix=f"drop or repair{in_rows(e.rows, ' ', '')}, and scale the inputs to about unit size",
         setting={"rows": e.rows},
         worlds=("rows_removed",),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.optim import Optimizer
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+
+EXPLODED = 1e6
+"""Weights of this size are not learnt."""
 
 BEFORE = ("previous_update_undone", "good_weights")
 """Worlds with earlier weights."""
@@ -84,6 +89,24 @@ def driven_off(e: Evidence) -> Conclusion | None:
         why=f"{words} the same batch gives a loss of {e.outcomes[world].loss:.4g}: the update did it",
         fix="lower the learning rate, add warmup, clip gradients at 1.0",
         worlds=(world,),
+    )
+
+
+def exploded(e: Evidence) -> Conclusion | None:
+    """Finite weights of a size that no training gives them, and nothing to go back to."""
+    if not e.readings.overflowed:
+        return None
+    largest, name = max(
+        ((float(p.detach().abs().amax()), name) for name, p in e.readings.step.model.named_parameters() if p.numel()),
+        default=(0.0, ""),
+    )
+    if not math.isfinite(largest) or largest < EXPLODED:
+        return None
+    return Conclusion(
+        cause="lr-too-high",
+        confidence=0.75,
+        why=f"{name} reaches {largest:.3g}: the weights have exploded before this step",
+        fix="go back to a good checkpoint, lower the learning rate, add warmup, clip gradients at 1.0",
     )
 
 
