@@ -30,6 +30,13 @@ def health_of(least: float, largest: float) -> Health:
     return Health.INFINITE if math.isinf(least) or math.isinf(largest) else Health.FINITE
 
 
+def health_now(tensor: Tensor) -> Health:
+    """What is in a tensor, read at once."""
+    flat = tensor.detach()
+    least, largest = torch.aminmax(torch.view_as_real(flat) if flat.is_complex() else flat)
+    return health_of(least.item(), largest.item())
+
+
 def dense(tensor: Tensor) -> Tensor:
     """The values of a tensor, of a sparse one those that it has."""
     return tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor

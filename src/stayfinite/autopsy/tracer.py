@@ -16,11 +16,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from stayfinite.autopsy.events import CloseLook, Event, Health
 from stayfinite.autopsy.frames import places
-from stayfinite.autopsy.looking import can_be_bad, extremes, health_of, look_closely, values_at
+from stayfinite.autopsy.looking import can_be_bad, extremes, health_now, health_of, look_closely, values_at
 
 WINDOW = 16
 """Operators on an accelerator that are read back together."""
@@ -133,13 +132,18 @@ class Tracer(TorchDispatchMode):
         if not self._open:
             return func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::") if func.namespace == "aten" else func._schema.name
-        tensors = [item for item in tree_iter((args, kwargs)) if isinstance(item, Tensor)]
+        tensors: list[Tensor] = []
+        constants: list[float] = []
+        _sort_out(args, tensors, constants)
+        if kwargs:
+            _sort_out(kwargs.values(), tensors, constants)
         node = torch._C._current_autograd_node()
         # Recomputing under gradient checkpointing runs forward operators inside of a backward pass.
         recomputing = node is not None and bool(self._modules)
         before = [self._known(tensor) for tensor in tensors]
         result = func(*args, **kwargs)
-        outputs = [item for item in tree_iter(result) if isinstance(item, Tensor)]
+        outputs: list[Tensor] = []
+        _sort_out((result,), outputs, [])
         backward = node is not None and not recomputing
         sequence = node._sequence_nr() if backward else torch._C._autograd._get_sequence_nr() - 1
         if name in _VIEWS or not outputs:
@@ -160,7 +164,7 @@ class Tracer(TorchDispatchMode):
             inputs=tuple(writer for writer, _ in before),
             before=tuple(health for _, health in before),
             after=Health.FINITE,
-            constants=tuple(float(x) for x in tree_iter((args, kwargs)) if isinstance(x, int | float)),
+            constants=tuple(constants),
             overload=func._overloadname,
             called_back=backward and near is not None,
         )  # fmt: skip
@@ -172,8 +176,11 @@ class Tracer(TorchDispatchMode):
         self.events.append(event)
         for output in outputs:
             self._note_writer(event, output)
+        if outputs[0].device.type == "cpu":
+            self._take_down(event, tensors, outputs, [health_now(t) for t in outputs if can_be_bad(t)])
+            return result
         self._waiting.append((event, tensors, outputs, [extremes(t) for t in outputs if can_be_bad(t)]))
-        if outputs[0].device.type == "cpu" or len(self._waiting) >= WINDOW:
+        if len(self._waiting) >= WINDOW:
             self._read_back()
         return result
 
@@ -206,7 +213,7 @@ class Tracer(TorchDispatchMode):
             self._kept[writer] = tensor
             health = Health.FINITE
             if can_be_bad(tensor):
-                health = health_of(*extremes(tensor).tolist())
+                health = health_now(tensor)
             self._health[key] = self.leaf_health[writer] = health
         return writer, self._health.get(key, Health.FINITE)
 
@@ -215,27 +222,27 @@ class Tracer(TorchDispatchMode):
         pairs = [pair for _, _, _, found in waiting for pair in found]
         if not pairs:
             return
-        numbers = iter(
-            torch.stack([pair.double() for pair in pairs]).tolist() if len(pairs) > 1 else [pairs[0].tolist()]
-        )
-        for event, inputs, outputs, _ in waiting:
-            for output in outputs:
-                if not can_be_bad(output):
-                    continue
-                event.after = max(event.after, health_of(*next(numbers)))
-            if len(waiting) > 1:
-                # The health of what was written within the same window was not known yet.
-                event.before = tuple(
-                    self.events[n].after if n >= 0 else self.leaf_health.get(n, Health.FINITE) for n in event.inputs
-                )
-            rest = [health for n, health in zip(event.inputs, event.before, strict=True) if n in event.over]
-            event.after = max(event.after, *rest) if rest else event.after
-            for output in outputs:
-                if can_be_bad(output):
-                    self._health[_storage(output)] = event.after
-            if event.after > max(event.before, default=Health.FINITE) and self._looks < MOST_CLOSE_LOOKS:
-                self._looks += 1
-                event.close_look = self._close_look(event, inputs, outputs)
+        numbers = iter(torch.stack([pair.double() for pair in pairs]).tolist())
+        for event, inputs, outputs, found in waiting:
+            # The health of what was written within the same window was not known yet.
+            event.before = tuple(
+                self.events[n].after if n >= 0 else self.leaf_health.get(n, Health.FINITE) for n in event.inputs
+            )
+            self._take_down(event, inputs, outputs, [health_of(*next(numbers)) for _ in found])
+
+    def _take_down(self, event: Event, inputs: list[Tensor], outputs: list[Tensor], seen: list[Health]) -> None:
+        """What an operator's outputs came to has become known."""
+        worst = max(event.before, default=Health.FINITE)
+        event.after = max(seen, default=Health.FINITE)
+        if event.over:
+            rest = (health for n, health in zip(event.inputs, event.before, strict=True) if n in event.over)
+            event.after = max(event.after, *rest)
+        for output in outputs:
+            if can_be_bad(output):
+                self._health[_storage(output)] = event.after
+        if event.after > worst and self._looks < MOST_CLOSE_LOOKS:
+            self._looks += 1
+            event.close_look = self._close_look(event, inputs, outputs)
 
     def _close_look(self, event: Event, inputs: list[Tensor], outputs: list[Tensor]) -> CloseLook:
         with torch.no_grad(), torch._C._DisableTorchDispatch():
@@ -252,6 +259,17 @@ def _storage(tensor: Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):  # sparse and other tensors without one storage
         return id(tensor)
+
+
+def _sort_out(items: Iterable[Any], tensors: list[Tensor], numbers: list[float]) -> None:
+    """Tensors and numbers among an operator's arguments, in lists as well."""
+    for item in items:
+        if isinstance(item, Tensor):
+            tensors.append(item)
+        elif isinstance(item, int | float):
+            numbers.append(float(item))
+        elif isinstance(item, list | tuple):
+            _sort_out(item, tensors, numbers)
 
 
 def _is_part(tensor: Tensor) -> bool:
