@@ -1,0 +1,55 @@
+"""``diagnose(path, ...)``: what is lying around -> what went wrong. Needs no torch, executes nothing that it reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from stayfinite.core.series import RunSeries
+from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
+from stayfinite.diagnosis.reading import Progress, described, read_paths
+from stayfinite.readers.configs import settings_in_text
+from stayfinite.readers.logs import LogReader
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.ranking import rank
+from stayfinite.rules.registry import all_rules
+
+
+def diagnose(
+    path: str | os.PathLike[str], *more_paths: str | os.PathLike[str], progress: Progress | None = None
+) -> Diagnosis:
+    """Read logs, configs and directories of one run, and name the likeliest causes of its trouble.
+
+    Arguments:
+        path: a file or a directory; which kind of log or config it is, is found out.
+        more_paths: others of the same run.
+        progress: told how far reading has come.
+
+    Raises:
+        UsageError: when nothing of it could be read.
+    """
+    reading = read_paths([Path(given) for given in (path, *more_paths)], progress)
+    return judge(reading.runs, reading.settings, reading.sources)
+
+
+def diagnose_text(text: str, name: str = "stdin") -> Diagnosis:
+    """The same for a log that is no file."""
+    reader = LogReader(name)
+    reader.feed(text)
+    reader.close()
+    return judge(reader.series, Settings(), [Source(path=name, read_as="log", said=described(reader.series))])
+
+
+def judge(runs: Sequence[RunSeries], settings: Settings, sources: Sequence[Source] = ()) -> Diagnosis:
+    """Let the rules judge what was read."""
+    inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
+    facts = Facts(runs, settings + inside)
+    findings = rank(facts, all_rules())
+    verdict: Verdict = "unknown"
+    if any(finding.severity != "info" for finding in findings):
+        verdict = "sick"
+    elif facts.symptoms.healthy:
+        verdict = "healthy"
+    return Diagnosis(verdict=verdict, findings=findings, trouble=facts.symptoms.story, sources=sources, runs=runs)
