@@ -1,0 +1,111 @@
+"""What a scan of checkpoints came to, for a person: a table, the findings, and a last line that says where to go on."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"good": "green", "poisoned": "bold red", "damaged": "red", "suspect": "yellow", "unknown": "yellow"}
+COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+ROWS = 24
+"""More checkpoints than this are shortened in the middle."""
+
+FULL = 3
+"""So many findings of one code and severity are shown with their evidence."""
+
+
+def show(result: Mapping[str, Any], console: Console) -> None:
+    """Print a scan's JSON form for a person."""
+    if result["checkpoints"]:
+        console.print(_table(result["checkpoints"]))
+    for line in _findings(result["findings"]):
+        console.print(line, soft_wrap=True)
+    console.print(Text(last_line(result), style="bold"), soft_wrap=True)
+
+
+def last_line(result: Mapping[str, Any]) -> str:
+    """The newest good checkpoint, and the step at which poison entered."""
+    good, entered = result["newest_good"], result["poison_entered"]
+    many = len(result["checkpoints"])
+    if not many:
+        return "No checkpoint was found there."
+    if entered is None and result["verdict"] == "healthy":
+        what = "The checkpoint is good" if many == 1 else f"All {many} checkpoints are good; the newest is"
+        return f"{what}: {_called(good['path'], good['step'])}." if many > 1 else f"{what}: every number is finite."
+    words = []
+    if entered is not None:
+        by = _called(entered["by"], entered["by_step"])
+        if entered["after"] is None:
+            words.append(f"Poison was there already in the oldest one, {by}.")
+        elif entered["after_step"] is not None and entered["by_step"] is not None:
+            words.append(f"Poison entered between step {entered['after_step']} and step {entered['by_step']}.")
+        else:
+            words.append(f"Poison entered between {_called(entered['after'], None)} and {by}.")
+    words.append(
+        f"Newest good checkpoint: {_called(good['path'], good['step'])}." if good else "No checkpoint is good."
+    )
+    return " ".join(words)
+
+
+def _table(checkpoints: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("checkpoint", overflow="fold")
+    for name in ("step", "files", "size", "tensors", "not finite"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    left_out = len(checkpoints) - ROWS
+    for number, each in enumerate(checkpoints):
+        if left_out > 0 and ROWS // 2 <= number < ROWS // 2 + left_out:
+            if number == ROWS // 2:
+                states = Counter(each["state"] for each in checkpoints[number : number + left_out])
+                table.add_row(f"… {left_out} more: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+            continue
+        count = each["not_finite"]
+        table.add_row(
+            Text(each["path"]),
+            "-" if each["step"] is None else str(each["step"]),
+            str(each["files"]),
+            size_in_words(each["bytes"]),
+            str(each["tensors"]),
+            "not looked" if count is None else f"{count:,}",
+            Text(each["state"], style=STYLES[each["state"]]),
+        )
+    return table
+
+
+def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    shown: Counter[tuple[str, str]] = Counter()
+    for finding in findings:
+        kind = (finding["code"], finding["severity"])
+        shown[kind] += 1
+        if shown[kind] > FULL:
+            continue
+        # Names of tensors may hold brackets, so nothing here is markup.
+        yield Text(f"\n{finding['severity']} {finding['code']} {finding['cause']}", style=COLOURS[finding["severity"]])
+        yield Text(f"  {finding['title']}  ({finding['where']})")
+        for line in finding["evidence"]:
+            yield Text(f"    {line}", style="dim")
+        yield Text(f"  fix: {finding['fix']}")
+    for (code, severity), count in shown.items():
+        if count > FULL:
+            yield Text(f"\n{count - FULL} more {code} of severity {severity}: --json lists them all", style="dim")
+    if findings:
+        yield Text("")
+
+
+def size_in_words(size: int) -> str:
+    """Bytes as a person says them."""
+    if size < 1000:
+        return f"{size} B"
+    power = min(int(math.log(size, 1000)), 5)
+    return f"{size / 1000**power:.1f} {'kMGTP'[power - 1]}B"
+
+
+def _called(path: str, step: int | None) -> str:
+    return path if step is None else f"{path} (step {step})"
