@@ -17,7 +17,7 @@ ROWS = 24
 """More checkpoints than this are shortened in the middle."""
 
 FULL = 3
-"""So many findings of one code and severity are shown with their evidence."""
+"""So many findings of one code are shown with their evidence; of those that are no more than information, one."""
 
 
 def show(result: Mapping[str, Any], console: Console) -> None:
@@ -84,7 +84,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
     for finding in findings:
         kind = (finding["code"], finding["severity"])
         shown[kind] += 1
-        if shown[kind] > FULL:
+        if shown[kind] > (1 if finding["severity"] == "info" else FULL):
             continue
         # Names of tensors may hold brackets, so nothing here is markup.
         yield Text(f"\n{finding['severity']} {finding['code']} {finding['cause']}", style=COLOURS[finding["severity"]])
@@ -93,8 +93,9 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
             yield Text(f"    {line}", style="dim")
         yield Text(f"  fix: {finding['fix']}")
     for (code, severity), count in shown.items():
-        if count > FULL:
-            yield Text(f"\n{count - FULL} more {code} of severity {severity}: --json lists them all", style="dim")
+        more = count - (1 if severity == "info" else FULL)
+        if more > 0:
+            yield Text(f"{more} more {code} of severity {severity}: --json lists them all", style="dim")
     if findings:
         yield Text("")
 

@@ -117,16 +117,16 @@ class ScanResult:
 
     @property
     def newest_good(self) -> Scanned | None:
-        """The last one with nothing wrong, or None."""
-        return next((each for each in reversed(self.checkpoints) if each.state == "good"), None)
+        """The last one with nothing wrong, of the training that is poisoned if one is; None if there is none."""
+        good = [each for each in reversed(self.checkpoints) if each.state == "good"]
+        own = [each for each in good if each in self._poisoned_line()]
+        return next(iter(own or good), None)
 
     @property
     def poison_entered(self) -> PoisonEntered | None:
         """Where poison came in first; None if none is poisoned."""
-        stepped = [each for each in self.checkpoints if each.facts.step is not None]
-        line = stepped if any(each.state == "poisoned" for each in stepped) else list(self.checkpoints)
         good: Scanned | None = None
-        for each in line:
+        for each in self._poisoned_line():
             if each.state == "poisoned":
                 return PoisonEntered(
                     after=None if good is None else good.facts.path,
@@ -137,6 +137,15 @@ class ScanResult:
             if each.state == "good":
                 good = each
         return None
+
+    def _poisoned_line(self) -> list[Scanned]:
+        """The checkpoints beside the first poisoned one, oldest first: with steps, if that one has a step."""
+        poisoned = next((each for each in self.checkpoints if each.state == "poisoned"), None)
+        if poisoned is None:
+            return []
+        parent, stepped = poisoned.facts.path.absolute().parent, poisoned.facts.step is not None
+        line = [each for each in self.checkpoints if each.facts.path.absolute().parent == parent]
+        return [each for each in line if not stepped or each.facts.step is not None]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, in the shape that every command has for its findings."""

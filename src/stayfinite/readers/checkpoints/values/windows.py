@@ -1,8 +1,8 @@
 """A piece of a file in memory: mapped where that is safe, read where it is not. Nothing stays behind afterwards.
 
 Mapping spares a copy. But a page that cannot be had (a file cut off meanwhile, a failing disk) kills a process that
-touches it; so all pages of a piece are asked for first, which is answered with an error instead. Where the system has no
-such question, pieces are read.
+touches it; so all pages of a piece are asked for first, which is answered with an error instead. Where the system has
+no such question, pieces are read.
 """
 
 from __future__ import annotations
