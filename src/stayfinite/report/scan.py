@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -22,8 +24,12 @@ FULL = 3
 
 def show(result: Mapping[str, Any], console: Console) -> None:
     """Print a scan's JSON form for a person."""
-    if result["checkpoints"]:
-        console.print(_table(result["checkpoints"]))
+    checkpoints = result["checkpoints"]
+    if checkpoints:
+        base = _common([each["path"] for each in checkpoints])
+        if base:
+            console.print(Text(f"in {base}:", style="dim"), soft_wrap=True)
+        console.print(_table(checkpoints, base))
     for line in _findings(result["findings"]):
         console.print(line, soft_wrap=True)
     console.print(Text(last_line(result), style="bold"), soft_wrap=True)
@@ -36,8 +42,9 @@ def last_line(result: Mapping[str, Any]) -> str:
     if not many:
         return "No checkpoint was found there."
     if entered is None and result["verdict"] == "healthy":
-        what = "The checkpoint is good" if many == 1 else f"All {many} checkpoints are good; the newest is"
-        return f"{what}: {_called(good['path'], good['step'])}." if many > 1 else f"{what}: every number is finite."
+        if many == 1:
+            return "The checkpoint is good: every number that should be finite is."
+        return f"All {many} checkpoints are good; the newest is {_called(good['path'], good['step'])}."
     words = []
     if entered is not None:
         by = _called(entered["by"], entered["by_step"])
@@ -53,7 +60,7 @@ def last_line(result: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def _table(checkpoints: Sequence[Mapping[str, Any]]) -> Table:
+def _table(checkpoints: Sequence[Mapping[str, Any]], base: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("checkpoint", overflow="fold")
     for name in ("step", "files", "size", "tensors", "not finite"):
@@ -68,7 +75,7 @@ def _table(checkpoints: Sequence[Mapping[str, Any]]) -> Table:
             continue
         count = each["not_finite"]
         table.add_row(
-            Text(each["path"]),
+            Text(os.path.relpath(each["path"], base) if base else each["path"]),
             "-" if each["step"] is None else str(each["step"]),
             str(each["files"]),
             size_in_words(each["bytes"]),
@@ -98,6 +105,13 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
             yield Text(f"{more} more {code} of severity {severity}: --json lists them all", style="dim")
     if findings:
         yield Text("")
+
+
+def _common(paths: Sequence[str]) -> str:
+    """The directory that all of several checkpoints lie in; nothing for one, or where there is none."""
+    with suppress(ValueError):
+        return os.path.commonpath([os.path.dirname(path) for path in paths]) if len(paths) > 1 else ""  # noqa: PTH120
+    return ""
 
 
 def size_in_words(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,12 @@ from stayfinite.readers.checkpoints.roles import is_lora_b, role_of
 
 def judge_lineage(checkpoints: Sequence[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
     """What is to be said of checkpoints in view of those before them, oldest first."""
-    families: dict[tuple[Path, str], list[Scanned]] = {}
+    families: dict[tuple[Path, str, str], list[Scanned]] = {}
     for each in checkpoints:
         if each.facts.step is not None:
-            families.setdefault((each.facts.path.parent, each.facts.kind), []).append(each)
+            # One program names its checkpoints in one way; another's beside them have other names for the same tensors.
+            manner = re.sub(r"\d+", "0", each.facts.path.name)
+            families.setdefault((each.facts.path.parent, each.facts.kind, manner), []).append(each)
     for family in families.values():
         yield from _architectures(family)
         yield from _adapters(family)
