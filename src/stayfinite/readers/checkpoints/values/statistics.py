@@ -53,7 +53,7 @@ def tally(place: Place, data: Tensor, begin: int, scratch: Tensor) -> Tally:
         place: the tensor that it belongs to.
         data: its bytes, aligned to its elements.
         begin: how many bytes of the tensor lie before it.
-        scratch: memory of at least twice as many bytes, which is overwritten.
+        scratch: memory of at least as many bytes, which is overwritten.
     """
     form = FORMATS.get(place.dtype)
     if form is None:
@@ -84,12 +84,10 @@ def values_of(place: Place, found: Tally) -> TensorValues:
 
 
 def _masked(bits: Tensor, form: NumberFormat, scratch: Tensor) -> Tensor:
+    if form.negative_zero_is_nan:
+        return bits.to(form.bits).bitwise_and_(form.mask).masked_fill_(bits == -128, form.nan_from)
     room = scratch[: bits.numel() * form.bits.itemsize].view(form.bits)
-    if not form.negative_zero_is_nan:
-        return torch.bitwise_and(bits, form.mask, out=room)
-    room.copy_(bits)
-    minus_zero = room == -128
-    return room.bitwise_and_(form.mask).masked_fill_(minus_zero, form.nan_from)
+    return torch.bitwise_and(bits, form.mask, out=room)
 
 
 def _same(bits: Tensor) -> int | None:

@@ -17,7 +17,7 @@ from stayfinite.readers.checkpoints.formats.opening import open_regular
 from stayfinite.readers.checkpoints.values.statistics import Tally, tally, values_of
 from stayfinite.readers.checkpoints.values.windows import PIECE, Windows
 
-MOST_THREADS = 32
+MOST_THREADS = 16
 """More only wait for each other: Python's lock is held for a part of each piece."""
 
 OnBytes = Callable[[int], object]
@@ -103,7 +103,7 @@ def _run(reading: _Reading, units: list[_Unit], on_bytes: OnBytes) -> None:
 
     def work() -> None:
         torch.set_num_threads(1)
-        scratch = torch.empty(2 * PIECE, dtype=torch.uint8)
+        scratch = torch.empty(PIECE, dtype=torch.uint8)
         while not stop.is_set():
             with turn:
                 unit = next(queue, None)
