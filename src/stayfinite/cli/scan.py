@@ -60,12 +60,15 @@ def run(arguments: Sequence[str]) -> int:
         except OSError as error:
             print(f"stayfinite scan: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
             return 2
+        except KeyboardInterrupt:
+            print("stayfinite scan: stopped before its end; nothing is known", file=sys.stderr)
+            return 130
     record = result.to_json()
     if settings.json:
         print(json.dumps(record, indent=1, allow_nan=False))
     else:
         show(record, Console())
-    if not result.checkpoints:
+    if result.verdict == "unknown" and not settings.quick:
         return 2
     return int(result.verdict == "sick")
 

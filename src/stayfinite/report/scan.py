@@ -49,14 +49,20 @@ def last_line(result: Mapping[str, Any]) -> str:
     if entered is not None:
         by = _called(entered["by"], entered["by_step"])
         if entered["after"] is None:
-            words.append(f"Poison was there already in the oldest one, {by}.")
+            dated = entered["by_step"] is not None and many > 1
+            words.append(f"Poison is there already in the oldest one, {by}." if dated else f"{by} is poisoned.")
         elif entered["after_step"] is not None and entered["by_step"] is not None:
             words.append(f"Poison entered between step {entered['after_step']} and step {entered['by_step']}.")
         else:
             words.append(f"Poison entered between {_called(entered['after'], None)} and {by}.")
-    words.append(
-        f"Newest good checkpoint: {_called(good['path'], good['step'])}." if good else "No checkpoint is good."
-    )
+    if good:
+        words.append(f"Newest good checkpoint: {_called(good['path'], good['step'])}.")
+    elif all(each["state"] == "unknown" for each in result["checkpoints"]):
+        words.append("No number was looked at.")
+    elif any(each["state"] == "good" for each in result["checkpoints"]):
+        words.append("No checkpoint of the same training is good.")
+    else:
+        words.append("No checkpoint is good.")
     return " ".join(words)
 
 

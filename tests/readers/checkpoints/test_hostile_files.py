@@ -121,6 +121,7 @@ def test_a_gguf_package_is_no_training_checkpoint(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
     result = scan([tmp_path / "model.gguf"])
     assert "GGUF package" in result.findings[0].evidence[0]
+    assert result.verdict == "unknown"
     assert scan([tmp_path]).checkpoints == ()
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy
+from stayfinite.readers.checkpoints.formats.opening import SUFFIXES
 from stayfinite.readers.checkpoints.steps import step_in_name
 
-SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp")
 TABLE = ".metadata"
 _DEEPEST = 12
 _MOST_ENTRIES = 200_000
@@ -70,7 +70,8 @@ def _walk(path: Path) -> _Folder:
         nonlocal left
         folder = _Folder(path, [])
         with os.scandir(path) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+            # What a link leads to is called by its own name, if that is met too.
+            found = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
         left -= len(found)
         for entry in found:
             try:

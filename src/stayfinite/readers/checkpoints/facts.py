@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-TroubleKind = Literal["truncated", "damaged", "unreadable", "incomplete", "hash", "unread", "dangerous", "note"]
+TroubleKind = Literal[
+    "truncated", "damaged", "unreadable", "incomplete", "hash", "unread", "dangerous", "foreign", "note"
+]
 
 
 class Malformed(Exception):
@@ -25,7 +27,7 @@ class Trouble:
     kind: TroubleKind
     """``truncated``, ``damaged``, ``hash``: what was written is gone. ``incomplete``: something that belongs to it is
     missing. ``unreadable``: the system refuses. ``unread``: sound perhaps, and not looked into. ``dangerous``: loading
-    it would run code. ``note``: worth a line, no harm."""
+    it would run code. ``foreign``: no checkpoint at all. ``note``: worth a line, no harm."""
 
     text: str
     """What, where, expected against found."""

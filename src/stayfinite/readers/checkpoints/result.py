@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,11 @@ SHOWN = 6
 """Lines of evidence of one kind."""
 
 State = Literal["good", "poisoned", "damaged", "suspect", "unknown"]
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun: ``1 tensor``, ``2 tensors``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(lines: list[str]) -> tuple[str, ...]:
@@ -41,7 +47,8 @@ class Scanned:
             return "poisoned"
         if ("SF703", "error") in grave:
             return "damaged"
-        if self.values is None or ("SF703", "warning") in grave:
+        foreign = any(trouble.kind == "foreign" for file in self.facts.files for trouble in file.troubles)
+        if self.values is None or foreign or ("SF703", "warning") in grave:
             return "unknown"
         return "suspect" if any(severity != "info" for _, severity in grave) else "good"
 
@@ -54,6 +61,12 @@ class Scanned:
     def name(self) -> str:
         """How it is called in a sentence."""
         return self.facts.path.name if self.facts.step is None else f"the checkpoint of step {self.facts.step}"
+
+    @property
+    def training(self) -> tuple[Path, str]:
+        """What tells checkpoints of one training: where they lie and, where no step tells more, how they are named."""
+        manner = "step" if self.facts.step is not None else re.sub(r"\d+", "0", self.facts.path.name)
+        return self.facts.path.absolute().parent, manner
 
     def tensors(self) -> Iterator[tuple[FileFacts, Place, TensorValues]]:
         """Every tensor that was looked at."""
@@ -118,9 +131,14 @@ class ScanResult:
     @property
     def newest_good(self) -> Scanned | None:
         """The last one with nothing wrong, of the training that is poisoned if one is; None if there is none."""
-        good = [each for each in reversed(self.checkpoints) if each.state == "good"]
-        own = [each for each in good if each in self._poisoned_line()]
-        return next(iter(own or good), None)
+        line = self._poisoned_line()
+        if not line:
+            return next((each for each in reversed(self.checkpoints) if each.state == "good"), None)
+        # A training's last weights often lie beside the directories of its checkpoints, without a step.
+        above = [
+            each for each in self.checkpoints if each.facts.path.absolute() == line[0].facts.path.absolute().parent
+        ]
+        return next((each for each in (*reversed(line), *above) if each.state == "good"), None)
 
     @property
     def poison_entered(self) -> PoisonEntered | None:
@@ -139,13 +157,9 @@ class ScanResult:
         return None
 
     def _poisoned_line(self) -> list[Scanned]:
-        """The checkpoints beside the first poisoned one, oldest first: with steps, if that one has a step."""
+        """The checkpoints of the training that the first poisoned one is of, oldest first."""
         poisoned = next((each for each in self.checkpoints if each.state == "poisoned"), None)
-        if poisoned is None:
-            return []
-        parent, stepped = poisoned.facts.path.absolute().parent, poisoned.facts.step is not None
-        line = [each for each in self.checkpoints if each.facts.path.absolute().parent == parent]
-        return [each for each in line if not stepped or each.facts.step is not None]
+        return [] if poisoned is None else [each for each in self.checkpoints if each.training == poisoned.training]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, in the shape that every command has for its findings."""

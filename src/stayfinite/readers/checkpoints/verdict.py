@@ -8,18 +8,20 @@ from collections.abc import Iterator
 from stayfinite.core.finding import Finding, Severity
 from stayfinite.readers.checkpoints.facts import FileFacts, Place, TensorValues, Trouble
 from stayfinite.readers.checkpoints.oddities import REPLACE_IT, oddities
-from stayfinite.readers.checkpoints.result import Scanned, listed
+from stayfinite.readers.checkpoints.result import Scanned, counted, listed
 from stayfinite.readers.checkpoints.roles import may_be_infinite, role_of
 
 _SEVERITIES: dict[str, tuple[Severity, float]] = {
     "truncated": ("error", 0.99), "damaged": ("error", 0.95), "hash": ("error", 0.99), "incomplete": ("error", 0.95),
     "unreadable": ("warning", 0.6), "unread": ("warning", 0.5), "dangerous": ("warning", 0.9), "note": ("info", 0.3),
+    "foreign": ("info", 0.9),
 }  # fmt: skip
 _FIXES = {
     "unreadable": "give yourself the right to read it, or copy it from where it came from",
     "unread": "nothing of it is known to be wrong; save it with torch.save or as safetensors to have it looked at",
     "dangerous": "do not load it with weights_only=False; ask whoever made it for safetensors",
     "note": "nothing to do",
+    "foreign": "give it a checkpoint, or a directory of them",
 }
 
 
@@ -37,8 +39,9 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
         groups.setdefault(trouble.kind, []).append(("", trouble))
     words = {
         "truncated": "is cut off", "damaged": "is damaged", "hash": "is not what was written: a hash differs",
-        "incomplete": "is not complete", "unreadable": "could not be read", "unread": "was not wholly looked into",
-        "dangerous": "would run code when loaded", "note": "has an inaccurate index",
+        "incomplete": "is not complete", "unreadable": "could not be read",
+        "unread": "was not looked into, or not wholly", "dangerous": "would run code when loaded",
+        "note": "has an inaccurate index", "foreign": "is no training checkpoint",
     }  # fmt: skip
     for kind, troubles in groups.items():
         severity, confidence = _SEVERITIES[kind]
@@ -84,13 +87,14 @@ def _poison(scanned: Scanned) -> Iterator[Finding]:
             total += values.bad
     where = str(scanned.facts.path)
     if poison:
+        where_in = counted(len(poison), "tensor")
         yield Finding(
             code="SF702",
             cause="poisoned-checkpoint",
             severity="error",
             confidence=0.99,
             where=where,
-            title=f"{scanned.name} is poisoned: {total:,} values in {len(poison)} tensors are NaN or infinite",
+            title=f"{scanned.name} is poisoned: {counted(total, 'value')} in {where_in} not finite",
             evidence=listed(poison),
             fix="do not resume from it: every step that starts from it is lost",
         )

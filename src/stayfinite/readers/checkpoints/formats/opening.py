@@ -7,10 +7,12 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from stayfinite.readers.checkpoints.facts import FileFacts, Malformed
+from stayfinite.readers.checkpoints.facts import FileFacts, Malformed, TroubleKind
 from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy, torch_zip
 from stayfinite.readers.checkpoints.formats.inert_pickle import read_inert
 from stayfinite.readers.checkpoints.formats.strangers import foreign, is_dangerous
+
+SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp")
 
 _OTHERS = {
     b"GGUF": "a GGUF package for inference, not a training checkpoint",
@@ -64,7 +66,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
         if head.startswith(magic):
             facts.format = what.split(",")[0]
             raise Malformed(
-                f"it is {what}", kind="unread" if magic in (b"GGUF", b"\x89HDF", b"\x93NUMPY") else "damaged"
+                f"it is {what}", kind="foreign" if magic in (b"GGUF", b"\x89HDF", b"\x93NUMPY") else "damaged"
             )
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         torch_zip.read(file, facts)
@@ -75,7 +77,9 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
     elif head[0] == 0x80 and head[1] <= 5:
         _read_bare_pickle(file, facts)
     else:
-        raise Malformed(f"it begins with {head[:8].hex(' ')}: neither safetensors nor written by torch.save")
+        # Under a checkpoint's name it is rubble; under another's it is something else.
+        kind: TroubleKind = "damaged" if facts.path.suffix in SUFFIXES else "foreign"
+        raise Malformed(f"it begins with {head[:8].hex(' ')}: neither safetensors nor written by torch.save", kind=kind)
 
 
 def _read_bare_pickle(file: BinaryIO, facts: FileFacts) -> None:
