@@ -24,6 +24,7 @@ FULL = 3
 
 def show(result: Mapping[str, Any], console: Console) -> None:
     """Print a scan's JSON form for a person."""
+    result = _printable(result)
     checkpoints = result["checkpoints"]
     if checkpoints:
         base = _common([each["path"] for each in checkpoints])
@@ -111,6 +112,15 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
             yield Text(f"{more} more {code} of severity {severity}: --json lists them all", style="dim")
     if findings:
         yield Text("")
+
+
+def _printable(value: Any) -> Any:
+    """The same without characters that could play tricks on a terminal: names come from files."""
+    if isinstance(value, str):
+        return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value)
+    if isinstance(value, Mapping):
+        return {key: _printable(each) for key, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, list) else value
 
 
 def _common(paths: Sequence[str]) -> str:

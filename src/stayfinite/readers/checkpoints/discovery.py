@@ -42,6 +42,8 @@ class _Folder:
     path: Path
     names: list[str]
     folders: list[_Folder] = field(default_factory=list)
+    closed: list[Path] = field(default_factory=list)
+    """Directories that may not be looked into, and are named like checkpoints."""
 
     def below(self) -> Iterator[_Folder]:
         """This one and all below it."""
@@ -86,7 +88,8 @@ def _walk(path: Path) -> _Folder:
                 if entry.name not in _PASSED_OVER and not entry.name.startswith("."):
                     folder.folders.append(enter(Path(entry.path), depth + 1))
             except OSError:
-                continue
+                if step_in_name(entry.name) is not None:
+                    folder.closed.append(Path(entry.path))
         return folder
 
     status = path.stat()
@@ -107,6 +110,7 @@ def _groups(folder: _Folder) -> Iterator[Group]:
         own.files = [path for path in own.files if path not in alone]
         yield own
         yield from (Group(path, [path]) for path in alone)
+    yield from (Group(path, [path]) for path in folder.closed)
     for each in folder.folders:
         yield from _groups(each)
 

@@ -64,9 +64,11 @@ def _of_manifest(
         if not path.is_file():
             into.troubles.append(Trouble(kind="incomplete", text=f"{name} is missing; {MANIFEST} lists it"))
         elif path.stat().st_size != size:
-            text = f"{name} has {path.stat().st_size:,} bytes, written were {size:,}"
+            text = f"{name} has {path.stat().st_size:,} bytes, written were {size}"
             into.troubles.append(Trouble(kind="truncated", text=text))
         elif isinstance(entry, dict) and isinstance(entry.get("sha256"), str):
+            if name not in files and into.kind == "file":
+                continue
             if name not in files:
                 files[name] = FileFacts(path=path, size=path.stat().st_size, format="json")
                 into.files.append(files[name])

@@ -15,6 +15,9 @@ Verdict = Literal["healthy", "sick", "unknown"]
 SHOWN = 6
 """Lines of evidence of one kind."""
 
+LONGEST = 400
+"""Characters of a line of evidence: names come from files."""
+
 State = Literal["good", "poisoned", "damaged", "suspect", "unknown"]
 
 
@@ -26,6 +29,7 @@ def counted(count: int, noun: str) -> str:
 def listed(lines: list[str]) -> tuple[str, ...]:
     """The first lines, and how many more there are."""
     more = len(lines) - SHOWN
+    lines = [line if len(line) <= LONGEST else f"{line[:LONGEST]} …" for line in lines]
     return (*lines[:SHOWN], *([f"… and {more} more"] if more > 0 else []))
 
 

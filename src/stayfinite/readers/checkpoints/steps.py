@@ -28,7 +28,7 @@ def step_of(path: Path, files: list[FileFacts]) -> int | None:
     if path.is_dir():
         for name, key in (("manifest.json", "step"), ("trainer_state.json", "global_step"), ("state.json", "step")):
             noted = read_json(path / name)
-            if isinstance(noted, dict) and type(noted.get(key)) is int:
+            if isinstance(noted, dict) and type(noted.get(key)) is int and 0 <= noted[key] < 1 << 62:
                 return int(noted[key])
     if (named := step_in_name(path.name)) is not None:
         return named

@@ -41,7 +41,7 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
         "truncated": "is cut off", "damaged": "is damaged", "hash": "is not what was written: a hash differs",
         "incomplete": "is not complete", "unreadable": "could not be read",
         "unread": "was not looked into, or not wholly", "dangerous": "would run code when loaded",
-        "note": "has an inaccurate index", "foreign": "is no training checkpoint",
+        "note": "is sound as far as is known", "foreign": "is no training checkpoint",
     }  # fmt: skip
     for kind, troubles in groups.items():
         severity, confidence = _SEVERITIES[kind]

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Malformed, Trouble, TroubleKind
 from stayfinite.readers.checkpoints.formats import torch_zip
 from stayfinite.readers.checkpoints.formats.inert_pickle import read_inert
 from stayfinite.readers.checkpoints.formats.pickle_machine import Made, Pairs
+from stayfinite.readers.checkpoints.formats.pickled_tensors import LARGEST, MOST_AXES
 
 TABLE = ".metadata"
 
 
-def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = "") -> dict[str, list[Any]]:
-    """What the table says: for each file, its (tensor, piece's origin, offset, length). Complains of missing pieces.
+class Piece(NamedTuple):
+    """A tensor, or a part of one, in a file."""
+
+    fqn: str
+    origin: tuple[int, ...] | None
+    """Where the part begins in the tensor."""
+
+    offset: int
+    length: int
+
+
+def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = "") -> dict[str, list[Piece]]:
+    """What the table says is in each file. Complains of missing pieces.
 
     Arguments:
         directory: where the table and the files lie.
@@ -28,28 +41,33 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
         Malformed: the table cannot be read.
     """
     root = _fields(read_inert(table, longest=torch_zip.LARGEST_PICKLE).value)
-    files: dict[str, list[Any]] = {}
-    there: dict[str, int] = {}
+    files: dict[str, list[Piece]] = {}
+    there: Counter[str] = Counter()
     for index, info in _pairs(root.get("storage_data")):
         key, where = _fields(index), _fields(info)
-        path, offset, length = where.get("relative_path"), where.get("offset"), where.get("length")
-        if not isinstance(path, str) or "/" in path or not isinstance(offset, int) or not isinstance(length, int):
-            raise Malformed(f"{TABLE} gives {key.get('fqn')!r} an impossible place: {path!r}, {offset!r}, {length!r}")
-        files.setdefault(path, []).append((str(key.get("fqn")), _whole(key.get("offset")), offset, length))
-        there[str(key.get("fqn"))] = there.get(str(key.get("fqn")), 0) + 1
+        fqn, path = key.get("fqn"), where.get("relative_path")
+        place = _whole((where.get("offset"), where.get("length")))
+        if not isinstance(fqn, str) or not isinstance(path, str) or "/" in path or place is None:
+            raise Malformed(f"{TABLE} gives a tensor an impossible place")
+        files.setdefault(path, []).append(Piece(fqn, _whole(key.get("offset")), *place))
+        there[fqn] += 1
     for fqn, form in _pairs(root.get("state_dict_metadata")):
-        _check_whole(into, str(fqn), _fields(form), there.get(str(fqn), 0))
+        if isinstance(fqn, str):
+            _check_whole(into, fqn, _fields(form), there[fqn])
     for path, pieces in files.items():
         if not (directory / path).exists():
-            text = f"{name}{path} is missing; {TABLE} says that {len(pieces)} tensors are in it, first {pieces[0][0]}"
+            text = f"{name}{path} is missing; {TABLE} says that {len(pieces)} tensors are in it, first {pieces[0].fqn}"
             _complain(into, "incomplete", text)
     return files
 
 
-def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Any]) -> None:
+def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
     """Fill in the places of the pieces that one file holds."""
     facts.format = "dcp"
-    for fqn, origin, offset, length in sorted(pieces, key=lambda piece: piece[2]):
+    if sum(piece.length for piece in pieces) > 2 * facts.size + (1 << 20):
+        facts.complain("truncated", f"it has {facts.size:,} bytes, and {TABLE} puts more than twice as many into it")
+        return
+    for fqn, origin, offset, length in sorted(pieces, key=lambda piece: piece.offset):
         if offset < 0 or offset + length > facts.size:
             facts.complain("truncated", f"{fqn} should end at byte {offset + length:,}, the file has {facts.size:,}")
             continue
@@ -100,6 +118,8 @@ def _fields(value: Any) -> dict[str, Any]:
 def _whole(value: Any) -> tuple[int, ...] | None:
     if isinstance(value, Made) and isinstance(value.args, tuple) and value.args:
         value = value.args[0]
-    if not isinstance(value, tuple | list) or not all(type(each) is int and each >= 0 for each in value):
+    if not isinstance(value, tuple | list) or len(value) > MOST_AXES:
+        return None
+    if not all(type(each) is int and 0 <= each < LARGEST for each in value):
         return None
     return tuple(value)

@@ -11,6 +11,8 @@ from stayfinite.readers.checkpoints.formats.inert_pickle import Inert
 from stayfinite.readers.checkpoints.formats.pickle_machine import Global, Made, Pairs, Persistent
 
 DEEPEST = 60
+LARGEST = 1 << 62
+MOST_AXES = 64
 _UNNAMED = frozenset({"_parameters", "_buffers", "_modules"})
 _MARKS = frozenset({
     "global_step", "global_steps", "step", "steps", "iteration", "iter", "iter_num", "num_updates",
@@ -94,8 +96,9 @@ def _children(value: Any, path: tuple[str, ...], found: Contents) -> list[tuple[
 def _named(pairs: list[tuple[Any, Any]], path: tuple[str, ...], found: Contents) -> list[tuple[Any, tuple[str, ...]]]:
     parts = []
     for key, value in pairs:
-        name = str(key) if isinstance(key, str | int) else type(key).__name__
-        if not path and name in _MARKS and type(value) is int:
+        plain = isinstance(key, str) or (isinstance(key, int) and abs(key) < LARGEST)
+        name = str(key) if plain else type(key).__name__
+        if not path and name in _MARKS and type(value) is int and 0 <= value < LARGEST:
             found.marks[name] = value
         parts.append((value, path if name in _UNNAMED else (*path, name[:200])))
     return parts
@@ -129,7 +132,7 @@ def _add(found: Contents, name: str, function: str, args: tuple[Any, ...]) -> No
             named = next(each for each in args[4:] if isinstance(each, Global) and each.module == "torch")
             dtype = of_torch(named.name)
         start, shape, stride = args[1], _whole(args[2]), _whole(args[3])
-        if dtype is None or type(start) is not int or start < 0 or len(shape) != len(stride):
+        if dtype is None or type(start) is not int or not 0 <= start < LARGEST or len(shape) != len(stride):
             raise ValueError("its form is not understood")
     except (ValueError, IndexError, TypeError, StopIteration) as error:
         found.odd.append(f"{name}: {error}")
@@ -142,7 +145,7 @@ def _storage(reference: Any) -> Storage:
         raise ValueError("its numbers are not in a storage of this file")
     _, kind, key, _, elements = reference.key[:5]
     dtype = of_storage(kind.name) if isinstance(kind, Global) else None
-    if dtype is None or not isinstance(key, str) or type(elements) is not int or elements < 0:
+    if dtype is None or not isinstance(key, str) or type(elements) is not int or not 0 <= elements < LARGEST:
         raise ValueError(f"its storage is a {kind}, which is not known")
     return Storage(key=key, dtype=dtype, elements=elements)
 
@@ -151,8 +154,8 @@ def _whole(value: Any) -> tuple[int, ...]:
     if isinstance(value, Made):  # torch.Size((2, 3))
         value = value.args[0]
     numbers = tuple(value)
-    if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-        raise ValueError(f"shape or stride {numbers} cannot be")
+    if len(numbers) > MOST_AXES or not all(type(number) is int and 0 <= number < LARGEST for number in numbers):
+        raise ValueError("its shape or stride cannot be")
     return numbers
 
 

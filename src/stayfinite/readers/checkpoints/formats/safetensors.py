@@ -12,6 +12,8 @@ from stayfinite.readers.checkpoints.facts import FileFacts, Malformed, Place
 LONGEST_HEADER = 100_000_000
 """What safetensors itself accepts."""
 
+MOST_AXES = 64
+
 
 def looks_like(head: bytes, size: int) -> bool:
     """Whether a file that begins so, and is so long, may be one."""
@@ -79,8 +81,9 @@ def _place(name: str, entry: Any, start: int, origin: tuple[int, ...] | None) ->
         numbers = [*shape, begin, end]
     except (TypeError, KeyError, ValueError) as error:
         raise Malformed(f"its header says nothing useful of {name!r}: {error!r}") from error
-    if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers) or begin > end:
-        raise Malformed(f"its header gives {name!r} an impossible shape or place: {shape}, bytes {begin} to {end}")
+    whole = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
+    if not whole or begin > end or len(numbers) > MOST_AXES:
+        raise Malformed(f"its header gives {name!r} an impossible shape or place: {str(entry)[:200]}")
     if not isinstance(dtype, str) or dtype not in BITS:
         raise Malformed(f"its header gives {name!r} the number format {dtype!r}, which is not known")
     bits = math.prod(shape) * BITS[dtype]

@@ -79,6 +79,9 @@ def look_at(files: Sequence[FileFacts], on_bytes: OnBytes = id) -> list[list[Ten
 def _look_at_one(facts: FileFacts, on_bytes: OnBytes) -> list[TensorValues | None]:
     nothing: list[TensorValues | None] = [None] * len(facts.places)
     places = readable(facts)
+    packed = {place.dtype for place in facts.places if place.dtype not in BYTES}
+    if packed:
+        facts.complain("note", f"its tensors in {', '.join(sorted(packed))} were not looked into")
     if not places:
         return nothing
     if sum(place.nbytes for place in places) > 4 * facts.size:
