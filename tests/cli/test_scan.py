@@ -56,7 +56,7 @@ def test_json_holds_no_nan_even_where_the_checkpoint_does(tmp_path, capsys):
 
 def test_what_is_not_there_or_no_checkpoint_ends_with_2(tmp_path, capsys):
     assert main(["scan", str(tmp_path / "nowhere")]) == 2
-    assert "no such file or directory" in capsys.readouterr().err
+    assert "nowhere: No such file or directory" in capsys.readouterr().err
     assert main(["scan", str(tmp_path)]) == 2
     assert "No checkpoint was found" in capsys.readouterr().out
     assert main(["scan"]) == 2

@@ -147,3 +147,35 @@ def test_a_file_without_read_permission_is_said(tmp_path):
     save_file({"w": torch.ones(2)}, tmp_path / "m.safetensors")
     (tmp_path / "m.safetensors").chmod(0)
     assert "Permission denied" in scan([tmp_path]).findings[0].evidence[0]
+
+
+def test_a_name_that_plays_with_the_terminal_is_printed_harmlessly(tmp_path, capsys):
+    from stayfinite.cli import main
+
+    torch.save({"w\x1b[2J\r\ud800": torch.full((3,), float("nan"))}, tmp_path / "step_1.pt")
+    assert main(["scan", str(tmp_path)]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_numbers_too_long_to_be_printed_are_no_trouble(tmp_path):
+    long = pickle.dumps({"step": 10**5000, 10**5000: {"w": [float("nan")]}}, protocol=2)
+    torch_file(tmp_path / "m.pt", long)
+    assert scan([tmp_path]).to_json()["checkpoints"][0]["step"] is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_table_of_contents_with_any_bytes_changed_is_read_or_refused(tmp_path):
+    import random
+
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save({"w": torch.ones(4), "v": torch.zeros(2, 2)}, checkpoint_id=tmp_path / "step-1", no_dist=True)
+    table = tmp_path / "step-1" / ".metadata"
+    content = table.read_bytes()
+    chance = random.Random(0)
+    for _ in range(150):
+        changed = bytearray(content)
+        for _ in range(chance.randint(1, 5)):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        table.write_bytes(changed[: chance.choice([len(changed), chance.randrange(len(changed))])])
+        assert scan([tmp_path], quick=True).checkpoints[0].facts.path.name == "step-1"

@@ -42,7 +42,7 @@ def _read_group(group: Group) -> CheckpointFacts:
     facts.files += [read_file(path) for path in group.files if path.suffix != ".distcp"]
     _check_folders(group, facts)
     facts.step = step_of(group.path, facts.files)
-    facts.exempt = _exempt(group.path)
+    facts.exempt = _exempt(group.path) if facts.kind != "file" else frozenset()
     _check_deepspeed(facts)
     return facts
 
@@ -55,7 +55,7 @@ def _check_folders(group: Group, facts: CheckpointFacts) -> None:
     indexed = {index.parent for index in group.indices}
     for index in group.indices:
         check_index(index, folders.get(index.parent, {}), facts)
-    if group.path.is_dir():
+    if facts.kind != "file":
         for folder, files in folders.items():
             check_numbers(files, folder in indexed or (folder / MANIFEST).is_file(), facts)
     for folder, files in folders.items():
@@ -92,7 +92,7 @@ def _read_table(table: Path, root: Path, facts: CheckpointFacts) -> set[Path]:
 
 def _check_deepspeed(facts: CheckpointFacts) -> None:
     """Each rank of ZeRO keeps its part of the optimizer in a file of its own."""
-    if facts.path.is_dir():
+    if facts.kind != "file":
         latest = facts.path / "latest"
         if latest.is_file() and latest.stat().st_size < 200:
             name = latest.read_text(encoding="utf-8", errors="replace").strip()
@@ -110,7 +110,7 @@ def _check_deepspeed(facts: CheckpointFacts) -> None:
 
 
 def _kind(group: Group) -> str:
-    if not group.path.is_dir():
+    if group.files == [group.path]:
         return "file"
     manifest = read_json(group.path / MANIFEST)
     if isinstance(manifest, dict) and "written_as" in manifest:
@@ -124,7 +124,7 @@ def _kind(group: Group) -> str:
 
 def _exempt(path: Path) -> frozenset[str]:
     """Buffers that our own checkpoints say were infinite from the start."""
-    state = read_json(path / "state.json") if path.is_dir() else None
+    state = read_json(path / "state.json")
     tree = state.get("tree") if isinstance(state, dict) else None
     names = tree.get("exempt") if isinstance(tree, dict) else None
     return frozenset(str(name).removeprefix("model.") for name in names) if isinstance(names, list) else frozenset()
