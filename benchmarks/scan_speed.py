@@ -8,8 +8,9 @@ file in the page cache. Scanning is the whole of `scan(path)`, from the header t
 take turns, so that whatever else the machine does hits both alike; a ratio is taken within a turn, quartiles over all.
 
 On a machine that is busy, two threads do not get two cores, which one reading thread does not notice. So the ratio is
-shown by the clock and by processor time as well: what reading costs, times the cores, over what scanning costs. Peak
-memory is that of a process of its own that scans the file and does nothing else.
+shown by the clock and by processor time as well: what reading costs, times the cores, over what scanning costs. The
+promise is judged by the clock where nothing else runs, by processor time where other processes do. Peak memory is that
+of a process of its own that scans the file and does nothing else.
 """
 
 from __future__ import annotations
@@ -127,8 +128,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    worst, largest = float("inf"), 0
-    print(f"speed of a scan over reading the file once, {arguments.gigabytes:g} GB in the page cache, {cores} cores")
+    load = os.getloadavg()[0]
+    clock, processor, largest = float("inf"), float("inf"), 0
+    print(
+        f"speed of a scan over reading the file once, {arguments.gigabytes:g} GB in the page cache, {cores} cores, load {load:.1f}"
+    )
     print(f"{'':<20}{'by the clock':>24}{'by processor time':>24}{'GB/s':>8}{'peak memory':>14}")
     for name, (dtype, suffix) in FORMS.items():
         with tempfile.TemporaryDirectory(prefix="scan_speed_") as folder:
@@ -136,12 +140,16 @@ def main() -> int:
             write(path, dtype, arguments.gigabytes)
             found = measure(path, arguments.rounds, cores)
             memory = peak_memory(path)
-        worst = min(worst, max(statistics.median(found.clock), statistics.median(found.processor)))
+        clock = min(clock, statistics.median(found.clock))
+        processor = min(processor, statistics.median(found.processor))
         largest = max(largest, memory)
         columns = f"{quartiles(found.clock):>24}{quartiles(found.processor):>24}{found.speed:>8.1f}"
         print(f"{name:<20}{columns}{memory / (1 << 20):>10.0f} MiB", flush=True)
-    fast, small = worst >= PROMISE, largest < MEMORY
-    print(f"\n{'PASS ' if fast else 'SHORT'} {worst:.2f} of the speed of reading once, promised at least {PROMISE}")
+    idle = load < 0.5
+    fast, small = (clock if idle else processor) >= PROMISE, largest < MEMORY
+    words = f"by the clock {clock:.2f}, by processor time {processor:.2f} of the speed of reading once"
+    print(f"\njudged by {'the clock' if idle else 'processor time, since other processes run'}")
+    print(f"{'PASS ' if fast else 'SHORT'} {words}, promised at least {PROMISE}")
     print(f"{'PASS ' if small else 'SHORT'} {largest / (1 << 20):.0f} MiB at most, promised less than {MEMORY >> 20}")
     return int(not (fast and small))
 
