@@ -130,9 +130,8 @@ def main() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0]
     clock, processor, largest = float("inf"), float("inf"), 0
-    print(
-        f"speed of a scan over reading the file once, {arguments.gigabytes:g} GB in the page cache, {cores} cores, load {load:.1f}"
-    )
+    print(f"speed of a scan over reading the file once, {arguments.gigabytes:g} GB in the page cache")
+    print(f"{cores} cores, load {load:.1f} before it began")
     print(f"{'':<20}{'by the clock':>24}{'by processor time':>24}{'GB/s':>8}{'peak memory':>14}")
     for name, (dtype, suffix) in FORMS.items():
         with tempfile.TemporaryDirectory(prefix="scan_speed_") as folder:
