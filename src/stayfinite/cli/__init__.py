@@ -15,6 +15,7 @@ COMMANDS = {
     "explain": "tell what a rule means, why it happens and how to fix it",
     "rules": "list every known cause",
     "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",
+    "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",
 }
 """Each command and what it does; its module has the same name and a ``run(arguments) -> exit code``."""
 
