@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.diagnosis import Source
@@ -20,6 +21,8 @@ Progress = Callable[[str, int, int], None]
 
 _TEXT = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x7F)) | set(range(0x80, 0x100)))
 _READABLE_BINARY = re.compile(r"tfevents|\.(?:bin|gz)$", re.IGNORECASE)
+
+CHECKPOINTS = frozenset({".safetensors", ".pt", ".pth", ".ckpt", ".distcp"})
 
 MOST_NAMED = 8
 """Other runs in a directory that are named."""
@@ -35,6 +38,8 @@ class Reading:
     runs: list[RunSeries] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
     sources: list[Source] = field(default_factory=list)
+    damage: list[Finding] = field(default_factory=list)
+    """What is wrong with the structure of checkpoints: files cut off, shards missing. `scan` looks at their numbers."""
 
 
 def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Reading:
@@ -45,6 +50,8 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
     """
     reading = Reading()
     for path in paths:
+        if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
+            _look_at_checkpoints(path, reading)
         for file in _files(path, reading.sources):
             try:
                 _read(file, reading, progress)
@@ -88,11 +95,25 @@ def described(runs: Sequence[RunSeries]) -> str:
     return f"{kind or 'unknown'} log, {lines:,} lines, {points:,} measurements{ranks}"
 
 
+def _look_at_checkpoints(path: Path, reading: Reading) -> None:
+    from stayfinite.readers.checkpoints.scan import scan
+
+    try:
+        found = scan([path], quick=True)
+    except OSError:
+        return  # said when its files are read
+    count = len(found.checkpoints)
+    if count:
+        named = f"{count} checkpoint{'s' if count > 1 else ''}, structure only: `stayfinite scan` looks at the numbers"
+        reading.sources.append(Source(path=str(path), read_as="checkpoint", said=named))
+        reading.damage += [finding for finding in found.findings if finding.severity != "info"]
+
+
 def _files(path: Path, sources: list[Source]) -> list[Path]:
     try:
         if not path.is_dir():
             path.stat()
-            return [path]
+            return [] if any(source.path == str(path) and source.read_as for source in sources) else [path]
         found = gather(path)
     except OSError as error:
         sources.append(Source(path=str(path), read_as="", said=_why(error)))
@@ -100,7 +121,7 @@ def _files(path: Path, sources: list[Source]) -> list[Path]:
     others = found.other_runs[:MOST_NAMED]
     said = "a run of its own: give its path to diagnose it"
     sources.extend(Source(path=str(other), read_as="", said=said) for other in others)
-    if not found.logs and not found.configs:
+    if not found.logs and not found.configs and not any(source.path == str(path) for source in sources):
         sources.append(Source(path=str(path), read_as="", said="a directory without a log or a config"))
     return found.logs + found.configs
 

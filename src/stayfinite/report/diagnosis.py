@@ -47,7 +47,7 @@ def _headline(diagnosis: Mapping[str, Any]) -> str:
     if diagnosis["verdict"] == "healthy":
         return "nothing is wrong with what was read: " + _sources(diagnosis)
     if diagnosis["verdict"] == "sick":
-        return "the settings would lead to trouble: " + _sources(diagnosis)
+        return "no measurement shows it yet, but something is wrong in " + _sources(diagnosis)
     return "nothing that is known to fail was recognised: " + _sources(diagnosis)
 
 
