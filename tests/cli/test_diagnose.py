@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ import zipfile
 
 import pytest
 
+from command_cost import command_cost
 from stayfinite.cli import main
 
 HEALTHY = "".join(f"{{'loss': {3 - i / 20:.3f}, 'grad_norm': 1.2, 'learning_rate': 1e-4}}\n" for i in range(20))
@@ -129,22 +129,9 @@ def test_links_to_themselves_and_directories_in_circles_end(tmp_path, monkeypatc
 def test_neither_torch_nor_transformers_is_loaded_and_it_takes_less_than_a_second(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(HEALTHY)
-    code = f"""import sys
-from stayfinite.cli import main
-main(['diagnose', {str(log)!r}])
-print({{'torch', 'transformers', 'numpy'}} & set(sys.modules))
-"""
-    # As installed: with its bytecode beside it. Processor time, because tests run side by side.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    times = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-c", code]
-        out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert out.splitlines()[-1] == "set()"
-    assert min(times) < 1.0
+    loaded, seconds = command_cost(["diagnose", log], modules=["torch", "transformers", "numpy"], times=3)
+    assert loaded == []
+    assert seconds < 1.0
 
 
 @pytest.mark.slow
@@ -154,8 +141,7 @@ def test_a_gigabyte_is_read_in_constant_memory(tmp_path):
     with log.open("wb") as file:
         while file.tell() < 1 << 30:
             file.write(block)
-    code = f"""import resource
-from stayfinite import diagnose
+    code = f"""from stayfinite import diagnose
 found = diagnose({str(log)!r})
 print(found.verdict, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """

@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.errors import StayfiniteError
+from stayfinite.report.printable import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,5 +53,6 @@ def run(arguments: Sequence[str]) -> int:
         drawn = [{"source": run.source, "points": run.points_seen} for run in runs]
         print(json.dumps({"out": str(settings.out), "runs": drawn}, indent=1))
     else:
-        print(f"{settings.out}: {', '.join(f'{run.source} ({run.points_seen:,} points)' for run in runs)}")
+        names = ", ".join(f"{run.source} ({run.points_seen:,} points)" for run in runs)
+        print(printable(f"{settings.out}: {names}"))
     return 0

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -48,10 +46,12 @@ def run(arguments: Sequence[str]) -> int:
         # The bare install has no numpy, and torch says so when it is first used.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
         from stayfinite.readers.checkpoints.scan import scan
+        from stayfinite.report.progress import reading_progress
         from stayfinite.report.scan import show
 
         try:
-            with _progress(quiet=settings.json) as progress:
+            with reading_progress(quiet=settings.json) as told:
+                progress = partial(told, "scanning") if told else None
                 result = scan(settings.paths, quick=settings.quick, hashes=settings.hashes, progress=progress)
         except OSError as error:
             print(f"stayfinite scan: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
@@ -67,33 +67,3 @@ def run(arguments: Sequence[str]) -> int:
     if result.verdict == "unknown" and not settings.quick:
         return 2
     return int(result.verdict == "sick")
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar with GB/s on a terminal, once it has taken a second."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("scanning"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task("scanning", total=None)
-    begun, lock, started = time.monotonic(), threading.Lock(), False
-
-    def advance(done: int, total: int) -> None:
-        nonlocal started
-        with lock:
-            if not started and time.monotonic() - begun > 1.0:
-                started = True
-                bar.start()
-        if started:
-            bar.update(task, completed=done, total=total)
-
-    try:
-        yield advance
-    finally:
-        if started:
-            bar.stop()

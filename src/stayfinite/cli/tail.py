@@ -16,6 +16,7 @@ import tyro
 from stayfinite.core.finding import Finding
 from stayfinite.core.series import Point
 from stayfinite.errors import StayfiniteError
+from stayfinite.report.printable import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class _Screen:
         self._clear()
         print(f"{time.strftime('%H:%M:%S')} {finding.code} {finding.cause} ({finding.confidence:.0%}): {finding.title}")
         for line in finding.evidence:
-            print(f"  {line}")
+            print(f"  {printable(line)}")
         print(f"  fix: {finding.fix}", flush=True)
 
     def status(self, point: Point | None) -> None:

@@ -83,7 +83,7 @@ def is_binary(head: bytes) -> bool:
     if not head or head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b")):  # UTF-16 and gzip
         return False
     strange = len(head.translate(None, _TEXT))
-    return strange > len(head) // 20
+    return strange > max(8, len(head) // 20)
 
 
 def described(runs: Sequence[RunSeries]) -> str:
@@ -96,10 +96,10 @@ def described(runs: Sequence[RunSeries]) -> str:
 
 
 def _look_at_checkpoints(path: Path, reading: Reading) -> None:
-    from stayfinite.readers.checkpoints.scan import scan
+    from stayfinite.readers.checkpoints.conclusion import conclude, found_at
 
     try:
-        found = scan([path], quick=True)
+        found = conclude(found_at([path]), quick=True)
     except OSError:
         return  # said when its files are read
     count = len(found.checkpoints)
@@ -127,6 +127,8 @@ def _files(path: Path, sources: list[Source]) -> list[Path]:
 
 
 def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
+    if not path.is_file():
+        raise UsageError("a pipe or a device, not a file", fix="give it as standard input: ... | stayfinite diagnose -")
     with path.open("rb") as file:
         head = file.read(HEAD)
     if is_binary(head) and not _READABLE_BINARY.search(path.name):

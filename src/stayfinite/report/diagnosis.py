@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from stayfinite.report.printable import printable
+
 STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
 """Findings that are shown in full."""
@@ -18,6 +20,7 @@ WORTH_SHOWING = 0.3
 
 def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
     """Print a diagnosis, given as its plain data."""
+    diagnosis = _clean(diagnosis)
     verdict = diagnosis["verdict"]
     console.print(Text.assemble((verdict, STYLES[verdict]), f"  {_headline(diagnosis)}"))
     loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]
@@ -39,6 +42,15 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
         console.print(Text(f"\nnot read: {source['path']}: {source['said']}", style="yellow"))
     if loud:
         console.print(Text(f"\nstayfinite explain {loud[0]['code']} tells more.", style="dim"))
+
+
+def _clean(part: Any) -> Any:
+    """The same data with every text fit for a terminal: file names and log lines may hold anything."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, Mapping):
+        return {name: _clean(value) for name, value in part.items()}
+    return [_clean(each) for each in part] if isinstance(part, list) else part
 
 
 def _headline(diagnosis: Mapping[str, Any]) -> str:

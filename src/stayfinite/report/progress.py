@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ PATIENCE = 1.0
 
 @contextmanager
 def reading_progress(*, quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
-    """Yields ``told(name, done, total)``, bytes each, or None where nobody looks."""
+    """Yields ``told(name, done, total)``, bytes each, from any thread; or None where nobody looks."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -23,15 +24,16 @@ def reading_progress(*, quiet: bool = False) -> Iterator[Callable[[str, int, int
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     tasks: dict[str, TaskID] = {}
-    start = time.monotonic()
+    start, lock = time.monotonic(), threading.Lock()
 
     def told(name: str, done: int, total: int) -> None:
-        if not bar.live.is_started:
-            if time.monotonic() - start < PATIENCE:
-                return
-            bar.start()
-        if name not in tasks:
-            tasks[name] = bar.add_task(name, total=total)
+        with lock:
+            if not bar.live.is_started:
+                if time.monotonic() - start < PATIENCE:
+                    return
+                bar.start()
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
         bar.update(tasks[name], completed=done)
 
     try:

@@ -13,10 +13,11 @@ from safetensors.torch import save, save_file
 from torch import nn
 
 from planted_checkpoints import optimizer_state, weights
-from stayfinite.readers.checkpoints.facts import FileFacts, Malformed
+from stayfinite.readers.checkpoints.facts import FileFacts
 from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy, torch_zip
 from stayfinite.readers.checkpoints.formats.opening import read_file
 from stayfinite.readers.checkpoints.structure import read_structure
+from stayfinite.readers.malformed import Malformed
 
 
 def flatten(state, prefix=""):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from readers.pickles.would_call import WouldCall
 from stayfinite.readers.checkpoints.formats.opening import read_file
 from stayfinite.readers.checkpoints.scan import scan
 
@@ -20,18 +21,10 @@ def torch_file(path, pickled, members=(), compression=zipfile.ZIP_STORED):
             archive.writestr(f"m/data/{name}", content)
 
 
-class Bomb:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.path}",)
-
-
 @pytest.mark.parametrize("form", ["zip", "old", "bare"])
 def test_a_pickle_that_would_run_a_command_is_named_and_not_run(tmp_path, form):
     trace, path = tmp_path / "executed", tmp_path / "m.pt"
-    state = {"model": {"w": torch.ones(2, 2)}, "extra": Bomb(trace)}
+    state = {"model": {"w": torch.ones(2, 2)}, "extra": WouldCall(os.system, f"touch {trace}")}
     if form == "bare":
         path.write_bytes(pickle.dumps(state["extra"]))
     else:
@@ -55,6 +48,13 @@ def test_nested_tuples_as_a_key_do_not_take_for_ever(tmp_path):
     laughs = b"\x80\x02}K\x01\x85" + b"2\x86" * 60 + b"K\x01s."
     torch_file(tmp_path / "m.pt", laughs)
     assert read_file(tmp_path / "m.pt").troubles == []
+
+
+def test_nested_tuples_in_place_of_a_storage_are_not_printed(tmp_path):
+    laughs = b"K\x01\x85" + b"2\x86" * 60
+    storage = b"(X\x07\x00\x00\x00storage" + laughs + b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
+    torch_file(tmp_path / "m.pt", b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00))tR.")
+    assert "its storage is a tuple" in read_file(tmp_path / "m.pt").troubles[0].text
 
 
 def test_lists_within_lists_ten_thousand_deep_are_survived(tmp_path):

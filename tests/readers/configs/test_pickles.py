@@ -8,9 +8,11 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import pytest
 
+from readers.pickles.would_call import WouldCall
 from stayfinite.readers.configs import read_config
 
 WRITE = """
@@ -76,23 +78,15 @@ def test_reading_loads_neither_torch_nor_transformers():
     )
 
 
-class Malicious:
-    def __init__(self, call, *arguments):
-        self.call, self.arguments = call, arguments
-
-    def __reduce__(self):
-        return self.call, self.arguments
-
-
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_malicious_pickle_does_nothing(tmp_path, protocol):
     mark = tmp_path / "pwned"
     harm = [
-        Malicious(os.system, f"touch {mark}"),
-        Malicious(eval, f"open({str(mark)!r}, 'w')"),
-        Malicious(exec, f"open({str(mark)!r}, 'w')"),
-        Malicious(pathlib.Path(mark).touch),
-        Malicious(subprocess.check_call, ["touch", str(mark)]),
+        WouldCall(os.system, f"touch {mark}"),
+        WouldCall(eval, f"open({str(mark)!r}, 'w')"),
+        WouldCall(exec, f"open({str(mark)!r}, 'w')"),
+        WouldCall(pathlib.Path(mark).touch),
+        WouldCall(subprocess.check_call, ["touch", str(mark)]),
     ]
     for number, payload in enumerate([*harm, {"args": harm}, {"lr": 0.1, "harm": harm}]):
         path = tmp_path / f"training_args{number}.bin"
@@ -129,6 +123,31 @@ def test_an_object_that_holds_itself_ends(tmp_path):
     settings = read_config(path)
     assert settings.value("args.lr") == 0.1
     assert len(settings) < 6000
+
+
+def test_a_large_dict_that_is_shared_a_thousand_times_is_not_copied_a_thousand_times(tmp_path):
+    large = {str(number): number for number in range(20_000)}
+    path = tmp_path / "many.pkl"
+    path.write_bytes(pickle.dumps({"args": {"lr": 0.1, "many": [large] * 1000}}))
+    tracemalloc.start()
+    settings = read_config(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert settings.value("args.lr") == 0.1
+    assert peak < 100_000_000
+
+
+def test_numbers_too_long_to_be_printed_are_described(tmp_path):
+    path = tmp_path / "long.pkl"
+    path.write_bytes(pickle.dumps({"args": {"lr": 0.1, "seed": 10**5000, 10**5000: 1}}))
+    settings = read_config(path)
+    assert [settings.value(name) for name in ("lr", "seed", "args.int")] == [0.1, "a number of 16610 bits", 1]
+
+
+def test_nested_tuples_as_a_key_do_not_take_for_ever(tmp_path):
+    path = tmp_path / "laughs.pkl"
+    path.write_bytes(b"\x80\x02}(K\x01\x85" + b"2\x86" * 60 + b"K\x01X\x02\x00\x00\x00lrK\x02u.")
+    assert read_config(path).value("lr") == 2
 
 
 def test_weights_are_no_settings(tmp_path):

@@ -4,19 +4,8 @@ import time
 
 import pytest
 
+from readers.configs.config_files import read, told
 from stayfinite.core.settings import Expression
-from stayfinite.readers.configs import read_config
-
-
-def read(folder, text, name="train.py"):
-    path = folder / name
-    path.write_text(text)
-    return read_config(path)
-
-
-def told(settings):
-    return {setting.name: setting.value for setting in settings}
-
 
 LINES = {
     "TrainingArguments(output_dir='x', fp16=True, learning_rate=2e-5)": {
@@ -147,7 +136,7 @@ LINES = {
 
 @pytest.mark.parametrize("code", LINES)
 def test_a_line_of_code_says_what_it_does(tmp_path, code):
-    found = told(read(tmp_path, code))
+    found = told(read(tmp_path, "train.py", code))
     assert {name: found.get(name, "(missing)") for name in LINES[code]} == LINES[code]
 
 
@@ -171,7 +160,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("code", UNKNOWN)
 def test_what_only_running_would_tell_is_kept_as_written(tmp_path, code):
     name, source = UNKNOWN[code]
-    value = told(read(tmp_path, code))[name]
+    value = told(read(tmp_path, "train.py", code))[name]
     assert isinstance(value, Expression)
     assert value == source
 
@@ -210,7 +199,7 @@ def main(seed):
 
 
 def test_defaults_are_settings_of_their_own_kind_also_where_they_are_used(tmp_path):
-    settings = read(tmp_path, DEFAULTS)
+    settings = read(tmp_path, "train.py", DEFAULTS)
     defaults = {setting.name: setting.value for setting in settings if setting.kind == "default"}
     expected = {
         "--learning-rate": 3e-4,
@@ -235,7 +224,7 @@ def test_defaults_are_settings_of_their_own_kind_also_where_they_are_used(tmp_pa
 
 
 def test_an_explicit_value_stands_before_a_default(tmp_path):
-    settings = read(tmp_path, "p.add_argument('--lr', default=0.1)\nargs = p.parse_args(['--lr', '0.2'])\n")
+    settings = read(tmp_path, "train.py", "p.add_argument('--lr', default=0.1)\nargs = p.parse_args(['--lr', '0.2'])\n")
     assert settings.value("lr") == 0.2
 
 
@@ -256,7 +245,7 @@ with torch.no_grad():
 
 
 def test_the_lines_in_which_the_loss_comes_about_are_notes_with_their_places(tmp_path):
-    notes = read(tmp_path, LOSS).notes
+    notes = read(tmp_path, "train.py", LOSS).notes
     assert [text for _, text in notes] == [
         "probs = logits.softmax(-1)",
         "total_loss = F.nll_loss(probs.log(), y)",
@@ -272,7 +261,7 @@ def test_the_lines_in_which_the_loss_comes_about_are_notes_with_their_places(tmp
 
 
 def test_settings_carry_the_line_of_the_argument(tmp_path):
-    settings = read(tmp_path, "\nargs = TrainingArguments(\n    output_dir='x',\n    fp16=True,\n)\n")
+    settings = read(tmp_path, "train.py", "\nargs = TrainingArguments(\n    output_dir='x',\n    fp16=True,\n)\n")
     assert settings.find("fp16").where == f"{tmp_path}/train.py:4"
 
 
@@ -286,14 +275,16 @@ HALVES = {
 
 @pytest.mark.parametrize("what", HALVES)
 def test_a_script_that_does_not_parse_is_read_as_far_as_it_goes(tmp_path, what):
-    settings = read(tmp_path, HALVES[what])
+    settings = read(tmp_path, "train.py", HALVES[what])
     assert (settings.value("fp16"), settings.value("learning_rate")) == (True, 2e-5)
 
 
 def test_a_script_is_never_run(tmp_path):
     mark = tmp_path / "ran"
     read(
-        tmp_path, f"open({str(mark)!r}, 'w')\n__import__('os').system('touch {mark}')\nx = [open({str(mark)!r}, 'w')]\n"
+        tmp_path,
+        "train.py",
+        f"open({str(mark)!r}, 'w')\n__import__('os').system('touch {mark}')\nx = [open({str(mark)!r}, 'w')]\n",
     )
     assert not mark.exists()
 
@@ -301,7 +292,7 @@ def test_a_script_is_never_run(tmp_path):
 def test_a_long_script_takes_milliseconds(tmp_path):
     block = "def f{0}(a=1):\n    x = nn.Linear(10, a)\n    loss = torch.log(x).mean() + {0}\n    loss.backward()\n"
     text = "".join(block.format(number) for number in range(200))
-    read(tmp_path, text)
+    read(tmp_path, "train.py", text)
     began = time.process_time()
-    read(tmp_path, text)
+    read(tmp_path, "train.py", text)
     assert time.process_time() - began < 0.5

@@ -4,18 +4,8 @@ import math
 
 import pytest
 
-from stayfinite.readers.configs import read_config, yaml_files
-
-
-def read(folder, name, text):
-    path = folder / name
-    path.write_text(text)
-    return read_config(path)
-
-
-def told(settings):
-    return {setting.name: setting.value for setting in settings}
-
+from readers.configs.config_files import read, told
+from stayfinite.readers.configs import yaml_files
 
 FILES = {
     "trainer.yaml": (

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy
+from stayfinite.readers.checkpoints.formats import safetensors
 from stayfinite.readers.checkpoints.formats.opening import SUFFIXES
 from stayfinite.readers.checkpoints.steps import step_in_name
+from stayfinite.readers.pickles.torch_files import looks_old
 
 TABLE = ".metadata"
 _DEEPEST = 12
@@ -160,10 +161,6 @@ def _is_checkpoint(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             head = file.read(64)
-        return (
-            head.startswith(b"PK\x03\x04")
-            or torch_legacy.looks_like(head)
-            or safetensors.looks_like(head, path.stat().st_size)
-        )
+        return head.startswith(b"PK\x03\x04") or looks_old(head) or safetensors.looks_like(head, path.stat().st_size)
     except OSError:
         return False

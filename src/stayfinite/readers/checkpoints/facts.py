@@ -11,13 +11,8 @@ TroubleKind = Literal[
 ]
 
 
-class Malformed(Exception):
-    """A file is not what its format demands. The text says what, where and what was expected."""
-
-    def __init__(self, text: str, *, kind: TroubleKind = "damaged") -> None:
-        super().__init__(text)
-        self.text = text
-        self.kind: TroubleKind = kind
+MOST_AXES = 64
+"""More than any tensor has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,12 +38,10 @@ def _architectures(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
         lines += [f"{name} is there after and not before" for name in new]
         yield (
             newer,
-            Finding(
-                code="SF704",
-                cause="architecture-mismatch",
-                severity="warning",
-                confidence=0.7,
-                where=str(newer.facts.path),
+            newer.finding(
+                "SF704",
+                "warning",
+                0.7,
                 title=f"{newer.name} is of another architecture than {older.name}: {len(lines)} tensors differ",
                 evidence=listed(lines),
                 fix="resume with the model that wrote it; if two trainings share the directory, give each its own",
@@ -63,12 +61,10 @@ def _adapters(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
             after = f", after {trained.name} had a trained one" if trained else ""
             yield (
                 each,
-                Finding(
-                    code="SF705",
-                    cause="adapter-overwritten",
-                    severity="error" if trained else "warning",
-                    confidence=0.9 if trained else 0.6,
-                    where=str(each.facts.path),
+                each.finding(
+                    "SF705",
+                    "error" if trained else "warning",
+                    0.9 if trained else 0.6,
                     title=f"{each.name} holds an adapter as it is before the first step{after}",
                     evidence=(f"all {len(halves)} lora_B are exactly zero, so the adapter changes nothing",),
                     fix="see that the adapter is loaded with is_trainable=True and not added anew, "
@@ -85,12 +81,10 @@ def _resumability(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
     for each in lacking if some_have else lacking[-1:]:
         yield (
             each,
-            Finding(
-                code="SF701",
-                cause="resume-state-missing",
-                severity="warning" if some_have else "info",
-                confidence=0.7 if some_have else 0.2,
-                where=str(each.facts.path),
+            each.finding(
+                "SF701",
+                "warning" if some_have else "info",
+                0.7 if some_have else 0.2,
                 title=f"{each.name} has no optimizer state: resuming from it starts the moments anew",
                 evidence=(
                     "other checkpoints beside it have one: it was probably not written to its end"

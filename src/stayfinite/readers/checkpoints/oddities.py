@@ -43,12 +43,10 @@ def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
         overflow = (
             "would become infinite in fp16, which ends at 65,504" if kind == "weights" else "are about to overflow"
         )
-        yield Finding(
-            code="SF702",
-            cause="poisoned-checkpoint",
-            severity="warning",
-            confidence=0.8 if lines[0][0] > 1e3 * bound else 0.6,
-            where=str(scanned.facts.path),
+        yield scanned.finding(
+            "SF702",
+            "warning",
+            0.8 if lines[0][0] > 1e3 * bound else 0.6,
             title=f"{scanned.name} has absurd magnitudes: {len(lines)} of its {kind} {overflow}",
             evidence=listed([line for _, line in lines]),
             fix="compare with an earlier checkpoint: if they have grown, training is diverging; do not cast it to fp16",
@@ -71,12 +69,10 @@ def _emptiness(scanned: Scanned) -> Iterator[Finding]:
         for file, place, values in odd
     ]
     unwritten = len(zero) >= 3 and 2 * len(zero) >= len(matrices)
-    yield Finding(
-        code="SF703" if unwritten else "SF702",
-        cause="corrupt-checkpoint" if unwritten else "poisoned-checkpoint",
-        severity="error" if unwritten else "info",
-        confidence=0.85 if unwritten else 0.1,
-        where=str(scanned.facts.path),
+    yield scanned.finding(
+        "SF703" if unwritten else "SF702",
+        "error" if unwritten else "info",
+        0.85 if unwritten else 0.1,
         title=f"{scanned.name}: {len(zero)} of {len(matrices)} weight matrices are wholly zero, as if never written"
         if unwritten
         else f"{scanned.name} has {len(odd)} weight matrices in which all numbers are the same",

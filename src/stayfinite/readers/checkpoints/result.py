@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from stayfinite.core.finding import Finding
+from stayfinite.core.finding import Finding, Severity
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Place, TensorValues
 
 Verdict = Literal["healthy", "sick", "unknown"]
@@ -17,6 +17,11 @@ SHOWN = 6
 
 LONGEST = 400
 """Characters of a line of evidence: names come from files."""
+
+_CAUSES = {
+    "SF701": "resume-state-missing", "SF702": "poisoned-checkpoint", "SF703": "corrupt-checkpoint",
+    "SF704": "architecture-mismatch", "SF705": "adapter-overwritten",
+}  # fmt: skip
 
 State = Literal["good", "poisoned", "damaged", "suspect", "unknown"]
 
@@ -71,6 +76,21 @@ class Scanned:
         """What tells checkpoints of one training: where they lie and, where no step tells more, how they are named."""
         manner = "step" if self.facts.step is not None else re.sub(r"\d+", "0", self.facts.path.name)
         return self.facts.path.absolute().parent, manner
+
+    def finding(
+        self, code: str, severity: Severity, confidence: float, *, title: str, evidence: tuple[str, ...], fix: str
+    ) -> Finding:
+        """Something that is to be said of it."""
+        return Finding(
+            code=code,
+            cause=_CAUSES[code],
+            severity=severity,
+            confidence=confidence,
+            where=str(self.facts.path),
+            title=title,
+            evidence=evidence,
+            fix=fix,
+        )
 
     def tensors(self) -> Iterator[tuple[FileFacts, Place, TensorValues]]:
         """Every tensor that was looked at."""

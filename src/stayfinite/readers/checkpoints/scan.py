@@ -5,21 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 
-from stayfinite.core.finding import Finding
-from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts
+from stayfinite.readers.checkpoints.conclusion import conclude, found_at
+from stayfinite.readers.checkpoints.facts import FileFacts
 from stayfinite.readers.checkpoints.hashes import check_hash
-from stayfinite.readers.checkpoints.lineage import judge_lineage
 from stayfinite.readers.checkpoints.result import Scanned, ScanResult
-from stayfinite.readers.checkpoints.structure import read_structure
-from stayfinite.readers.checkpoints.verdict import judge
 
 Progress = Callable[[int, int], None]
 """``progress(done, total)`` in bytes; called from several threads."""
-
-_RANKS = {"error": 0, "warning": 1, "info": 2}
 
 
 def scan(
@@ -40,15 +33,10 @@ def scan(
     Raises:
         OSError: a path is not there.
     """
-    found = [Scanned(facts=facts) for facts in read_structure(map(Path, paths))]
+    found = found_at(paths)
     if not quick:
         _look(found, hashes, progress)
-    for each in found:
-        each.findings = judge(each)
-    for each, finding in judge_lineage(found):
-        each.findings.append(finding)
-    result = ScanResult(checkpoints=tuple(found), findings=(), quick=quick)
-    return replace(result, findings=tuple(_ranked(result)))
+    return conclude(found, quick=quick)
 
 
 def _look(found: list[Scanned], hashes: bool, progress: Progress | None) -> None:
@@ -74,19 +62,3 @@ def _hash(files: list[FileFacts], on_bytes: Callable[[int], None]) -> None:
     if files:
         with ThreadPoolExecutor(max_workers=min(len(files), os.cpu_count() or 1)) as pool:
             list(pool.map(lambda file: check_hash(file, on_bytes), files))
-
-
-def _ranked(result: ScanResult) -> list[Finding]:
-    """Gravest first; of equal ones, the checkpoint in which it began first. Poison names the way back."""
-    good = result.newest_good
-    findings = []
-    for each in result.checkpoints:
-        for finding in each.findings:
-            if finding.code in ("SF702", "SF703") and finding.severity == "error" and good is not None:
-                finding = replace(finding, fix=f"{finding.fix}; the newest good one is {_called(good.facts)}")
-            findings.append(finding)
-    return sorted(findings, key=lambda finding: (_RANKS[finding.severity], -finding.confidence))
-
-
-def _called(facts: CheckpointFacts) -> str:
-    return str(facts.path) if facts.step is None else f"{facts.path} (step {facts.step})"

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stayfinite.readers.checkpoints.discovery import TABLE, Group, discover
-from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Malformed, Trouble
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble
 from stayfinite.readers.checkpoints.formats import dcp
 from stayfinite.readers.checkpoints.formats.opening import open_regular, read_file
 from stayfinite.readers.checkpoints.hashes import MANIFEST, expect_hashes
 from stayfinite.readers.checkpoints.shard_index import check_index, check_numbers
 from stayfinite.readers.checkpoints.steps import read_json, step_of
+from stayfinite.readers.malformed import Malformed
 
 
 def read_structure(paths: Iterable[Path]) -> list[CheckpointFacts]:

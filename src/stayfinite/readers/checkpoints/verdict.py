@@ -45,12 +45,10 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
     }  # fmt: skip
     for kind, troubles in groups.items():
         severity, confidence = _SEVERITIES[kind]
-        yield Finding(
-            code="SF703",
-            cause="corrupt-checkpoint",
-            severity=severity,
-            confidence=confidence,
-            where=str(scanned.facts.path),
+        yield scanned.finding(
+            "SF703",
+            severity,
+            confidence,
             title=f"{scanned.name} {words[kind]}",
             evidence=listed([prefix + trouble.text for prefix, trouble in troubles]),
             fix=_FIXES.get(kind, REPLACE_IT),
@@ -60,12 +58,10 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
     }
     if asked:
         lines = [f"{file.path.name} asks for {name}" for name, file in asked.items()]
-        yield Finding(
-            code="SF703",
-            cause="corrupt-checkpoint",
-            severity="info",
-            confidence=0.1,
-            where=str(scanned.facts.path),
+        yield scanned.finding(
+            "SF703",
+            "info",
+            0.1,
             title=f"{scanned.name} holds objects beside tensors; they were not built, only tensors were looked at",
             evidence=listed(lines),
             fix="torch.load(weights_only=True) may refuse it; save state_dict() alone, or as safetensors",
@@ -85,26 +81,21 @@ def _poison(scanned: Scanned) -> Iterator[Finding]:
         else:
             poison.append(line)
             total += values.bad
-    where = str(scanned.facts.path)
     if poison:
         where_in = counted(len(poison), "tensor")
-        yield Finding(
-            code="SF702",
-            cause="poisoned-checkpoint",
-            severity="error",
-            confidence=0.99,
-            where=where,
+        yield scanned.finding(
+            "SF702",
+            "error",
+            0.99,
             title=f"{scanned.name} is poisoned: {counted(total, 'value')} in {where_in} not finite",
             evidence=listed(poison),
             fix="do not resume from it: every step that starts from it is lost",
         )
     if harmless:
-        yield Finding(
-            code="SF702",
-            cause="poisoned-checkpoint",
-            severity="info",
-            confidence=0.05,
-            where=where,
+        yield scanned.finding(
+            "SF702",
+            "info",
+            0.05,
             title=f"{scanned.name} holds infinity where that is normal (masks, best values, bookkeeping)",
             evidence=listed(harmless),
             fix="nothing to do",
@@ -128,12 +119,10 @@ def _numbers(scanned: Scanned) -> Iterator[Finding]:
             steering = steering or (last in ("scale", "loss_scale", "cur_scale"))
             if not steering and not (last in ("loss", "train_loss") and math.isnan(value)):
                 continue
-            yield Finding(
-                code="SF702",
-                cause="poisoned-checkpoint",
-                severity="error" if steering else "warning",
-                confidence=0.9 if steering else 0.7,
-                where=str(scanned.facts.path),
+            yield scanned.finding(
+                "SF702",
+                "error" if steering else "warning",
+                0.9 if steering else 0.7,
                 title=f"{scanned.name} notes {path} as {value}",
                 evidence=(f"{path} = {value}, in {file.path.name}",),
                 fix="do not resume from it" if steering else "look at the steps before it was written",

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import os
-import zipfile
 from collections import deque
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from stayfinite.core.settings import Settings
 from stayfinite.readers.configs.files import Content
-from stayfinite.readers.configs.pickle_machine import BrokenPickle, Standin, run_pickle
-from stayfinite.readers.configs.tree import Node, settings_of
+from stayfinite.readers.configs.tree import MOST_ITEMS, Node, settings_of
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.inert import Bounds, Inert, read_inert
+from stayfinite.readers.pickles.machine import Global, Made, Pairs, Persistent
+from stayfinite.readers.pickles.torch_files import looks_old, part_reader, read_old, read_zipped
+from stayfinite.readers.pickles.zip_directory import read_directory
 
-MOST_BYTES = 16 * 1024 * 1024
-"""Of one pickle inside a file."""
-_MOST_PICKLES = 8
+BOUNDS = Bounds(longest=16 << 20, operations=2_000_000)
+"""Of the pickle in a file with settings."""
 _MOST_NODES = 20_000
+_DEEPEST = 32
+_WIDEST = 128
+"""Bits of a whole number; Python refuses to print very long ones."""
 _SETTINGS_INSIDE = ("hyper_parameters", "hparams", "args", "cfg", "config", "training_args", "model_args", "ds_config")
 _DICTS = frozenset({"collections.OrderedDict", "collections.defaultdict", "builtins.dict"})
 
@@ -24,120 +32,110 @@ def read_pickle(path: str | os.PathLike[str], content: Content) -> Settings:
     """The settings in a pickle, without importing or calling anything that it names."""
     source = content.source
     try:
-        data = _zipped(path) if content.data.startswith(b"PK") else content.data
-        root = _root(data)
-    except (
-        BrokenPickle,
-        zipfile.BadZipFile,
-        OSError,
-        ValueError,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-    ) as error:
+        pickle = _zipped(path, content.size) if content.data.startswith(b"PK") else _unzipped(content.data)
+    except (Malformed, OSError) as error:
         return Settings(notes=[(source, f"not read: a pickle that cannot be followed ({error})"[:300])])
-    node = _told(root)
+    node = _told(pickle.value)
     if node is None:
         return Settings(notes=[(source, "not read: a pickle without settings in it")])
     return Settings(settings_of(node, source, prefix=node.label))
 
 
-def _zipped(path: str | os.PathLike[str]) -> bytes:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.filename.endswith("data.pkl"):
-                if member.file_size > MOST_BYTES:
-                    raise BrokenPickle(f"{member.file_size:,} bytes are more than {MOST_BYTES:,}")
-                with archive.open(member) as file:
-                    return file.read(MOST_BYTES)
-    raise BrokenPickle("no data.pkl in the archive")
+def _zipped(path: str | os.PathLike[str], size: int) -> Inert:
+    with Path(path).open("rb") as file:
+        part = part_reader(file, 0, size)
+        return read_zipped(part, read_directory(part, size), BOUNDS)[1]
 
 
-def _root(data: bytes) -> Any:
-    """The object: the last of several pickles in torch's older form, which begins with three about itself."""
-    best: Any = None
-    position = 0
-    for _ in range(_MOST_PICKLES):
-        try:
-            root, length = run_pickle(data[position:])
-        except BrokenPickle:
-            if best is None:
-                raise
-            break
-        if isinstance(root, (dict, Standin)) and not (isinstance(root, dict) and "little_endian" in root):
-            return root
-        best = root
-        position += length
-        if position >= len(data):
-            break
-    return best
+def _unzipped(data: bytes) -> Inert:
+    read = read_old if looks_old(data) else read_inert
+    return read(io.BytesIO(data), BOUNDS)
 
 
 def _told(root: Any) -> Node | None:
-    if isinstance(root, Standin):
+    if isinstance(root, Made):
         node = _node(root)
         return node if isinstance(node.value, dict) and root.state is not None else None
-    if not isinstance(root, dict):
+    if not isinstance(root, Pairs):
         return None
-    inside = {key: root[key] for key in _SETTINGS_INSIDE if key in root}
+    named = {key: value for key, value in root.pairs if isinstance(key, str)}
+    inside = [(key, named[key]) for key in _SETTINGS_INSIDE if key in named]
     if inside:
-        return _node(inside)
-    plain = [value for value in root.values() if isinstance(value, (str, int, float, bool, type(None)))]
-    return _node(root) if len(plain) * 2 >= len(root) > 0 else None
+        return _node(Pairs(inside))
+    plain = [value for _, value in root.pairs if value is None or isinstance(value, (str, int, float))]
+    return _node(root) if len(plain) * 2 >= len(root.pairs) > 0 else None
 
 
 def _node(root: Any) -> Node:
     """The tree of a pickled object, built without recursion and cut at ``_MOST_NODES``."""
     top = Node(None)
     work: deque[tuple[Any, Node, int]] = deque([(root, top, 0)])
-    made = 0
+    left = _MOST_NODES
     while work:
         value, node, depth = work.popleft()
-        made += 1
-        if made > _MOST_NODES or depth > 32:
-            node.value = "..."
-            continue
         for _ in range(8):  # an object may stand for another one
             value = _plainer(value, node)
-            if not isinstance(value, Standin):
+            if not isinstance(value, (Made, Global, Persistent)):
                 break
-        if isinstance(value, dict):
-            entries = {str(key): Node(None) for key in value if not str(key).startswith("_") or key == "_n_gpu"}
-            node.value = entries
-            work.extend((each, entries[str(key)], depth + 1) for key, each in value.items() if str(key) in entries)
-        elif isinstance(value, (list, tuple)):
-            node.value = [Node(None) for _ in value[:1000]]
-            work.extend((each, child, depth + 1) for each, child in zip(value, node.value, strict=False))
+        if not isinstance(value, (Pairs, list, tuple)):
+            node.value = value
+            continue
+        if left <= 0 or depth >= _DEEPEST or isinstance(value, (Global, Persistent)):
+            node.value = "..."
+        elif isinstance(value, Pairs):
+            named = {_name(key): each for key, each in islice(value.pairs, left)}
+            kept = {name: each for name, each in named.items() if not name.startswith("_") or name == "_n_gpu"}
+            node.value = {name: Node(None) for name in kept}
+            work.extend((each, node.value[name], depth + 1) for name, each in kept.items())
+            left -= len(named)
         else:
-            node.value = value.name if isinstance(value, Standin) else value
+            items = value[: min(left, MOST_ITEMS)]
+            node.value = [Node(None) for _ in items]
+            work.extend((each, child, depth + 1) for each, child in zip(items, node.value, strict=True))
+            left -= len(items)
     return top
 
 
+def _name(key: Any) -> str:
+    plain = key is None or isinstance(key, (str, float)) or (isinstance(key, int) and key.bit_length() <= _WIDEST)
+    return str(key)[:200] if plain else type(key).__name__
+
+
 def _plainer(value: Any, node: Node) -> Any:
+    """Plain data as it is; for what stands for something, that: a step at a time."""
+    if isinstance(value, Made):
+        return _made(value, node)
+    if isinstance(value, Global):
+        return value.name if value.module.partition(".")[0] == "torch" else str(value)
+    if isinstance(value, Persistent):
+        return "storage"
     if isinstance(value, bytes):
         return value[:200].decode("latin-1")
-    if not isinstance(value, Standin):
-        return value if isinstance(value, (dict, list, tuple, str, int, float, bool, type(None))) else str(value)[:200]
-    last = value.name.rpartition(".")[2]
-    if value.name in _DICTS or (
-        value.items and all(isinstance(each, tuple) and len(each) == 2 for each in value.items)
-    ):
-        return {str(each[0]): each[1] for each in value.items}
-    if value.name == "copyreg._reconstructor" and isinstance(value.arguments, tuple) and value.arguments:
-        last = value.arguments[0].name.rpartition(".")[2] if isinstance(value.arguments[0], Standin) else last
-    if isinstance(value.state, dict) or (
-        isinstance(value.state, tuple) and value.state and isinstance(value.state[0], dict)
-    ):
-        node.label = last
-        state = value.state if isinstance(value.state, dict) else value.state[0]
+    if isinstance(value, int) and value.bit_length() > _WIDEST:
+        return f"a number of {value.bit_length()} bits"
+    plain = value is None or isinstance(value, (Pairs, list, tuple, str, int, float))
+    return value if plain else type(value).__name__
+
+
+def _made(value: Made, node: Node) -> Any:
+    name, last = _names(value.callee)
+    if name in _DICTS or value.pairs:
+        return Pairs(value.pairs)
+    arguments = value.args if isinstance(value.args, tuple) else (value.args,)
+    state = value.state[0] if isinstance(value.state, tuple) and value.state else value.state
+    if isinstance(state, Pairs):
+        node.label = _names(arguments[0])[1] if name == "copyreg._reconstructor" and arguments else last
         # OmegaConf keeps its entries in `_content`, argparse's Namespace and dataclasses in plain attributes.
-        return state.get("_content", state) if isinstance(state.get("_content"), dict) else state
+        content = next((each for key, each in state.pairs if key == "_content"), None)
+        return content if isinstance(content, Pairs) else state
     if value.items:
-        return list(value.items)
-    if not value.called:
-        return last if value.name.startswith("torch.") else value.name
-    arguments = value.arguments if isinstance(value.arguments, tuple) else (value.arguments,)
+        return value.items
     if len(arguments) == 1:  # an enum by its value, a device, a path, a set
         return arguments[0]
-    plain = [str(each) for each in arguments if isinstance(each, (str, int))]
+    plain = [_name(each) for each in arguments if isinstance(each, (str, int))]
     return ":".join(plain) if last == "device" else "/".join(plain) if last.endswith("Path") else f"{last}(...)"
+
+
+def _names(callee: Any) -> tuple[str, str]:
+    """The whole name of a class or function, and its last part."""
+    return (str(callee), callee.name.rpartition(".")[2]) if isinstance(callee, Global) else ("", "")

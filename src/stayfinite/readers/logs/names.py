@@ -6,10 +6,11 @@ import re
 from functools import lru_cache
 
 LOSSES = (
-    "loss", "train_loss", "training_loss", "total_loss", "loss_total", "lm_loss", "train_loss_step", "step_loss",
-    "loss_step", "reduced_train_loss", "batch_loss", "cur_loss", "current_loss", "avr_loss", "avg_loss", "average_loss",
-    "mean_loss", "running_loss", "loss_avg", "loss_train", "train_total_loss", "global_avg_loss", "xent", "tot_loss",
+    "loss", "train_loss", "training_loss", "total_loss", "loss_total", "lm_loss", "average_loss", "train_loss_step",
+    "step_loss", "loss_step", "reduced_train_loss", "batch_loss", "cur_loss", "current_loss", "avr_loss", "avg_loss",
+    "mean_loss", "mean_train_loss", "running_loss", "loss_avg", "loss_train", "train_total_loss", "global_avg_loss", "xent", "tot_loss",
     "loss_value", "trn_loss", "tr_loss", "train_epoch_loss", "epoch_loss", "train_loss_epoch", "loss_epoch",
+    "moving_ave_loss", "losses", "nll", "train_nll", "train_cost", "training_cost", "avg_cost", "cost",
 )  # fmt: skip
 """Names of the training loss; where a line has several, the earlier of this list is the one."""
 
@@ -21,16 +22,16 @@ GRAD_NORMS = {
 }  # fmt: skip
 RATES = {
     "lr", "learning_rate", "learningrate", "base_lr", "lr_abs", "current_lr", "cur_lr", "last_lr", "lr_0", "lr_group_0",
-    "lr_pg0", "unet_lr", "lr_unet", "learning_rate_0", "step_lr",
+    "lr_pg0", "train_lr", "unet_lr", "lr_unet", "learning_rate_0", "step_lr",
 }  # fmt: skip
 SCALES = {"loss_scale", "lossscale", "loss_scaler", "grad_scale", "amp_scale", "scaler_scale", "fp16_scale", "lscale"}
 STEPS = {
     "step", "steps", "global_step", "global_steps", "iter", "iters", "iteration", "iterations", "num_updates", "it",
     "train_step", "trainer_global_step", "_step", "cur_step", "current_step", "updates", "num_update", "training_step",
     "optimizer_step", "total_iter", "global_iter", "itr", "n_iter", "current_iteration", "update_step", "trainstep",
-    "optim_step", "current_global_step", "current_steps",
+    "optim_step", "current_global_step", "current_steps", "total_train_updates", "training_iteration", "up",
 }  # fmt: skip
-EPOCHS = {"epoch", "train_epoch", "ep", "epochs", "current_epoch", "cur_epoch", "epoch_num", "train_epochs"}
+EPOCHS = {"epoch", "train_epoch", "ep", "epochs", "current_epoch", "cur_epoch", "epoch_num", "train_epochs", "training_epoch"}
 RATES_OF_WORK = {
     "tps", "wps", "tokens_per_second", "tokens_per_sec", "tok_s", "tokens_s", "words_s", "samples_per_second", "tgs",
     "samples_per_sec", "tokens_per_second_per_gpu", "throughput", "it_s", "samples_s", "tokens_sec", "tok_sec",
@@ -48,6 +49,8 @@ _TRAIN_PATHS = {
     "training",
     "losses",
     "trainer",
+    "main",
+    "data",
     "optim",
     "optimizer",
     "metrics",
@@ -59,7 +62,7 @@ _TRAIN_PATHS = {
 _EVALUATION = re.compile(r"(?:^|[_/])(?:e?val|evaluation|valid|validation|valid_on|test|dev|vld)(?:$|[_/])")
 _BREAKS = re.compile(r"[\s\-]+")
 _SUREST = {"lr", "learning_rate", "grad_norm", "global_step", "num_updates", "epoch", "loss_scale"}
-_PART = re.compile(r"(?:^|[_/.])loss(?:es$|[_/])|loss$")
+_PART = re.compile(r"(?:^|[_/.])loss(?:es$|[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
 _NO_PART = re.compile(
     r"(?:^|[_/.])(?:best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|smoothing)[_/]"
     r"|loss_(?:scale|weight|fn|type|func|coef|lambda|alpha|name|mask|factor|ratio|threshold|delta|cutoff|value$|ppl$)"

@@ -7,21 +7,29 @@ import re
 from stayfinite.readers.logs.names import column_of, plain
 from stayfinite.readers.logs.numbers import NUMBER
 
-_SEPARATED = re.compile(rf"[:=]\s{{0,40}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}({NUMBER})(?!:\d)")
+_SEPARATED = re.compile(
+    rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z])"
+)
+_SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$")
 _NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
 _BARE_NAMES = (
-    r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|avg|total|lm|nll|mean)[ _])?loss"
+    r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
+    r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss"
+    r"|(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )"
     r"|grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale"
     r"|(?:global[ _]?)?steps?|iter(?:ation)?s?|epoch|ep|batch|num_updates|skipped"
     r"|(?:train|valid|val)?[ _]?(?:ppl|perplexity|acc(?:uracy)?|bleu)|\w{1,30}_(?:loss|acc|accuracy|reward)"
 )
 _BARE = re.compile(
-    rf"(?<![\w.$/-])({_BARE_NAMES})(?:\s*:?\s+|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[-+*^=]\s*\w)",
+    rf"(?<![\w.$/-])({_BARE_NAMES})(?:\.?\s*:?\s+(?:is\s+(?=[-+.\d]\S*$))?|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[+^=]\s*\w|\s?\*\s*\w(?!\S*\s(?:after|@))|-\w|\s-\s?\d)",
     re.IGNORECASE,
 )
 _LEVEL = re.compile(r"[A-Z]{4,8}|\S*[.:\]>)]\S*")
-_QUALIFIES = {"of", "per", "max", "min", "total", "num", "skipped", "nan", "best", "final", "initial", "target"}
+_QUALIFIES = {
+    "of", "per", "max", "min", "total", "num", "skipped", "nan", "best", "final", "initial", "target", "time", "batch",
+    "reader", "ideal",
+}  # fmt: skip
 _LONGEST_NAME = 64
 
 
@@ -35,7 +43,7 @@ def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
         for end in _ENDS_NAME.finditer(before):
             cut = end.end()
         name = _NAME.search(before, cut)
-        if name and not name[1].endswith(".py"):
+        if name and not _SOURCE.search(name[1]):
             found.append((_own_words(name[1], line[match.start()]), match.start(1), match.end(1)))
             last = match.end(1)
     return found
@@ -59,8 +67,28 @@ def _own_words(name: str, mark: str) -> str:
 
 
 def bare_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
-    """Every well-known name with a number behind nothing but space."""
-    return [(match[1], match.start(2), match.end(2)) for match in _BARE.finditer(line, start)]
+    """Every well-known name with a number behind nothing but space; `is` joins them where nothing stands before."""
+    return [
+        (match[1], match.start(2), match.end(2))
+        for match in _BARE.finditer(line, start)
+        if " is" not in line[match.end(1) : match.start(2)] or not line[start : match.start()].strip()
+    ]
+
+
+_IN_LIST = re.compile(rf"\s*,\s*(?:[A-Za-z_][\w.]{{0,16}}\()?({NUMBER})\)?")
+
+
+def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:
+    """Of a number that opens a list, the place of the first in it that is not finite, else its own; None for others."""
+    if "[" not in line[max(begin - 12, 0) : begin] or line[end : end + 2].lstrip(")")[:1] != ",":
+        return None
+    place, item = end + (line[end] == ")"), (begin, end)
+    while not line[item[0] : item[1]].lower().lstrip("+-").startswith(("nan", "inf")):
+        following = _IN_LIST.match(line, place)
+        if following is None:
+            return begin, end
+        place, item = following.end(), following.span(1)
+    return item
 
 
 def all_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:

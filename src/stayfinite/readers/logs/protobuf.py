@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfinite.readers.malformed import Malformed
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-
-
-class Malformed(ValueError):
-    """These bytes are no message."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:

@@ -10,9 +10,10 @@ import struct
 
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.names import column_of, plain
-from stayfinite.readers.logs.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed, fields, signed, varint
+from stayfinite.readers.logs.protobuf import BYTES, FIXED32, FIXED64, VARINT, fields, signed, varint
 from stayfinite.readers.logs.records import Records
 from stayfinite.readers.logs.tfrecord import RecordSplitter
+from stayfinite.readers.malformed import Malformed
 
 _FLOAT, _DOUBLE, _INT32, _HALF, _INT64 = 1, 2, 3, 19, 9
 _LAYOUTS = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _HALF: "<e", _INT64: "<q"}

@@ -26,8 +26,9 @@ OFTEN = 8
 MOST_RANKS = 4_096
 
 _MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
+_NOT_FINITE = re.compile(r"(?i:\bnan\b|\binf|finite)")
 _HEADS = re.compile(r"(?i:loss|gpu_mem)|abs min")
-_BAR_BEFORE = re.compile(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/\d+ \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
+_BAR_BEFORE = re.compile(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
 _NOTHING = re.compile(r"(?!)").fullmatch
 
 
@@ -116,7 +117,8 @@ class TextReader:
         block = state.traceback.feed(text, number)
         if block:
             state.messages.add(*block)
-        if not in_traceback and not state.traceback.is_open:
+        # The last line of a traceback may say more than that something failed: `Loss became infinite or NaN`.
+        if not state.traceback.is_open and not (in_traceback and not _NOT_FINITE.search(text)):
             measures = _MEASURES.search(line, start)
             if measures and not self._waiting:
                 met = state.messages.known(text, number)

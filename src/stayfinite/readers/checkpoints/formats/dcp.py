@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Malformed, Trouble, TroubleKind
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
 from stayfinite.readers.checkpoints.formats import torch_zip
-from stayfinite.readers.checkpoints.formats.inert_pickle import read_inert
-from stayfinite.readers.checkpoints.formats.pickle_machine import Made, Pairs
-from stayfinite.readers.checkpoints.formats.pickled_tensors import LARGEST, MOST_AXES
+from stayfinite.readers.checkpoints.formats.pickled_tensors import whole_numbers
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.inert import read_inert
+from stayfinite.readers.pickles.machine import Made, Pairs
 
 TABLE = ".metadata"
 
@@ -40,16 +41,16 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
     Raises:
         Malformed: the table cannot be read.
     """
-    root = _fields(read_inert(table, longest=torch_zip.LARGEST_PICKLE).value)
+    root = _fields(read_inert(table, torch_zip.BOUNDS).value)
     files: dict[str, list[Piece]] = {}
     there: Counter[str] = Counter()
     for index, info in _pairs(root.get("storage_data")):
         key, where = _fields(index), _fields(info)
         fqn, path = key.get("fqn"), where.get("relative_path")
-        place = _whole((where.get("offset"), where.get("length")))
+        place = whole_numbers((where.get("offset"), where.get("length")))
         if not isinstance(fqn, str) or not isinstance(path, str) or "/" in path or place is None:
             raise Malformed(f"{TABLE} gives a tensor an impossible place")
-        files.setdefault(path, []).append(Piece(fqn, _whole(key.get("offset")), *place))
+        files.setdefault(path, []).append(Piece(fqn, whole_numbers(key.get("offset")), *place))
         there[fqn] += 1
     for fqn, form in _pairs(root.get("state_dict_metadata")):
         if isinstance(fqn, str):
@@ -88,10 +89,10 @@ def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
 
 
 def _check_whole(into: CheckpointFacts, fqn: str, form: dict[str, Any], pieces: int) -> None:
-    chunks, size = form.get("chunks"), _whole(form.get("size"))
+    chunks, size = form.get("chunks"), whole_numbers(form.get("size"))
     if not isinstance(chunks, list) or size is None:
         return
-    volume = sum(math.prod(_whole(_fields(chunk).get("sizes")) or ()) for chunk in chunks)
+    volume = sum(math.prod(whole_numbers(_fields(chunk).get("sizes")) or ()) for chunk in chunks)
     if pieces < len(chunks) or volume < math.prod(size):
         _complain(
             into,
@@ -113,13 +114,3 @@ def _fields(value: Any) -> dict[str, Any]:
     state = value.state if isinstance(value, Made) else None
     states = state if isinstance(state, tuple) else (state,)
     return {name: each for part in states for name, each in _pairs(part) if isinstance(name, str)}
-
-
-def _whole(value: Any) -> tuple[int, ...] | None:
-    if isinstance(value, Made) and isinstance(value.args, tuple) and value.args:
-        value = value.args[0]
-    if not isinstance(value, tuple | list) or len(value) > MOST_AXES:
-        return None
-    if not all(type(each) is int and 0 <= each < LARGEST for each in value):
-        return None
-    return tuple(value)

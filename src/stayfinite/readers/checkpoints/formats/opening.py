@@ -7,10 +7,12 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from stayfinite.readers.checkpoints.facts import FileFacts, Malformed, TroubleKind
+from stayfinite.readers.checkpoints.facts import FileFacts
 from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy, torch_zip
-from stayfinite.readers.checkpoints.formats.inert_pickle import read_inert
-from stayfinite.readers.checkpoints.formats.strangers import foreign, is_dangerous
+from stayfinite.readers.checkpoints.formats.strangers import tell_of
+from stayfinite.readers.malformed import Fault, Malformed
+from stayfinite.readers.pickles.inert import read_inert
+from stayfinite.readers.pickles.torch_files import looks_old
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp")
 
@@ -70,7 +72,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
             )
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         torch_zip.read(file, facts)
-    elif torch_legacy.looks_like(head):
+    elif looks_old(head):
         torch_legacy.read(file, facts)
     elif facts.path.suffix == ".safetensors" or safetensors.looks_like(head, facts.size):
         safetensors.read(file, facts)
@@ -78,20 +80,17 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
         _read_bare_pickle(file, facts)
     else:
         # Under a checkpoint's name it is rubble; under another's it is something else.
-        kind: TroubleKind = "damaged" if facts.path.suffix in SUFFIXES else "foreign"
+        kind: Fault = "damaged" if facts.path.suffix in SUFFIXES else "foreign"
         raise Malformed(f"it begins with {head[:8].hex(' ')}: neither safetensors nor written by torch.save", kind=kind)
 
 
 def _read_bare_pickle(file: BinaryIO, facts: FileFacts) -> None:
     facts.format = "pickle"
-    if facts.size > torch_zip.LARGEST_PICKLE:
+    if facts.size > torch_zip.BOUNDS.longest:
         raise Malformed(
             "it is a bare pickle, not written by torch.save, and too large to be looked through", kind="unread"
         )
-    pickle = read_inert(file, longest=torch_zip.LARGEST_PICKLE)
-    facts.strangers = foreign(pickle.globals)
-    dangerous = [str(each) for each in pickle.globals if is_dangerous(each)]
-    if dangerous:
-        facts.complain("dangerous", f"loading it would call {', '.join(dangerous[:5])}; nothing of that was run here")
+    pickle = read_inert(file, torch_zip.BOUNDS)
+    tell_of(facts, pickle.globals)
     asked = ", ".join(map(str, pickle.globals[:5])) or "nothing"
     facts.complain("unread", f"it is a bare pickle, not written by torch.save, that asks for {asked}; not looked into")

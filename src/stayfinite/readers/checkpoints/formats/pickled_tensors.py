@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stayfinite.readers.checkpoints.dtypes import BYTES, of_storage, of_torch
-from stayfinite.readers.checkpoints.formats.inert_pickle import Inert
-from stayfinite.readers.checkpoints.formats.pickle_machine import Global, Made, Pairs, Persistent
+from stayfinite.readers.checkpoints.facts import MOST_AXES
+from stayfinite.readers.pickles.inert import Inert
+from stayfinite.readers.pickles.machine import Global, Made, Pairs, Persistent
 
 DEEPEST = 60
 LARGEST = 1 << 62
-MOST_AXES = 64
 _UNNAMED = frozenset({"_parameters", "_buffers", "_modules"})
 _MARKS = frozenset({
     "global_step", "global_steps", "step", "steps", "iteration", "iter", "iter_num", "num_updates",
@@ -86,7 +86,7 @@ def _children(value: Any, path: tuple[str, ...], found: Contents) -> list[tuple[
         if isinstance(value.callee, Global) and value.callee.name in _REBUILT and isinstance(value.args, tuple):
             return [(each, path) for each in value.args[:1]] + [(value.state, path)]
         parts = _named(value.pairs, path, found) + [(each, (*path, str(i))) for i, each in enumerate(value.items)]
-        return [*parts, (value.args, path), (value.state, path)]
+        return [*parts, (value.args, path), (value.names, path), (value.state, path)]
     if isinstance(value, Persistent):
         return []
     many = len(value) > 1
@@ -131,7 +131,9 @@ def _add(found: Contents, name: str, function: str, args: tuple[Any, ...]) -> No
         if function == "_rebuild_tensor_v3":
             named = next(each for each in args[4:] if isinstance(each, Global) and each.module == "torch")
             dtype = of_torch(named.name)
-        start, shape, stride = args[1], _whole(args[2]), _whole(args[3])
+        start, shape, stride = args[1], whole_numbers(args[2]), whole_numbers(args[3])
+        if shape is None or stride is None:
+            raise ValueError("its shape or stride cannot be")
         if dtype is None or type(start) is not int or not 0 <= start < LARGEST or len(shape) != len(stride):
             raise ValueError("its form is not understood")
     except (ValueError, IndexError, TypeError, StopIteration) as error:
@@ -146,17 +148,19 @@ def _storage(reference: Any) -> Storage:
     _, kind, key, _, elements = reference.key[:5]
     dtype = of_storage(kind.name) if isinstance(kind, Global) else None
     if dtype is None or not isinstance(key, str) or type(elements) is not int or not 0 <= elements < LARGEST:
-        raise ValueError(f"its storage is a {kind}, which is not known")
+        # Only a name is printed: printing nested tuples can take for ever.
+        what = kind if isinstance(kind, Global) else type(kind).__name__
+        raise ValueError(f"its storage is a {what}, which is not known")
     return Storage(key=key, dtype=dtype, elements=elements)
 
 
-def _whole(value: Any) -> tuple[int, ...]:
-    if isinstance(value, Made):  # torch.Size((2, 3))
+def whole_numbers(value: Any) -> tuple[int, ...] | None:
+    """A shape, stride or place; None where it cannot be one."""
+    if isinstance(value, Made) and isinstance(value.args, tuple) and value.args:  # torch.Size((2, 3))
         value = value.args[0]
-    numbers = tuple(value)
-    if len(numbers) > MOST_AXES or not all(type(number) is int and 0 <= number < LARGEST for number in numbers):
-        raise ValueError("its shape or stride cannot be")
-    return numbers
+    if not isinstance(value, tuple | list) or len(value) > MOST_AXES:
+        return None
+    return tuple(value) if all(type(each) is int and 0 <= each < LARGEST for each in value) else None
 
 
 def span(tensor: Pickled) -> tuple[int, int]:

@@ -7,12 +7,11 @@ import math
 from typing import Any, BinaryIO
 
 from stayfinite.readers.checkpoints.dtypes import BITS
-from stayfinite.readers.checkpoints.facts import FileFacts, Malformed, Place
+from stayfinite.readers.checkpoints.facts import MOST_AXES, FileFacts, Place
+from stayfinite.readers.malformed import Malformed
 
 LONGEST_HEADER = 100_000_000
 """What safetensors itself accepts."""
-
-MOST_AXES = 64
 
 
 def looks_like(head: bytes, size: int) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stayfinite.readers.checkpoints.formats.pickle_machine import Global
+from stayfinite.readers.checkpoints.facts import FileFacts
+from stayfinite.readers.pickles.machine import Global
 
 _DANGEROUS = frozenset({
     "os", "posix", "nt", "subprocess", "sys", "shutil", "socket", "pty", "runpy", "importlib", "code", "codeop",
@@ -27,6 +28,11 @@ def is_dangerous(found: Global) -> bool:
     return module in _DANGEROUS
 
 
-def foreign(globals_: Iterable[Global]) -> tuple[str, ...]:
-    """The names of what is not torch's and its furniture's: ``torch.load(weights_only=True)`` may refuse them."""
-    return tuple(str(each) for each in globals_ if each.module.split(".")[0] not in _FURNITURE)
+def tell_of(facts: FileFacts, asked: Iterable[Global]) -> None:
+    """Add what is not torch's own, which ``torch.load(weights_only=True)`` may refuse, and complain of dangers."""
+    asked = tuple(asked)
+    foreign = [str(each) for each in asked if each.module.split(".")[0] not in _FURNITURE]
+    facts.strangers = (*facts.strangers, *foreign)
+    dangerous = [str(each) for each in asked if is_dangerous(each)]
+    if dangerous:
+        facts.complain("dangerous", f"loading it would call {', '.join(dangerous[:5])}; nothing of that was run here")

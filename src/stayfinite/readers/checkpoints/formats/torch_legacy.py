@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from stayfinite.readers.checkpoints.dtypes import BYTES
-from stayfinite.readers.checkpoints.facts import FileFacts, Malformed
-from stayfinite.readers.checkpoints.formats.inert_pickle import Inert, read_inert
+from stayfinite.readers.checkpoints.facts import FileFacts
 from stayfinite.readers.checkpoints.formats.pickled_tensors import Storage, contents_of
-from stayfinite.readers.checkpoints.formats.torch_zip import LARGEST_PICKLE, add_place, take_over
-
-MAGIC = 0x1950A86A20F9469CFC6C
-VERSION = 1001
-
-
-def looks_like(head: bytes) -> bool:
-    """Whether a file that begins so is one: the first pickle is the magic number."""
-    return MAGIC.to_bytes(10, "little") in head[:32]
+from stayfinite.readers.checkpoints.formats.torch_zip import BOUNDS, add_place, take_over
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.inert import read_inert
+from stayfinite.readers.pickles.torch_files import read_old
 
 
 def read(file: BinaryIO, facts: FileFacts) -> None:
@@ -26,24 +20,16 @@ def read(file: BinaryIO, facts: FileFacts) -> None:
         Malformed: it cannot be read.
     """
     facts.format = "torch (old, no zip)"
-    magic, version = _pickle(file).value, _pickle(file).value
-    if magic != MAGIC or version != VERSION:
-        raise Malformed(f"it begins like an old torch file and is of version {version!r}, known is {VERSION}")
-    _pickle(file)
-    pickle = _pickle(file)
+    pickle = read_old(file, BOUNDS)
     contents = contents_of(pickle)
     take_over(facts, pickle, contents)
-    keys = _pickle(file).value
+    keys = read_inert(file, BOUNDS).value
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise Malformed("the list of its storages is damaged")
     starts = _starts(file, facts, keys, {tensor.storage.key: tensor.storage for tensor in contents.tensors})
     for tensor in contents.tensors:
         if tensor.storage.key in starts:
             add_place(facts, tensor, *starts[tensor.storage.key])
-
-
-def _pickle(file: BinaryIO) -> Inert:
-    return read_inert(file, longest=LARGEST_PICKLE)
 
 
 def _starts(

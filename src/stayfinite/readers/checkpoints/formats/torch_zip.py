@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from typing import BinaryIO, NamedTuple
 
 from stayfinite.readers.checkpoints.dtypes import BYTES
-from stayfinite.readers.checkpoints.facts import FileFacts, Malformed, Place
-from stayfinite.readers.checkpoints.formats.inert_pickle import Inert, read_inert
+from stayfinite.readers.checkpoints.facts import FileFacts, Place
 from stayfinite.readers.checkpoints.formats.pickled_tensors import Contents, Pickled, contents_of, plain_stride, span
-from stayfinite.readers.checkpoints.formats.strangers import foreign, is_dangerous
-from stayfinite.readers.checkpoints.formats.zip_directory import Entry, Read, data_offset, read_directory
+from stayfinite.readers.checkpoints.formats.strangers import tell_of
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.inert import Bounds, Inert
+from stayfinite.readers.pickles.torch_files import part_reader, read_zipped
+from stayfinite.readers.pickles.zip_directory import Entry, Read, data_offset, read_directory
 
-LARGEST_PICKLE = 256 << 20
+BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)
+"""Of the pickle in a checkpoint."""
 
 
 class Window(NamedTuple):
@@ -30,15 +32,9 @@ def read(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Iner
     """
     start, size = window or Window(0, facts.size)
     facts.format = "torch"
-
-    def part(offset: int, length: int) -> bytes:
-        if offset < 0 or offset >= size:
-            return b""
-        file.seek(start + offset)
-        return file.read(min(length, size - offset))
-
+    part = part_reader(file, start, size)
     members = read_directory(part, size)
-    root, pickle = _read_pickle(part, members)
+    root, pickle = read_zipped(part, members, BOUNDS)
     _check_byteorder(part, members.get(f"{root}byteorder"))
     contents = contents_of(pickle)
     take_over(facts, pickle, contents)
@@ -65,10 +61,7 @@ def take_over(facts: FileFacts, pickle: Inert, contents: Contents) -> None:
     """What a pickle tells beside its tensors."""
     facts.numbers.update(contents.numbers)
     facts.marks.update(contents.marks)
-    facts.strangers = (*facts.strangers, *foreign(pickle.globals))
-    dangerous = [str(each) for each in pickle.globals if is_dangerous(each)]
-    if dangerous:
-        facts.complain("dangerous", f"loading it would call {', '.join(dangerous[:5])}; nothing of that was run here")
+    tell_of(facts, pickle.globals)
     for what in contents.odd[:5]:
         facts.complain("unread", f"the tensor {what}; it was not looked into")
 
@@ -89,23 +82,6 @@ def add_place(facts: FileFacts, tensor: Pickled, at: int, length: int) -> None:
         stride=plain_stride(tensor),
     )
     facts.places.append(place)
-
-
-def _read_pickle(part: Read, members: dict[str, Entry]) -> tuple[str, Inert]:
-    names = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
-    if not names:
-        raise Malformed(
-            f"it is a zip archive of {len(members)} members, and none is data.pkl: torch.save did not write it"
-        )
-    entry = members[min(names, key=len)]
-    if not entry.stored:
-        raise Malformed(f"its {entry.name} is compressed, which torch never does; it was not unpacked", kind="unread")
-    if entry.size > LARGEST_PICKLE:
-        raise Malformed(f"its {entry.name} claims {entry.size:,} bytes; more than {LARGEST_PICKLE:,} are not believed")
-    data = part(data_offset(part, entry), entry.size)
-    if len(data) < entry.size:
-        raise Malformed(f"it is cut off inside {entry.name}", kind="truncated")
-    return entry.name.removesuffix("data.pkl"), read_inert(io.BytesIO(data), longest=LARGEST_PICKLE)
 
 
 def _check_byteorder(part: Read, entry: Entry | None) -> None:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from stayfinite.readers.checkpoints.dtypes import BYTES
-from stayfinite.readers.checkpoints.facts import FileFacts, Malformed, Place, TensorValues
+from stayfinite.readers.checkpoints.facts import FileFacts, Place, TensorValues
 from stayfinite.readers.checkpoints.formats.opening import open_regular
 from stayfinite.readers.checkpoints.values.statistics import Tally, tally, values_of
 from stayfinite.readers.checkpoints.values.windows import PIECE, Windows
+from stayfinite.readers.malformed import Malformed
 
 MOST_THREADS = 16
 """More only wait for each other: Python's lock is held for a part of each piece."""

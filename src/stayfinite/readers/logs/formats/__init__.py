@@ -22,9 +22,11 @@ from stayfinite.readers.logs.formats.opennmt import OpenNmt
 from stayfinite.readers.logs.formats.overflow_frames import OverflowFrames
 from stayfinite.readers.logs.formats.parameters import Parameters
 from stayfinite.readers.logs.formats.progress_bars import ProgressBars
+from stayfinite.readers.logs.formats.rates import Rates
 from stayfinite.readers.logs.formats.tables import Tables
 from stayfinite.readers.logs.formats.torchtitan import TorchTitan
 from stayfinite.readers.logs.formats.train_output import TrainOutput
+from stayfinite.readers.logs.formats.values_first import ValuesFirst
 
 FORMATS: tuple[Callable[[], Format], ...] = (
     OverflowFrames,
@@ -46,6 +48,8 @@ FORMATS: tuple[Callable[[], Format], ...] = (
     TrainOutput,
     Parameters,
     ProgressBars,
+    ValuesFirst,
+    Rates,
     Generic,
 )
 

@@ -16,7 +16,7 @@ from stayfinite.readers.logs.reading import RANK, SKIPS_EVER, Reading
 
 _OVERFLOW = re.compile(
     r"OVERFLOW!\s*(?:Rank\s+(\d+)\s+)?Skipping step\.?"
-    rf".{{0,80}}?loss scale:\s*({NUMBER})(?:,?\s+reducing to\s+({NUMBER}))?"
+    rf"(?:.{{0,80}}?loss scale:\s*({NUMBER})(?:,?\s+reducing to\s+({NUMBER}))?)?"
 )
 _STEP = re.compile(rf"\bstep=(\d+),\s*skipped=(\d+),\s*lr=\[+({NUMBER})")
 
@@ -33,8 +33,9 @@ class DeepSpeed(Format):
             reading = Reading("deepspeed", skipped=True, is_message=True)
             if overflow[1] is not None:
                 reading.fields.append((RANK, *overflow.span(1)))
-            reading.fields.append(("loss_scale", *overflow.span(2 if overflow[3] is None else 3)))
-            return reading
+            if overflow[2] is not None:
+                reading.fields.append(("loss_scale", *overflow.span(2 if overflow[3] is None else 3)))
+            return reading if reading.fields else None
         step = _STEP.search(line, start)
         if step:
             fields = [("step", *step.span(1)), (SKIPS_EVER, *step.span(2)), ("lr", *step.span(3))]

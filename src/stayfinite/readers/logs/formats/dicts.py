@@ -28,6 +28,8 @@ _NUMBER = re.compile(NUMBER)
 _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
 _MEANS_SOMETHING = frozenset({"decision", "event", "code", "split", "type", "mode", "phase", "subset", "stage"})
 _TELLING = re.compile(r"reward|accuracy|acc\b|perplexity|ppl|bleu|kl\b|logps|entropy|wer\b|cer\b|rouge|f1\b|map\b")
+_LISTED_STEP = re.compile(r"\"step\":\s*\[(?:\d+,\s*){1,3}(\d+)\]")
+"""DLLogger: epoch, step, and within them."""
 _DEEPEST = 16
 _EVALUATES = {"eval", "val", "valid", "validation", "test", "dev"}
 
@@ -46,6 +48,9 @@ class Dicts(Format):
         pairs, texts, wild = _flattened(line, begin)
         if not pairs:
             return None
+        listed = _LISTED_STEP.search(line, begin)
+        if listed:
+            pairs = [(name, *(listed.span(1) if name == "step" else span)) for name, *span in pairs]
         names = {plain(name) for name, _, _ in pairs}
         kind = "transformers" if line[begin + 1 :].lstrip()[:1] == "'" else "json lines"
         reading = Reading(kind, wild=wild)

@@ -16,7 +16,7 @@ from stayfinite.readers.logs.pairs import separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, Reading
 
 _HEADING = re.compile(r"\s*Epoch\s+(\d+)\s*/\s*\d+\s*:?\s*$")
-_BAR = re.compile(r"\s*(\d+)/(\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s*([^a-z]{0,3}.{0,40}?)\s-\s(?=\w+: )")
+_BAR = re.compile(r"\s*(\d+)/(\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s(?:(\S.{0,40}?)\s)??-\s(?=(?!ETA)\w+: )")
 
 
 class Keras(Format):

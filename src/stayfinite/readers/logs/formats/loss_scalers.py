@@ -24,19 +24,31 @@ from stayfinite.readers.logs.reading import Reading
 _NEW_SCALE = re.compile(
     rf"overflow\b.{{0,120}}?\b(?:loss[ _]?scale|scale|scaler)\b.{{0,60}}?\bto:?\s*({NUMBER})", re.IGNORECASE
 )
-_TOO_SMALL = re.compile(rf"\b(?:grad_scale|loss[ _]scale)\b.{{0,60}}?\btoo small\b\D{{0,40}}({NUMBER})", re.IGNORECASE)
-_WHAT = r"(?P<what>loss|grad(?:ient)?s?(?:[ _]?norm)?)"
+_TOO_SMALL = re.compile(
+    rf"\b(?:grad|loss)[ _]scale\b.{{0,60}}?\b(?:too|is) small\b\D{{0,40}}({NUMBER})", re.IGNORECASE
+)
+_WHAT = r"(?P<what>(?:loss(?:es)?|cost)(?:[ _]?(?:tensor|value|function))?|grad(?:ient)?s?(?:[ _]?norm)?)"
+_NAN = r"(?P<value>nan|(?:\+/-)?inf|infinite|non-?finite)"
 _IS_NAN = re.compile(
-    rf"\b{_WHAT}\s+(?:is|are|was|were|became|becomes)\s+(?:a\s+)?"
-    r"(?P<value>nan|inf\b|infinite or nan|infinite|not finite|non-finite)\b",
+    rf"\b{_WHAT}\s+(?:(?:has |have )?(?:is|are|was|were|been|bec[ao]mes?|turn(?:s|ed)?|goes|went|gone)\s+)"
+    r"(?:(?:a|an|to|into|now|all|already)\s+){0,2}"
+    r"(?P<value>(?:nan|inf|infinity)(?:\s*(?:or|/)\s*(?:nan|inf))?|infinite or nan|infinite|not finite|non-?finite)\b",
     re.IGNORECASE,
 )
 _NAN_IS = re.compile(
-    rf"\b(?P<value>nan|inf|infinite|non-?finite)\s+(?:\w+\s+)?{_WHAT}\b.{{0,40}}?"
-    r"\b(?:encountered|detected|found|occurred|at (?:step|iter\w*|batch|epoch))\b",
+    rf"\b{_NAN}(?:s|\s+or\s+(?:nan|inf)s?)?\s+(?:(?:value|found|detected|occurred)s?\s+)?(?:(?:in|for)\s+)?(?:the\s+)?(?:\w+\s+)?"
+    rf"{_WHAT}\b.{{0,40}}?"
+    r"\b(?:encountered|detected|found|occurr?ed|(?:at|in) (?:step|iter\w*|batch|epoch)|during training|abort\w*|stopp\w*)\b",
     re.IGNORECASE,
 )
+_RECEIVED = re.compile(
+    rf"\b(?:received|got|found|detected|encountered|hit)\s+(?:an?\s+)?{_NAN}\s+(?:\w+\s+)?(?P<what>loss|cost)\b",
+    re.IGNORECASE,
+)
+_INVALID = re.compile(r"\b(?P<value>invalid) (?P<what>loss), terminating training", re.IGNORECASE)
+_DENIED = re.compile(r"\b(?:no|not|never|without|zero)\s+(?:an?\s+|any\s+)?$", re.IGNORECASE)
 _SUPPOSED = re.compile(r"\?|\b(?:if|when|whether|avoid|prevent|unless|may|might|could|can)\b", re.IGNORECASE)
+_FORMS = (_IS_NAN, _NAN_IS, _RECEIVED, _INVALID)
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)[ :=#]{1,3}(\d+)", re.IGNORECASE)
 _SKIPS = re.compile(r"\bskip(?:ping|ped)?\b", re.IGNORECASE)
 
@@ -44,7 +56,7 @@ _SKIPS = re.compile(r"\bskip(?:ping|ped)?\b", re.IGNORECASE)
 class LossScalers(Format):
     """One line about one step."""
 
-    marks = ("overflow", "scale", "nan", "inf", "finite")
+    marks = ("overflow", "scale", "nan", "inf", "finite", "invalid loss")
 
     def read(self, line: str, start: int) -> Reading | None:
         """See ``Format.read``."""
@@ -55,11 +67,11 @@ class LossScalers(Format):
         small = _TOO_SMALL.search(line, start)
         if small:
             return Reading("loss scaler", fields=[("loss_scale", *small.span(1))], is_message=True)
-        said = _IS_NAN.search(line, start) or _NAN_IS.search(line, start)
-        if said is None or _SUPPOSED.search(line, start):
+        said = next((found for form in _FORMS if (found := form.search(line, start))), None)
+        if said is None or _SUPPOSED.search(line, start) or _DENIED.search(line, start, said.start()):
             return None
-        column = "loss" if said["what"].lower() == "loss" else "grad_norm"
-        value = math.inf if said["value"].lower() in {"inf", "infinite"} else math.nan
+        column = "loss" if said["what"].lower().startswith(("loss", "cost")) else "grad_norm"
+        value = math.inf if said["value"].lower() in {"inf", "+/-inf", "infinity", "infinite"} else math.nan
         reading = Reading("loss scaler", constants={column: value}, is_message=True)
         reading.skipped = _SKIPS.search(line, start) is not None
         step = _STEP.search(line, start)

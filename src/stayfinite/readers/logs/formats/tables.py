@@ -9,7 +9,11 @@
           Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
           1/100      2.5G        nan        nan        nan         45        640: 100%|####| 10/10 [00:05<00:00]
 
-Ultralytics has no column for the whole loss: it is the sum of its parts.
+        clip  exs  gnorm        lr  mean_loss  total_train_updates  tpb  updates
+           1   22  404.1 1.565e-31      7.839                   22    1       22
+
+A heading begins with the step or the epoch, or holds three columns that are known. Ultralytics has no column for the
+whole loss: it is the sum of its parts.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ _CELL = re.compile(
     rf"(?<![^\s|])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)(?=[\s|:]|$)"
 )
 _FIRST = re.compile(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.IGNORECASE)
+_GAPS = re.compile(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
 _HEADS = re.compile(r"loss|gpu_mem", re.IGNORECASE)
 _ULTRALYTICS = {"box": "box_loss", "obj": "obj_loss", "cls": "cls_loss", "total": "loss"}
 """What older releases call their columns."""
@@ -66,7 +71,10 @@ class Tables(Format):
 
     def heading(self, line: str, start: int) -> None:
         """Remember the columns if this is a heading."""
-        if len(line) - start > _WORST or not _FIRST.match(line, start) or not _HEADS.search(line, start):
+        if len(line) - start > _WORST or not _HEADS.search(line, start):
+            return
+        leads = _FIRST.match(line, start) is not None
+        if not leads and not _GAPS.search(line, start):
             return
         names: list[str] = []
         spans: list[tuple[int, int]] = []
@@ -77,7 +85,9 @@ class Tables(Format):
             names.append(plain(match[0]))
             spans.append(match.span())
             place = match.end()
-        if line[place:].strip(" \t|") or len(names) < 2 or column_of(names[0]) not in {"step", "epoch"}:
+        if line[place:].strip(" \t|") or len(names) < 2:
+            return
+        if column_of(names[0]) not in {"step", "epoch"} if leads else len({*filter(None, map(column_of, names))}) < 3:
             return
         ultralytics = "gpu_mem" in names
         if (ultralytics or any("loss" in name for name in names[1:])) and len(set(names)) == len(names):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickletools
 from typing import IO, Any, NamedTuple, Protocol, cast
 
-from stayfinite.readers.checkpoints.facts import Malformed
-from stayfinite.readers.checkpoints.formats.pickle_machine import Global, Machine
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.machine import Global, Machine
 
-MOST_OPERATIONS = 5_000_000
 LONGEST_LINE = 1 << 16
+# An escape that nobody writes is a warning, which is an error under `python -W error`.
+_SENSELESS = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, Warning)
 
 
 class Bytes(Protocol):
@@ -25,6 +26,15 @@ class Bytes(Protocol):
         """Where it stands."""
 
 
+class Bounds(NamedTuple):
+    """What an honest pickle stays within."""
+
+    longest: int
+    """Bytes of any string in it."""
+
+    operations: int
+
+
 class Inert(NamedTuple):
     """A pickle that was read."""
 
@@ -33,25 +43,26 @@ class Inert(NamedTuple):
     """Everything that it would have imported, in the order in which it asked."""
 
 
-def read_inert(file: Bytes, *, longest: int) -> Inert:
+def read_inert(file: Bytes, bounds: Bounds) -> Inert:
     """Read one pickle from where the file stands, and leave it standing behind that.
 
     Arguments:
         file: opened for reading bytes.
-        longest: no string in it may have more bytes.
+        bounds: where it is refused.
 
     Raises:
         Malformed: it is no pickle, is cut off, or is larger than any honest one.
     """
     machine = Machine()
+    bounded = cast(IO[bytes], _Bounded(file, bounds.longest))
     try:
-        for count, (operation, argument, _) in enumerate(pickletools.genops(cast(IO[bytes], _Bounded(file, longest)))):
+        for count, (operation, argument, _) in enumerate(pickletools.genops(bounded)):
             if operation.name == "STOP":
                 return Inert(machine.stack.pop(), tuple(machine.globals))
-            if count > MOST_OPERATIONS:
-                raise Malformed(f"its pickle has more than {MOST_OPERATIONS:,} operations", kind="unread")
+            if count > bounds.operations:
+                raise Malformed(f"its pickle has more than {bounds.operations:,} operations", kind="unread")
             machine.run(operation.name, argument)
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+    except _SENSELESS as error:
         raise Malformed(f"its pickle is damaged or cut off: {type(error).__name__}: {str(error)[:120]}") from error
     raise Malformed("its pickle has no end")
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stayfinite.readers.checkpoints.facts import Malformed
+from stayfinite.readers.malformed import Malformed
 
 Read = Callable[[int, int], bytes]
 """``read(offset, length)``: bytes of the archive; fewer at its end."""

@@ -33,6 +33,9 @@ class Made:
 
     callee: Any
     args: Any
+    names: Any = None
+    """Named arguments, where it has some."""
+
     state: Any = None
     items: list[Any] = field(default_factory=list)
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
@@ -121,7 +124,7 @@ class Machine:
     def call_with_names(self) -> None:
         """The same with named arguments."""
         callee, args, names = self.take(3)
-        self.push(Made(callee, (*args, names)))
+        self.push(Made(callee, args, names))
 
     def call_since_mark(self) -> None:
         """The same where callee and arguments lie above a mark."""
