@@ -1,12 +1,9 @@
 """The pages of the rules: one text for the terminal, the docs and programs."""
 
 import json
-import os
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
+from command_cost import command_cost
 from stayfinite.cli import main
 from stayfinite.rules.registry import all_rules
 
@@ -46,19 +43,6 @@ def test_the_pages_in_the_docs_are_those_of_the_rules(tmp_path, capsys):
 
 
 def test_explaining_loads_neither_torch_nor_rich_and_is_there_at_once():
-    code = """import sys
-from stayfinite.cli import main
-main(['explain', 'SF101'])
-print({'torch', 'rich', 'tyro'} & set(sys.modules))
-"""
-    # As installed: with its bytecode beside it. Processor time, because tests run side by side.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    times = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-c", code]
-        out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert out.splitlines()[-1] == "set()"
-    assert min(times) < 0.3
+    loaded, seconds = command_cost(["explain", "SF101"], modules=["torch", "rich", "tyro"], times=5)
+    assert loaded == []
+    assert seconds < 0.3

@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has seen enough (`| head`); the interpreter must not complain of it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except KeyboardInterrupt:
+        code = 130
     return code
 
 

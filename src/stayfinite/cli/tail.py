@@ -62,6 +62,9 @@ def run(arguments: Sequence[str]) -> int:
         follower = Follower(str(settings.path), known)
         screen = _Screen(as_json=settings.json)
         for piece in new_bytes(settings.path, poll=settings.poll):
+            if piece is None:
+                follower.start_anew()
+                continue
             follower.feed(piece)
             for finding in follower.turned(at_once=settings.once and not piece):
                 turned = True
@@ -69,6 +72,8 @@ def run(arguments: Sequence[str]) -> int:
             screen.status(follower.last)
             if (settings.once and not piece) or (settings.stop and turned):
                 break
+    except BrokenPipeError:
+        raise
     except (StayfiniteError, OSError) as error:
         print(f"stayfinite tail: {error}", file=sys.stderr)
         return 2

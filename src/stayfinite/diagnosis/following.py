@@ -26,8 +26,10 @@ class Follower:
     """Takes a log piece by piece and tells what is newly wrong."""
 
     def __init__(self, source: str, settings: Settings | None = None) -> None:
-        self._reader = LogReader(source)
+        self._source = source
         self._settings = settings or Settings()
+        self._reader = LogReader(source)
+        self._trouble: set[str] = set()
         self._told: set[str] = set()
         self._next_judgement = 0.0
 
@@ -40,13 +42,22 @@ class Follower:
         start = time.monotonic()
         if start < self._next_judgement and not at_once:
             return []
-        found = judge(self._reader.series, self._settings).findings
+        found = judge(self._reader.series, self._settings)
         self._next_judgement = time.monotonic() + (time.monotonic() - start) / JUDGING_SHARE
-        fresh = [f for f in found if f.severity != "info" and f.confidence >= SURE and f.cause not in self._told]
-        # One trouble has one cause: others are told only when they come later and are likelier than nothing.
-        fresh = fresh[:1]
+        loud = [finding for finding in found.findings if finding.severity != "info"]
+        # What is wrong is told at once, with its likeliest cause however unsure; a cause that becomes sure later, too.
+        trouble = {word.partition(" from ")[0] for word in found.trouble} - self._trouble
+        self._trouble |= trouble
+        fresh = [finding for finding in loud[:1] if trouble or finding.confidence >= SURE]
+        fresh = [finding for finding in fresh if finding.cause not in self._told]
         self._told.update(finding.cause for finding in fresh)
         return fresh
+
+    def start_anew(self) -> None:
+        """Forget what was read: the file was replaced or cut, and is another run's."""
+        self._reader = LogReader(self._source)
+        self._trouble, self._told = set(), set()
+        self._next_judgement = 0.0
 
     @property
     def last(self) -> Point | None:
@@ -57,8 +68,8 @@ class Follower:
         return latest
 
 
-def new_bytes(path: Path, *, poll: float) -> Iterator[bytes]:
-    """What is appended to a file, for ever; an empty piece at every look that finds nothing new.
+def new_bytes(path: Path, *, poll: float) -> Iterator[bytes | None]:
+    """What is appended to a file, for ever; an empty piece where nothing is new, None at a new beginning.
 
     A file that shrinks or is replaced (a rotated log) is read from its beginning; one that is not there is waited for.
     """
@@ -70,6 +81,7 @@ def new_bytes(path: Path, *, poll: float) -> Iterator[bytes]:
                 status = os.fstat(file.fileno())
                 if identity not in (None, (status.st_dev, status.st_ino)) or status.st_size < position:
                     position = 0
+                    yield None
                 identity = (status.st_dev, status.st_ino)
                 file.seek(position)
                 piece = file.read(BLOCK)

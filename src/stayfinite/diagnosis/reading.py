@@ -24,6 +24,9 @@ _READABLE_BINARY = re.compile(r"tfevents|\.(?:bin|gz)$", re.IGNORECASE)
 
 CHECKPOINTS = frozenset({".safetensors", ".pt", ".pth", ".ckpt", ".distcp"})
 
+UNSURE = 0.5
+"""Findings on checkpoints that are no surer than this are `scan`'s to tell."""
+
 MOST_NAMED = 8
 """Other runs in a directory that are named."""
 
@@ -106,7 +109,9 @@ def _look_at_checkpoints(path: Path, reading: Reading) -> None:
     if count:
         named = f"{count} checkpoint{'s' if count > 1 else ''}, structure only: `stayfinite scan` looks at the numbers"
         reading.sources.append(Source(path=str(path), read_as="checkpoint", said=named))
-        reading.damage += [finding for finding in found.findings if finding.severity != "info"]
+        # What merely could not be looked into is no damage.
+        grave = [finding for finding in found.findings if finding.severity != "info"]
+        reading.damage += [finding for finding in grave if finding.confidence > UNSURE]
 
 
 def _files(path: Path, sources: list[Source]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,7 +97,8 @@ def understand(settings: Settings, messages: Sequence[str] = ()) -> Context:
         optimizer=first_text(settings, *OPTIMIZER),
         warmup=first_number(settings, *WARMUP),
         clip=first_number(settings, *CLIP),
-        adapters=switched_on(settings, *ADAPTERS) or mention(settings, r"\bq?lora\b|\bpeft\b|\badapters?\b"),
+        adapters=switched_on(settings, *ADAPTERS)
+        or mention(settings, r"(?:\b|_)q?lora(?:\b|_)|\bpeft\b|\badapters?\b"),
         quantized=_quantized(settings),
         checkpointing=switched_on(settings, *CHECKPOINTING),
         attention=_attention(settings),
@@ -131,7 +133,13 @@ def _quantized(settings: Settings) -> Known | None:
     found = mention(
         settings, r"(?<!adam_)(?<!adamw_)\b(?:int8|8[- ]?bit|int4|4[- ]?bit|nf4|qlora|gptq|awq)\b(?! ?adam| ?optim)"
     )
-    return None if found is None else Known("int4" if "4" in str(found.value) else "int8", found.where, found.text)
+    return (
+        None
+        if found is None
+        else Known(
+            "int4" if re.search(r"4|qlora", str(found.value), re.IGNORECASE) else "int8", found.where, found.text
+        )
+    )
 
 
 def _attention(settings: Settings) -> Known | None:

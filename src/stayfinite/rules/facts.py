@@ -11,7 +11,9 @@ from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
-from stayfinite.rules.symptoms import Symptoms, symptoms_of
+from stayfinite.rules.looking_at_runs import symptoms_of
+from stayfinite.rules.symptoms import Symptoms
+from stayfinite.rules.told_worlds import ToldWorld, told_worlds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,11 @@ class Facts:
     def context(self) -> Context:
         """What the settings and the log's own words say of model, precision, optimizer, hardware."""
         return understand(self.settings, [message.text for message in self.messages])
+
+    @cached_property
+    def told_worlds(self) -> list[ToldWorld]:
+        """Re-runs with something changed that somebody tells of."""
+        return told_worlds(self.settings)
 
     @cached_property
     def messages(self) -> list[Message]:

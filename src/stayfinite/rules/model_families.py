@@ -25,6 +25,8 @@ _FAMILIES = {
     "OLMo": r"\bolmo",
     "Falcon": r"\bfalcon",
     "Granite": r"\bgranite",
+    "bf16-trained": r"\b(?:llava|openvla|prismatic|bunny|cogvlm|minicpm|stablelm|smol(?:lm|vlm)|molmo|idefics|"
+    r"starcoder2|nemotron|exaone|command-r)",
 }
 _PATTERNS = {family: re.compile(pattern, re.IGNORECASE) for family, pattern in _FAMILIES.items()}
 

@@ -7,15 +7,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from stayfinite.core.finding import Finding
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clue, Rule, confidence
+from stayfinite.rules.told_worlds import MEANS
 
 LEAST = 0.12
 """Findings below this confidence are not worth a person's time."""
+
+SURE_WITHOUT_TROUBLE = 0.45
+"""Where the numbers show no trouble and nothing crashed, findings below this are kept back."""
 
 MOST_EVIDENCE = 6
 """Lines of evidence in a finding."""
@@ -43,6 +47,9 @@ def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
     suspects = [suspect for rule in rules if (suspect := _suspect(rule, facts)) is not None]
     if facts.symptoms.healthy:
         suspects = [suspect for suspect in suspects if not suspect.only_risk]
+    if facts.runs and not facts.symptoms.trouble:
+        # Nothing is seen to be wrong: a guess, or a warning that some library prints, is no reason to alarm anybody.
+        suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
     suspects = _explained_away(suspects)
     suspects = [suspect for suspect in suspects if suspect.confidence >= LEAST]
     loud = {"error": 0, "warning": 0, "info": 1}
@@ -51,10 +58,24 @@ def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
 
 
 def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
-    clues = tuple(rule.judge(facts))
+    clues = (*rule.judge(facts), *_told(rule, facts))
     if not any(clue.weight > 0 for clue in clues):
         return None
     return Suspect(rule, clues, confidence(rule.prior + sum(clue.weight for clue in clues)))
+
+
+def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
+    """What re-runs that somebody tells of say of this cause; only where there is trouble to explain."""
+    if facts.symptoms.healthy:
+        return
+    for world in facts.told_worlds:
+        weight = MEANS.get((world.subject, world.good), {}).get(rule.slug)
+        if weight is not None:
+            yield Clue(
+                f"it is said to be {'fine' if world.good else 'no better'} with {world.subject}: {world.text}",
+                weight,
+                world.where,
+            )
 
 
 def _explained_away(suspects: list[Suspect]) -> list[Suspect]:

@@ -318,6 +318,146 @@ POINTS: list[tuple[str, str, list[dict[str, Any]]]] = [
         "step:3 - actor/pg_loss:0.5 - actor/grad_norm:nan - actor/lr:1e-06 - critic/score/mean:0.25\n",
         [{"step": 3.0, "grad_norm": NAN, "lr": 1e-06}],
     ),
+    (
+        "progress bar",
+        (
+            "Epoch 0:   2%|▏| 20/900 [00:03<04:51,  3.05it/s, v_num=3, train_loss_step=nan.0]\n"
+            "Epoch 0:   2%|▏| 21/900 [00:03<04:51,  3.05it/s, v_num=3, train_loss_step=-inf.0]\n"
+        ),
+        [{"epoch": 0.0, "step": 20.0, "loss": NAN}, {"epoch": 0.0, "step": 21.0, "loss": -INF}],
+    ),
+    (
+        "progress bar",
+        " Epoch 0:  10%| 20/200 [00:10<01:30, loss=nan]\n",
+        [{"epoch": 0.0, "step": 20.0, "loss": NAN}],
+    ),
+    (
+        "progress bar",
+        "Epoch 0:   0%|          | 7/? [00:01<?, ?it/s, v_num=0, loss=2.5]\n",
+        [{"epoch": 0.0, "step": 7.0, "loss": 2.5}],
+    ),
+    (
+        "progress bar",
+        "train loss: nan | test loss: nan | reg: nan : 100%|██████| 20/20 [00:05<00:00,  3.4it/s]\n",
+        [{"loss": NAN}],
+    ),
+    (
+        "progress bar",
+        "Steps:   1% 100/10000 [00:20<2:00:00,  1.2it/s, loss=nan, lr=1e-5]\n",
+        [{"step": 100.0, "loss": NAN, "lr": 1e-05}],
+    ),
+    (
+        "plain",
+        (
+            "DLL 2020-06-04 01:04:20.355678 - PARAMETER loss_scale : 2.9e-11 \n"
+            "DLL 2020-06-04 01:05:20.355678 - Training Epoch: 0 Training Iteration: 2933  average_loss : nan  step_loss : 1.5  learning_rate : 0.003 \n"
+            "DLL 2020-06-04 01:06:20.355678 - (1, 50) loss : 2.5  lr : 0.01 \n"
+        ),
+        [
+            {"loss_scale": 2.9e-11},
+            {"step": 2933.0, "epoch": 0.0, "loss": NAN, "lr": 0.003},
+            {"step": 50.0, "epoch": 1.0, "loss": 2.5, "lr": 0.01},
+        ],
+    ),
+    (
+        "json lines",
+        'DLLL {"timestamp": "1591.3", "type": "LOG", "step": [2, 50], "data": {"loss": NaN, "lr": 0.001}}\n',
+        [{"step": 50.0, "loss": NAN, "lr": 0.001}],
+    ),
+    ("plain", "losses=[0.0089, nan, nan]\nlosses=[0.5, 0.25]\n", [{"loss": NAN}, {"loss": 0.5}]),
+    ("plain", "loss: [tensor(nan, device='cuda:0')]\n", [{"loss": NAN}]),
+    (
+        "darknet",
+        (
+            " 40: 12.25, 13.5 avg loss, 0.000000 rate, 5.1 seconds, 64 images\n"
+            "41: nan, -nan avg loss, 0.000100 rate, 5.1 seconds, 64 images\n"
+        ),
+        [{"step": 40.0, "loss": 12.25}, {"step": 41.0, "loss": NAN, "lr": 0.0001}],
+    ),
+    (
+        "darknet",
+        "171: nGT 8, recall 0, proposals 0, loss: x 0.5, y 0.4, w 12.1, h 18.9, conf 40.3, cls 2.1, total 74.5\n",
+        [{"step": 171.0, "loss": 74.5}],
+    ),
+    (
+        "plain",
+        "10.5 loss, 0.000025 LR, 8.83 GB used, 18.70 s\n-nan avg loss\n",
+        [{"loss": 10.5, "lr": 2.5e-05}, {"loss": NAN}],
+    ),
+    ("plain", "iter 5 loss -nan(ind) lr 1.#INF\n", [{"step": 5.0, "loss": NAN, "lr": INF}]),
+    (
+        "plain",
+        "[2018-05-03 12:00:00] Ep. 1 : Up. 1000 : Sen. 64,000 : Cost 10.5 * 56,789 after 1,000 : Time 9.53s\ncost nan\n",
+        [{"epoch": 1.0, "step": 1000.0, "loss": 10.5}, {"step": 1000.0, "loss": NAN}],
+    ),
+    ("plain", "Avg Loss: 6.5, Avg Regression Loss inf, Avg Classification Loss: 5.2\n", [{"loss": 6.5}]),
+    ("plain", "Avg Loss is 3.5\n", [{"loss": 3.5}]),
+    ("plain", "step 1 - loss nan - moving ave loss nan\n", [{"step": 1.0, "loss": NAN}]),
+    ("plain", "2018-04-26 00:50:15  Training   4/500  Loss    nan\n", [{"step": 4.0, "loss": NAN}]),
+    (
+        "plain",
+        "Epoch: [3][   10/ 5004]    LR 0.045000\nIteration 2380, lr = 0.001\nCurrent learning rate: 0.01\nlr=[0.0] mean=-0.000124\n",
+        [
+            {"epoch": 3.0, "step": 15022.0, "lr": 0.045},
+            {"step": 2380.0, "lr": 0.001},
+            {"step": 2380.0, "lr": 0.01},
+            {"step": 2380.0, "lr": 0.0},
+        ],
+    ),
+    (
+        "litgpt",
+        "Ep 1 | iter 4 | step 1: loss train (curr): 1.5, val (prev val iter): None | iter time: 181.34 ms (opt.step)\n",
+        [{"epoch": 1.0, "step": 4.0, "loss": 1.5}],
+    ),
+    (
+        "table",
+        (
+            "    clip  exs  gnorm        lr  mean_loss  total_train_updates  tpb  updates\n"
+            "       1   22  404.5 1.565e-31      7.5                     22    1       22\n"
+        ),
+        [{"step": 22.0, "loss": 7.5, "grad_norm": 404.5, "lr": 1.565e-31}],
+    ),
+    (
+        "table",
+        "epoch | train_loss | valid_loss | time\n0 | nan | nan | 00:05\n",
+        [{"epoch": 0.0, "step": 0.0, "loss": NAN}],
+    ),
+    (
+        "keras",
+        "1/100 [..............................] - loss: nan - rpn_class_loss: nan\n",
+        [{"step": 1.0, "loss": NAN}],
+    ),
+    (
+        "json",
+        '    {\n        "main/loss_ctc": -5.5e+35,\n        "main/loss": -1.5e+35,\n',
+        [{"loss": -1.5e35}],
+    ),
+    (
+        "table",
+        "| grad_norm | 0.25 |\n| loss      | nan  |\n| step      | 100  |\n",
+        [{"grad_norm": 0.25}, {"loss": NAN}],
+    ),
+    ("table", "│        train_loss         │            nan            │\n", [{"loss": NAN}]),
+    ("transformers", "{'losses': [0.1, nan, nan], 'epoch': 1}\n", [{"loss": NAN, "epoch": 1.0}]),
+    ("plain", "\t Train loss/train/total: 11.5\n", [{"loss": 11.5}]),
+    (
+        "plain",
+        "Minibatch loss at step 100: nan\nLoss at iteration 200: 1.5\n",
+        [{"step": 100.0, "loss": NAN}, {"step": 200.0, "loss": 1.5}],
+    ),
+    ("loss scaler", "LossTensor is inf or nan\n", [{"loss": NAN}]),
+    ("loss scaler", "NaN in loss occurred. Aborting training.\n", [{"loss": NAN}]),
+    ("loss scaler", "Batch 12: Invalid loss, terminating training\n", [{"step": 12.0, "loss": NAN}]),
+    ("loss scaler", "NanLossDuringTrainingError: NaN loss during training.\n", [{"loss": NAN}]),
+    ("loss scaler", "WARNING: received a nan loss, setting loss value to 0\n", [{"loss": NAN}]),
+    ("loss scaler", "The training loss went to NaN at step 20\n", [{"step": 20.0, "loss": NAN}]),
+    ("loss scaler", "WARNING Grad scale is small: 1.5e-26\n", [{"loss_scale": 1.5e-26}]),
+    (
+        "loss scaler",
+        'Traceback (most recent call last):\n  File "train.py", line 3, in step\nFloatingPointError: Loss became infinite or NaN at iteration=7!\n',
+        [{"step": 7.0, "loss": NAN}],
+    ),
+    ("deepspeed", "[deepspeed] OVERFLOW! Rank 0 Skipping step.\n", [{"skipped": True}]),
 ]
 
 

@@ -95,6 +95,22 @@ def test_an_evaluation_is_no_training_point(text: str) -> None:
         'File "train.py", line 12, in step: loss = 3',
         "Loading checkpoint shards at step 5, 2/2",
         "we skip batches if the loss is nan",
+        "the loss is not nan",
+        "the loss is 5",
+        "no nan loss found",
+        "5/42 samples got nan grad. These were ignored for CTC loss.",
+        "time cost: 0.23",
+        "epoch 3 cost 12.5 s",
+        "API cost: 0.02",
+        "cost: 5.1",
+        "nll: 1.0, kld: 0.5",
+        "lr: 0.1, epochs: 90",
+        "base lr 0.1, step 30",
+        "learning rate: 0.001",
+        "max_lr = [0.1]",
+        "Loss scale: 128",
+        "num losses: 3",
+        "W tensorflow/core/util/ctc/ctc_loss_calculator.cc:144] No valid path found.",
     ],
 )
 def test_prose_settings_and_code_are_messages_and_no_measurements(text: str) -> None:
@@ -211,3 +227,23 @@ def test_the_average_at_the_end_does_not_pose_as_the_last_step() -> None:
 def test_the_average_is_a_point_where_there_is_no_other() -> None:
     series = series_of("{'train_runtime': 9.5, 'train_loss': 0.0, 'epoch': 1.0}\n")[0]
     assert [point.loss for point in series.points] == [0.0]
+
+
+def test_what_another_process_printed_behind_the_numbers_stays_a_message() -> None:
+    bar = " 7/10 [===>....] - ETA: 5s - loss: 28.7215"
+    series = series_of(f"{bar} 2018-12-26 11:04:36: W ctc_loss_calculator.cc:144] No valid path found.\n")[0]
+    assert points_of(series) == [{"step": 7.0, "loss": 28.7215}]
+    assert [message.line for message in series.messages] == [1]
+
+
+def test_perplexities_and_parts_of_the_loss_are_metrics() -> None:
+    series = series_of(
+        "Train perplexity: 8.5\nEpoch 5 | train ppl 3.5 | valid ppl inf\nKLD Loss: 2.5, NLL Loss: 3.5, Loss: 6.0\n"
+    )[0]
+    assert {name: track.values for name, track in series.metrics.items()} == {
+        "train_perplexity": [8.5],
+        "train_ppl": [3.5],
+        "valid_ppl": [float("inf")],
+        "kld_loss": [2.5],
+        "nll_loss": [3.5],
+    }

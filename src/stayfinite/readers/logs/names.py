@@ -8,9 +8,10 @@ from functools import lru_cache
 LOSSES = (
     "loss", "train_loss", "training_loss", "total_loss", "loss_total", "lm_loss", "average_loss", "train_loss_step",
     "step_loss", "loss_step", "reduced_train_loss", "batch_loss", "cur_loss", "current_loss", "avr_loss", "avg_loss",
-    "mean_loss", "mean_train_loss", "running_loss", "loss_avg", "loss_train", "train_total_loss", "global_avg_loss", "xent", "tot_loss",
-    "loss_value", "trn_loss", "tr_loss", "train_epoch_loss", "epoch_loss", "train_loss_epoch", "loss_epoch",
-    "moving_ave_loss", "losses", "nll", "train_nll", "train_cost", "training_cost", "avg_cost", "cost",
+    "mean_loss", "mean_train_loss", "running_loss", "loss_avg", "loss_train", "train_total_loss", "global_avg_loss",
+    "xent", "tot_loss", "loss_value", "trn_loss", "tr_loss", "train_epoch_loss", "epoch_loss", "train_loss_epoch",
+    "loss_epoch", "moving_ave_loss", "minibatch_loss", "loss_train_total", "train_loss_train_total", "losses", "nll",
+    "train_nll", "train_cost", "training_cost", "avg_cost", "cost",
 )  # fmt: skip
 """Names of the training loss; where a line has several, the earlier of this list is the one."""
 
@@ -31,7 +32,17 @@ STEPS = {
     "optimizer_step", "total_iter", "global_iter", "itr", "n_iter", "current_iteration", "update_step", "trainstep",
     "optim_step", "current_global_step", "current_steps", "total_train_updates", "training_iteration", "up",
 }  # fmt: skip
-EPOCHS = {"epoch", "train_epoch", "ep", "epochs", "current_epoch", "cur_epoch", "epoch_num", "train_epochs", "training_epoch"}
+EPOCHS = {
+    "epoch",
+    "train_epoch",
+    "ep",
+    "epochs",
+    "current_epoch",
+    "cur_epoch",
+    "epoch_num",
+    "train_epochs",
+    "training_epoch",
+}
 RATES_OF_WORK = {
     "tps", "wps", "tokens_per_second", "tokens_per_sec", "tok_s", "tokens_s", "words_s", "samples_per_second", "tgs",
     "samples_per_sec", "tokens_per_second_per_gpu", "throughput", "it_s", "samples_s", "tokens_sec", "tok_sec",
@@ -64,7 +75,7 @@ _BREAKS = re.compile(r"[\s\-]+")
 _SUREST = {"lr", "learning_rate", "grad_norm", "global_step", "num_updates", "epoch", "loss_scale"}
 _PART = re.compile(r"(?:^|[_/.])loss(?:es$|[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
 _NO_PART = re.compile(
-    r"(?:^|[_/.])(?:best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|smoothing)[_/]"
+    r"(?:^|[_/.])(?:num|best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|smoothing)[_/]"
     r"|loss_(?:scale|weight|fn|type|func|coef|lambda|alpha|name|mask|factor|ratio|threshold|delta|cutoff|value$|ppl$)"
 )
 _RANKS = {name: place for place, name in enumerate(LOSSES)}

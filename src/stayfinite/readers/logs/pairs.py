@@ -10,12 +10,15 @@ from stayfinite.readers.logs.numbers import NUMBER
 _SEPARATED = re.compile(
     rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z])"
 )
-_SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$")
+_SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w*$")
 _NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
+_PLACED = re.compile(r"(.{0,40}\bloss)\s+(?:at|after|in|for)\s+[a-z]{2,12}\s+\d+", re.IGNORECASE)
+"""`Loss at step 20`: the step is no part of the name."""
 _BARE_NAMES = (
     r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
-    r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss"
+    r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
+    r"|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss"
     r"|(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )"
     r"|grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale"
     r"|(?:global[ _]?)?steps?|iter(?:ation)?s?|epoch|ep|batch|num_updates|skipped"
@@ -44,7 +47,9 @@ def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
             cut = end.end()
         name = _NAME.search(before, cut)
         if name and not _SOURCE.search(name[1]):
-            found.append((_own_words(name[1], line[match.start()]), match.start(1), match.end(1)))
+            own = _own_words(name[1], line[match.start()])
+            placed = _PLACED.fullmatch(own) if own[-1].isdigit() else None
+            found.append((placed[1] if placed else own, match.start(1), match.end(1)))
             last = match.end(1)
     return found
 

@@ -18,7 +18,7 @@ _RANKS = (
     r"\[(?:[Rr]ank|RANK|default|[Ww]orker|[Pp]roc|[Gg]pu|GPU)[ _:=-]?(?P<tag>\d{1,6})\]:? ?"
     r"|\[(?P<bracket>\d{1,4})\]: ?"
     r"|\[\d{1,4},(?P<mpi>\d{1,6})\]<std(?:out|err)>: ?"
-    r"|(?P<srun>\d{1,4}): (?! *(?:nan|inf)\b)(?=[ ]*[A-Za-z\[{|<('_\"]|[ ]*\d{4}-)"
+    r"|(?P<srun>\d{1,4}): (?! *(?:nan|inf|nGT)\b)(?=[ ]*[A-Za-z\[{|<('_\"]|[ ]*\d{4}-)"
     r"|\((?:[\w.]{1,60} )?pid=(?P<pid>\d{1,9})(?:, [^)\n]{0,60})?\) ?"
     r"|(?:[Rr]ank|RANK)[ :=]?(?P<word>\d{1,6})(?:\]|:|\s?\||,) ?"
 )

@@ -29,6 +29,9 @@ _MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
 _NOT_FINITE = re.compile(r"(?i:\bnan\b|\binf|finite)")
 _HEADS = re.compile(r"(?i:loss|gpu_mem)|abs min")
 _BAR_BEFORE = re.compile(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
+_REMARK = re.compile(
+    r"(?i:\b(?:warning|error|exception|failed|invalid|overflow|no valid)\b|\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d))"
+)
 _NOTHING = re.compile(r"(?!)").fullmatch
 
 
@@ -129,6 +132,7 @@ class TextReader:
             if measures or self._waiting or _HEADS.search(line, start):
                 reading = self._understood(line, start)
                 if reading is not None:
+                    reading.is_message = reading.is_message or _has_remark(reading, line)
                     learned = self._book.learn(line, reading, rank, by_process)
                     if learned is None:
                         self._take(reading, line, text, state, number)
@@ -223,3 +227,9 @@ class TextReader:
                 return self._state(0)
             state = self._ranks[rank] = RankState(self.source)
         return state
+
+
+def _has_remark(reading: Reading, line: str) -> bool:
+    """Whether something is said behind the numbers, such as what another process printed into the same line."""
+    end = max((end for _, _, end in reading.fields), default=len(line))
+    return len(line) - end > 12 and _REMARK.search(line, end) is not None

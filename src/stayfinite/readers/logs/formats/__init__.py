@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stayfinite.readers.logs.formats.boxed_rows import BoxedRows
 from stayfinite.readers.logs.formats.deepspeed import DeepSpeed
 from stayfinite.readers.logs.formats.detectron import Detectron
 from stayfinite.readers.logs.formats.dicts import Dicts
@@ -48,6 +49,7 @@ FORMATS: tuple[Callable[[], Format], ...] = (
     TrainOutput,
     Parameters,
     ProgressBars,
+    BoxedRows,
     ValuesFirst,
     Rates,
     Generic,

@@ -17,6 +17,7 @@ import re
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.pairs import worst_of_list
 from stayfinite.readers.logs.reading import TOTAL, Reading
 
 _OPENS = re.compile(r"\{\s*['\"][^'\"]{1,120}['\"]\s*:")
@@ -51,9 +52,11 @@ class Dicts(Format):
         listed = _LISTED_STEP.search(line, begin)
         if listed:
             pairs = [(name, *(listed.span(1) if name == "step" else span)) for name, *span in pairs]
+        lists = [worst_of_list(line, *span) if "loss" in name else None for name, *span in pairs]
+        pairs = [(name, *(worst or span)) for (name, *span), worst in zip(pairs, lists, strict=True)]
         names = {plain(name) for name, _, _ in pairs}
         kind = "transformers" if line[begin + 1 :].lstrip()[:1] == "'" else "json lines"
-        reading = Reading(kind, wild=wild)
+        reading = Reading(kind, wild=wild, has_shape=not any(lists))
         for name, span_start, span_end in list(pairs):
             fraction = _FRACTION.fullmatch(line, span_start, span_end)
             if fraction:

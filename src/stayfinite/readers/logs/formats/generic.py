@@ -33,8 +33,8 @@ _DLLOGGER = re.compile(r"DLL \S{8,12} \S{8,20} - \((\d+),\s*(\d+)")
 _SKIPS = re.compile(r"\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d)", re.IGNORECASE)
 _COUNTS = {"skipped": SKIPS_EVER}
 _CODE = re.compile(
-    r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with |>>>(?!\s\w{1,60}:\s)|\.\.\.|\^"
-    r"|\d+\s*[|:]\s{4,}\w)"
+    r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with "
+    r"|>>>(?!\s\w{1,60}:\s)|\.\.\.|\^|\d+\s*[|:]\s{4,}\w)"
 )
 _CALL = re.compile(r"\w\(\w{0,80}\)\s*$")
 _ERROR = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b")
@@ -69,7 +69,7 @@ class Generic(Format):
         perplexed = any(map(_PERPLEXITY.search, names))
         if not (parts or evaluated or norm or perplexed or "loss" in columns):
             return None
-        if "cost" in names and not _is_loss(line, names, columns, pairs):
+        if not (norm or perplexed or evaluated or _measures_a_loss(line, names, columns, pairs)):
             return None
         first = min(begin for _, begin, _ in pairs)
         evaluation = _EVALUATES.search(line, start, first) is not None and not any(map(is_evaluation, names))
@@ -96,7 +96,10 @@ class Generic(Format):
     def _brackets(
         reading: Reading, line: str, start: int, pairs: list[tuple[str, int, int]]
     ) -> list[tuple[str, int, int]]:
-        """`[1/60][880/3466]`, `[0][ 10/500]`, `[1, 2000]`, `DLL ... - (0, 50)`: epoch and batch; `[640/60000 (1%)]`: how far into it."""
+        """`[1/60][880/3466]`, `[0][ 10/500]`, `[1, 2000]`, `DLL ... - (0, 50)`: epoch and batch.
+
+        `[640/60000 (1%)]`: how far into it. `Training 3/500`: the step.
+        """
         tutorial = _TUTORIAL.match(line, start) or _DLLOGGER.match(line, start)
         if tutorial:
             reading.fields += [("epoch", *tutorial.span(1)), (BATCH, *tutorial.span(2))]
@@ -145,9 +148,17 @@ class Generic(Format):
                 return
 
 
-def _is_loss(line: str, names: list[str], columns: list[str], pairs: list[tuple[str, int, int]]) -> bool:
-    """Whether `cost` is a loss: it has a step or an epoch beside it or is no number, and it is no time."""
-    _, begin, end = pairs[names.index("cost")]
-    if _DURATION.match(line, end):
-        return False
-    return not {"step", "epoch"}.isdisjoint(columns) or not any(map(str.isdigit, line[begin:end]))
+def _measures_a_loss(line: str, names: list[str], columns: list[str], pairs: list[tuple[str, int, int]]) -> bool:
+    """Whether there is a name that means a loss by itself, or one that may (`cost: 0.3`) in a telling place.
+
+    That is beside a step or an epoch, or as a list, or without a finite value; a time is none.
+    """
+    if any("loss" in name and name != "losses" for name in names):
+        return True
+    placed = not {"step", "epoch"}.isdisjoint(columns)
+    for name, (_, begin, end) in zip(names, pairs, strict=True):
+        if (column_of(name) == "loss" or is_loss_part(name)) and not _DURATION.match(line, end):
+            listed = name == "losses" and worst_of_list(line, begin, end) is not None
+            if placed or listed or not any(map(str.isdigit, line[begin:end])):
+                return True
+    return False

@@ -24,9 +24,7 @@ from stayfinite.readers.logs.reading import Reading
 _NEW_SCALE = re.compile(
     rf"overflow\b.{{0,120}}?\b(?:loss[ _]?scale|scale|scaler)\b.{{0,60}}?\bto:?\s*({NUMBER})", re.IGNORECASE
 )
-_TOO_SMALL = re.compile(
-    rf"\b(?:grad|loss)[ _]scale\b.{{0,60}}?\b(?:too|is) small\b\D{{0,40}}({NUMBER})", re.IGNORECASE
-)
+_TOO_SMALL = re.compile(rf"\b(?:grad|loss)[ _]scale\b.{{0,60}}?\b(?:too|is) small\b\D{{0,40}}({NUMBER})", re.IGNORECASE)
 _WHAT = r"(?P<what>(?:loss(?:es)?|cost)(?:[ _]?(?:tensor|value|function))?|grad(?:ient)?s?(?:[ _]?norm)?)"
 _NAN = r"(?P<value>nan|(?:\+/-)?inf|infinite|non-?finite)"
 _IS_NAN = re.compile(
@@ -36,9 +34,10 @@ _IS_NAN = re.compile(
     re.IGNORECASE,
 )
 _NAN_IS = re.compile(
-    rf"\b{_NAN}(?:s|\s+or\s+(?:nan|inf)s?)?\s+(?:(?:value|found|detected|occurred)s?\s+)?(?:(?:in|for)\s+)?(?:the\s+)?(?:\w+\s+)?"
-    rf"{_WHAT}\b.{{0,40}}?"
-    r"\b(?:encountered|detected|found|occurr?ed|(?:at|in) (?:step|iter\w*|batch|epoch)|during training|abort\w*|stopp\w*)\b",
+    rf"\b{_NAN}(?:s|\s+or\s+(?:nan|inf)s?)?\s+(?:(?:value|found|detected|occurred)s?\s+)?(?:(?:in|for)\s+)?"
+    rf"(?:the\s+)?(?:\w+\s+)?{_WHAT}\b.{{0,40}}?\b"
+    r"(?:encountered|detected|found|occurr?ed|during training|abort\w*|stopp\w*"
+    r"|(?:at|in) (?:step|iter\w*|batch|epoch))\b",
     re.IGNORECASE,
 )
 _RECEIVED = re.compile(

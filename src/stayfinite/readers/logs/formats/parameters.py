@@ -17,7 +17,7 @@ from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.reading import Reading
 
 _COUNT = r"(\d[\d,_]*)(?![\d.]|\s?[KMB]\b)"
-_TRAINED = re.compile(rf"\b(?:trainable param(?:eter)?s|num\. trained)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
+_TRAINED = re.compile(rf"(?<!non-)\b(?:trainable param(?:eter)?s|num\. trained)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
 _ALL = re.compile(rf"\b(?:all params|all parameters|num\. model params|total params)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
 
 

@@ -21,7 +21,7 @@ from stayfinite.readers.logs.reading import BATCH, BATCHES, OTHER, TOTAL, Readin
 
 _BAR = re.compile(
     r"(?P<percent>\d{1,3})%(?:\s?\|(?P<bar>[^|\[\]\r\n]{0,400}(?=\|))?\|?|(?=\s+\d+/\d+ \[[\d:]+<))\s*"
-    r"(?P<n>\d+)/(?P<total>\d+|\?)(?:\s*\[(?P<time>[\d:?]+<[^,\]]{1,20}),\s*(?P<speed>[^,\]]{1,30}))?"
+    r"(?P<n>\d+)/(?P<total>\d+|\?)(?:\s*\[(?P<time>[\d:?]+<[^,\]]{1,20})(?:,\s*(?P<speed>[^,\]=]{1,30}(?=[,\]])))?)?"
 )
 _RICH = re.compile(
     r"[━╸╺][━╸╺ ]{2,400}\s(?P<n>\d+)/(?P<total>\d+)\s+(?P<time>\S{1,20} • \S{1,20})\s+(?P<speed>\S{1,20})"

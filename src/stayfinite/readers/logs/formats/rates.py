@@ -22,16 +22,18 @@ from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import BATCH, BATCHES, Reading
 
 _PLACE = (
-    r"(?P<epoch_batch>\[?epoch:?\s*\[?\s*(?P<epoch>\d+)(?:/\d+)?\s*\]?(?:\s*\[\s*(?P<batch>\d+)\s*/\s*(?P<batches>\d+)\s*\])?"
+    r"(?:\[?epoch:?\s*\[?\s*(?P<epoch>\d+)(?:/\d+)?\s*\]?(?:\s*\[\s*(?P<batch>\d+)\s*/\s*(?P<batches>\d+)\s*\])?"
     r"|(?:iter(?:ation)?|(?:global[ _])?step)[ :=#]{1,3}(?P<step>\d+)(?:\s*/\s*\d+)?)"
 )
 _RATE = re.compile(
-    rf"\s*+(?:{_PLACE}[\s,;:|\]-]{{1,20}}(?:current\s+)?(?:lr|learning[ _]rate)\s*[:=]?|current (?:lr|learning rate)\s*(?:is|[:=])"
-    rf"|(?:last_)?lr\s*[:=]\s*(?=\[))\s*\[{{0,2}}(?P<rate>{NUMBER})(?P<more>[\],]|\s|$)",
+    rf"\s*+(?:{_PLACE}[\s,;:|\]-]{{1,20}}(?:current\s+)?(?:lr|learning[ _]rate)\s*[:=]?"
+    rf"|current (?:lr|learning rate)\s*(?:is|[:=])|(?:last_)?lr\s*[:=]\s*(?=\[))"
+    rf"\s*\[{{0,2}}(?P<rate>{NUMBER})(?:[\],]|\s|$)",
     re.IGNORECASE,
 )
 _SCALE = re.compile(
-    rf"\s*+(?:DLL\s.{{10,40}}?-\s.{{0,60}}?)?(?:PARAMETER |current )(?:loss|grad)[ _]?scale\s*[:=]\s*(?P<scale>{NUMBER})\s*$",
+    rf"\s*+(?:DLL\s.{{10,40}}?-\s.{{0,60}}?)?(?:PARAMETER |current )"
+    rf"(?:loss|grad)[ _]?scale\s*[:=]\s*(?P<scale>{NUMBER})\s*$",
     re.IGNORECASE,
 )
 

@@ -25,7 +25,8 @@ _LINE = re.compile(
 )
 _RATE = re.compile(rf"[,;]\s*({NUMBER}) (?:rate|lr|learning rate)\s*(?:[,;]|$)", re.IGNORECASE)
 _PARTS = re.compile(
-    rf"\s*+(?:(?P<step>\d+):\s.{{0,120}}?)?\bloss: (?P<parts>(?:[a-z_]+ {NUMBER}, ){{1,20}})total (?P<total>{NUMBER})\s*$",
+    rf"\s*+(?:(?P<step>\d+):\s.{{0,120}}?)?\bloss: (?P<parts>(?:[a-z_]+ {NUMBER}, ){{1,20}})"
+    rf"total (?P<total>{NUMBER})\s*$",
     re.IGNORECASE,
 )
 _PART = re.compile(rf"([a-z_]+) ({NUMBER}), ", re.IGNORECASE)
