@@ -13,7 +13,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint type imports unit slow gpu bench constraints clean
+.PHONY: help demo test lint type imports unit slow gpu bench docs constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,9 @@ slow: $(VENV)/.dev ## Run the slow tests
 gpu: $(VENV)/.dev ## Run the tests that need a CUDA device, one after the other
 	@echo "== pytest: tests on the GPU"
 	@$(BIN)/pytest -m gpu -n 0 --timeout 900
+
+docs: $(VENV)/.core ## Write the page of every rule into docs/rules
+	@$(BIN)/stayfinite rules --docs docs/rules
 
 bench: $(VENV)/.dev ## Run every benchmark; each prints a table
 	@set -e; for script in $(filter-out %/__init__.py,$(wildcard benchmarks/*.py)); do \

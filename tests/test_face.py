@@ -51,9 +51,9 @@ def test_the_version_is_the_same_everywhere():
     assert declared == stayfinite.__version__ == metadata.version("stayfinite")
 
 
-def test_the_bare_package_asks_for_torch_safetensors_rich_and_the_command_line_only():
+def test_the_bare_package_asks_for_torch_safetensors_yaml_rich_and_the_command_line_only():
     needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert sorted(need.split(">")[0] for need in needs) == ["rich", "safetensors", "torch", "tyro"]
+    assert sorted(need.split(">")[0] for need in needs) == ["pyyaml", "rich", "safetensors", "torch", "tyro"]
 
 
 def test_a_missing_extra_prints_the_exact_pip_line():

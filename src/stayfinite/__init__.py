@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from stayfinite.core.finding import Finding
     from stayfinite.core.policy import Policy
     from stayfinite.core.signals import Signals
+    from stayfinite.diagnosis.diagnose import diagnose
+    from stayfinite.diagnosis.diagnosis import Diagnosis
     from stayfinite.errors import (
         BadStep,
         GuardClosed,
@@ -40,6 +42,8 @@ _HOMES = {
     "stayfinite.core.finding": ("Finding",),
     "stayfinite.core.policy": ("Policy",),
     "stayfinite.core.signals": ("Signals",),
+    "stayfinite.diagnosis.diagnose": ("diagnose",),
+    "stayfinite.diagnosis.diagnosis": ("Diagnosis",),
     "stayfinite.errors": (
         "BadStep", "GuardClosed", "LoaderFailed", "LossError", "MissingExtra", "ModelError", "OptimizerError",
         "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError", "TrainingDiverged",
@@ -54,6 +58,7 @@ __all__ = [
     "BadStep",
     "Code",
     "Decision",
+    "Diagnosis",
     "Finding",
     "Guard",
     "GuardClosed",
@@ -73,6 +78,7 @@ __all__ = [
     "TrainingStopped",
     "UsageError",
     "__version__",
+    "diagnose",
 ]
 
 

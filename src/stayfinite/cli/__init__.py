@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {
-    "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",
+    "diagnose": "say what went wrong with a run, from its log, config or directory",
+    "tail": "follow a log live and speak up when it turns",
+    "plot": "draw loss, gradient norm and learning rate of one or several runs",
+    "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",
     "replay": "run a captured incident again and prove what caused it",
+    "explain": "tell what a rule means, why it happens and how to fix it",
+    "rules": "list every known cause",
+    "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",
 }
 """Each command and what it does; its module has the same name and a ``run(arguments) -> exit code``."""
 
@@ -35,7 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"stayfinite: there is no command {command!r}.{hint}\n\n{_usage()}", file=sys.stderr)
         return 2
     run = import_module(f"stayfinite.cli.{command}").run
-    return int(run(rest))
+    try:
+        code = int(run(rest))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough (`| head`); the interpreter must not complain of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    return code
 
 
 def _usage() -> str:

@@ -1,0 +1,35 @@
+"""``stayfinite explain SF101``: what a rule means, why it happens, and how to fix it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from stayfinite.errors import UsageError
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 2 when there is no such rule."""
+    # argparse: an explanation is to be there at once, and this loads nothing else.
+    parser = argparse.ArgumentParser(
+        "stayfinite explain", description="What a rule means, why it happens, how to fix it."
+    )
+    parser.add_argument("rule", nargs="+", help="a code (SF101) or a slug (fp16-overflow)")
+    parser.add_argument("--json", action="store_true", help="print as JSON and nothing else")
+    asked = parser.parse_args(list(arguments))
+    from stayfinite.report.pages import page_as_data, page_as_text
+    from stayfinite.rules.registry import family_of, rule_of
+
+    try:
+        rules = [rule_of(name) for name in asked.rule]
+    except UsageError as error:
+        print(f"stayfinite explain: {error}", file=sys.stderr)
+        return 2
+    pages = [page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix) for rule in rules]
+    if asked.json:
+        print(json.dumps(pages[0] if len(pages) == 1 else pages, indent=1, ensure_ascii=False))
+    else:
+        print("\n\n".join(page_as_text(page, colour=sys.stdout.isatty()) for page in pages))
+    return 0

@@ -1,0 +1,58 @@
+"""``stayfinite plot PATH... -o loss.png``: the curves of one or several runs over one another."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from stayfinite.errors import StayfiniteError
+from stayfinite.report.printable import printable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Draw loss (log scale), gradient norm and learning rate of one or several runs, with the bad steps marked."""
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Logs or run directories; each is drawn in its own colour."""
+
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("loss.png")
+    """The picture: its ending says which kind (png, svg, pdf, html)."""
+
+    title: str = ""
+    """Above the picture."""
+
+    json: bool = False
+    """Print what was drawn as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 when the picture is there, 2 when it cannot be."""
+    settings = tyro.cli(Plot, args=list(arguments), prog="stayfinite plot")
+    if not settings.paths:
+        print("stayfinite plot: name a log or a run directory: stayfinite plot train.log -o loss.png", file=sys.stderr)
+        return 2
+    from stayfinite.diagnosis.reading import main_series
+    from stayfinite.report.plot import save_plot
+    from stayfinite.report.progress import reading_progress
+
+    try:
+        with reading_progress(quiet=settings.json) as progress:
+            runs = [main_series(path, progress) for path in settings.paths]
+        save_plot(runs, settings.out, title=settings.title)
+    except (StayfiniteError, OSError) as error:
+        print(f"stayfinite plot: {error}", file=sys.stderr)
+        return 2
+    if settings.json:
+        drawn = [{"source": run.source, "points": run.points_seen} for run in runs]
+        print(json.dumps({"out": str(settings.out), "runs": drawn}, indent=1))
+    else:
+        names = ", ".join(f"{run.source} ({run.points_seen:,} points)" for run in runs)
+        print(printable(f"{settings.out}: {names}"))
+    return 0

@@ -1,0 +1,44 @@
+"""``stayfinite rules``: the list of everything that can be recognised; its pages for the docs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser("stayfinite rules", description="List every known cause, by family.")
+    parser.add_argument("--json", action="store_true", help="print as JSON and nothing else")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="write a Markdown page for each rule into a directory")
+    asked = parser.parse_args(list(arguments))
+    from stayfinite.rules.registry import all_rules, family_of
+
+    rules = all_rules()
+    if asked.json:
+        fields = ("code", "slug", "severity", "title")
+        listed = [{name: getattr(rule, name) for name in fields} | {"family": family_of(rule)} for rule in rules]
+        print(json.dumps(listed, indent=1))
+        return 0
+    if asked.docs is not None:
+        from stayfinite.report.pages import page_as_data, page_as_markdown, pages_index
+
+        pages = [
+            page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix) for rule in rules
+        ]
+        asked.docs.mkdir(parents=True, exist_ok=True)
+        for page in pages:
+            (asked.docs / f"{page['slug']}.md").write_text(page_as_markdown(page), encoding="utf-8")
+        (asked.docs / "README.md").write_text(pages_index(pages), encoding="utf-8")
+        print(f"{asked.docs}: {len(pages)} pages")
+        return 0
+    width = max(len(rule.slug) for rule in rules)
+    for family, members in groupby(rules, key=family_of):
+        print(f"\n{family}")
+        for rule in members:
+            print(f"  {rule.code}  {rule.slug:<{width}}  {rule.heading.rstrip('.')}")
+    print("\nstayfinite explain CODE tells what one means, why it happens and how to fix it.")
+    return 0

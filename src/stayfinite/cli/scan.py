@@ -1,0 +1,69 @@
+"""``stayfinite scan``: look through checkpoints for poison and damage."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """Look through checkpoints: numbers that are not finite or absurd, files cut off or changed, shards missing.
+
+    Reads safetensors, .pt, .pth, .bin and .ckpt, adapters, optimizer states, torch.distributed.checkpoint, DeepSpeed
+    and stayfinite's own. Never runs what a pickle asks for. Exits 0 clean, 1 with findings, 2 on wrong use.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Checkpoints, or directories of them."""
+
+    json: bool = False
+    """Print the result as JSON and nothing else."""
+
+    quick: bool = False
+    """Look at headers, sizes and indices only, not at numbers and hashes."""
+
+    hashes: bool = True
+    """Compare SHA-256 sums, where a manifest or a list beside a file has them."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command: 0 when all is good, 1 with findings, 2 when there is nothing to scan."""
+    settings = tyro.cli(Scan, args=list(arguments), prog="stayfinite scan")
+    if not settings.paths:
+        print("stayfinite scan: expected a checkpoint or a directory of them", file=sys.stderr)
+        return 2
+    with warnings.catch_warnings():
+        # The bare install has no numpy, and torch says so when it is first used.
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
+        from stayfinite.readers.checkpoints.scan import scan
+        from stayfinite.report.progress import reading_progress
+        from stayfinite.report.scan import show
+
+        try:
+            with reading_progress(quiet=settings.json) as told:
+                progress = partial(told, "scanning") if told else None
+                result = scan(settings.paths, quick=settings.quick, hashes=settings.hashes, progress=progress)
+        except OSError as error:
+            print(f"stayfinite scan: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("stayfinite scan: stopped before its end; nothing is known", file=sys.stderr)
+            return 130
+    record = result.to_json()
+    if settings.json:
+        print(json.dumps(record, indent=1, allow_nan=False))
+    else:
+        show(record, Console())
+    if result.verdict == "unknown" and not settings.quick:
+        return 2
+    return int(result.verdict == "sick")

@@ -1,0 +1,116 @@
+"""``stayfinite tail PATH``: follow a log live and speak up when it turns."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from stayfinite.core.finding import Finding
+from stayfinite.core.series import Point
+from stayfinite.errors import StayfiniteError
+from stayfinite.report.printable import printable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """Follow a log while it is written, and say so when it turns: the rules of `diagnose`, live. Ctrl-C ends it."""
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """The log. It need not exist yet, and may be rotated."""
+
+    config: tuple[Path, ...] = ()
+    """Configs or scripts of the run: they tell causes apart."""
+
+    poll: float = 0.5
+    """Seconds between two looks at the file."""
+
+    once: bool = False
+    """Read to the end of what is there, then leave."""
+
+    stop: bool = False
+    """Leave at the first finding, with exit code 1: for scripts that end a run that has turned."""
+
+    json: bool = False
+    """Print each finding as one line of JSON, and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 1 when something turned, 0 when not, 2 on wrong use."""
+    settings = tyro.cli(Tail, args=list(arguments), prog="stayfinite tail")
+    if not (math.isfinite(settings.poll) and settings.poll > 0):
+        print(f"stayfinite tail: --poll {settings.poll}: expected seconds above 0", file=sys.stderr)
+        return 2
+    if settings.path.is_dir() or (settings.once and not settings.path.exists()):
+        kind = "is a directory: name a log in it" if settings.path.is_dir() else "there is no such file"
+        print(f"stayfinite tail: {settings.path}: {kind}", file=sys.stderr)
+        return 2
+    from stayfinite.core.settings import Settings
+    from stayfinite.diagnosis.following import Follower, new_bytes
+    from stayfinite.readers.configs import read_config
+
+    turned = False
+    try:
+        known = sum((read_config(path) for path in settings.config), Settings())
+        follower = Follower(str(settings.path), known)
+        screen = _Screen(as_json=settings.json)
+        for piece in new_bytes(settings.path, poll=settings.poll):
+            if piece is None:
+                follower.start_anew()
+                continue
+            follower.feed(piece)
+            for finding in follower.turned(at_once=settings.once and not piece):
+                turned = True
+                screen.tell(finding)
+            screen.status(follower.last)
+            if (settings.once and not piece) or (settings.stop and turned):
+                break
+    except BrokenPipeError:
+        raise
+    except (StayfiniteError, OSError) as error:
+        print(f"stayfinite tail: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass
+    return int(turned)
+
+
+class _Screen:
+    """One line that is rewritten with the newest numbers, on a terminal; findings above it."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._json = as_json
+        self._live = sys.stdout.isatty() and not as_json
+        self._width = 0
+
+    def tell(self, finding: Finding) -> None:
+        if self._json:
+            print(json.dumps(finding.to_json(), ensure_ascii=False), flush=True)
+            return
+        self._clear()
+        print(f"{time.strftime('%H:%M:%S')} {finding.code} {finding.cause} ({finding.confidence:.0%}): {finding.title}")
+        for line in finding.evidence:
+            print(f"  {printable(line)}")
+        print(f"  fix: {finding.fix}", flush=True)
+
+    def status(self, point: Point | None) -> None:
+        if not self._live or point is None:
+            return
+        names = ("step", "epoch", "loss", "grad_norm", "lr", "loss_scale")
+        words = [f"{name} {value:g}" for name in names if (value := getattr(point, name)) is not None]
+        line = "  ".join(words)
+        self._clear()
+        print(line, end="", flush=True)
+        self._width = len(line)
+
+    def _clear(self) -> None:
+        if self._width:
+            print("\r" + " " * self._width + "\r", end="")
+            self._width = 0

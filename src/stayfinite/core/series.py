@@ -1,0 +1,286 @@
+"""What a log says of a run: one ``RunSeries`` whatever the source.
+
+Bounded: a log of gigabytes leaves a series of at most ``MOST_POINTS`` points. Each time it is full, every second
+ordinary point is dropped and from then on half as many are taken up, so that the points stay evenly spread over the
+run. Points at which something turned (finite to not finite and back, a skipped step) are kept, and so is the last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+MOST_POINTS = 65_536
+"""More than a plot can show and a rule needs."""
+
+MOST_VALUES = 4_096
+"""Of one named metric."""
+
+NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A line that is not a measurement, with how often its like was met (the same line with other numbers)."""
+
+    text: str
+    """Without colours, timestamps and rank prefix."""
+    source: str
+    """The file."""
+    line: int
+    """Counted from 1, of the first of its like."""
+    count: int = 1
+    last_line: int = 0
+    """Of the last of its like."""
+    rank: int | None = None
+
+    @property
+    def where(self) -> str:
+        """As people and editors write it: `train.log:17`."""
+        return f"{self.source}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measured line. NaN where the line held NaN, ``None`` where it said nothing."""
+
+    line: int
+    step: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    lr: float | None = None
+    loss_scale: float | None = None
+    epoch: float | None = None
+    throughput: float | None = None
+    skipped: bool = False
+    """The optimizer's step was left out: an overflow line, or a count of skipped iterations that rose."""
+
+    @property
+    def bad(self) -> bool:
+        """Whether loss or gradient norm is there and not finite."""
+        return any(value is not None and not math.isfinite(value) for value in (self.loss, self.grad_norm))
+
+
+@dataclass(slots=True)
+class Track:
+    """One named metric over the steps."""
+
+    steps: list[float | None] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    seen: int = 0
+    """Values met, those dropped since among them."""
+    _stride: int = 1
+    _finite: bool = True
+
+    def add(self, step: float | None, value: float, line: int) -> None:
+        """Append; when full, every second value is dropped and of those to come as many, but none where it turned."""
+        ordinal = self.seen
+        self.seen += 1
+        finite = math.isfinite(value)
+        if ordinal % self._stride and finite == self._finite:
+            return
+        self._finite = finite
+        if len(self.values) >= MOST_VALUES:
+            self._thin()
+        self.steps.append(step)
+        self.values.append(value)
+        self.lines.append(line)
+
+    def _thin(self) -> None:
+        self._stride *= 2
+        finite = [math.isfinite(value) for value in self.values]
+        kept = [place for place in range(len(finite)) if not place % 2 or finite[place] != finite[place - 1]]
+        if len(kept) > len(finite) * 3 // 4:  # it turns at every value
+            kept = kept[::2]
+        self.steps = [self.steps[place] for place in kept]
+        self.values = [self.values[place] for place in kept]
+        self.lines = [self.lines[place] for place in kept]
+
+    def extend(self, steps: Sequence[float | None], values: Sequence[float | None], lines: Sequence[int]) -> None:
+        """Append many; a value of None is passed over."""
+        stride = self._stride
+        first = -self.seen % stride
+        if not self._finite or not all_finite(values) or len(self.values) + len(values) // stride >= MOST_VALUES:
+            for step, value, line in zip(steps, values, lines, strict=True):
+                if value is not None:
+                    self.add(step, value, line)
+            return
+        self.seen += len(values)
+        self.steps += steps[first::stride]
+        self.values += cast(Sequence[float], values[first::stride])
+        self.lines += lines[first::stride]
+
+
+Row = tuple[
+    int,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    bool,
+]
+"""The fields of a ``Point``, in their order."""
+
+Column = Sequence[float | None]
+"""One value a line."""
+
+POINT_COLUMNS = ("step", "loss", "grad_norm", "lr", "loss_scale", "epoch", "throughput")
+COLUMNS = ("line", "step", "loss", "grad_norm", "lr", "loss_scale", "epoch", "throughput", "skipped")
+
+
+class RunSeries:
+    """The measurements and messages of one run, from one source (and one rank of it, where ranks are told apart)."""
+
+    def __init__(self, source: str, *, kind: str = "", rank: int | None = None) -> None:
+        self.source = source
+        self.kind = kind
+        """Of the log: `transformers`, `fairseq`, ...; empty when nothing was recognised."""
+        self.rank = rank
+        self.metrics: dict[str, Track] = {}
+        """Evaluation metrics and every other number with a name: `eval_loss`, `bleu`, `loss_cls`, `rewards/mean`."""
+        self.messages: list[Message] = []
+        self.lines = 0
+        """Lines read in all."""
+        self.points_seen = 0
+        """Measurements met, those dropped since among them."""
+        self.total_steps: float | None = None
+        """How many steps the run was to have, where the log says so (`122/250000`)."""
+        self._rows: list[tuple[int, Row]] = []  # each with its ordinal
+        self._stride = 1
+        self._bad = False
+        self._last: tuple[int, Row] | None = None  # the newest, as long as it was not taken up
+
+    def __len__(self) -> int:
+        return len(self._kept())
+
+    def add(
+        self,
+        line: int,
+        step: float | None = None,
+        loss: float | None = None,
+        grad_norm: float | None = None,
+        lr: float | None = None,
+        loss_scale: float | None = None,
+        epoch: float | None = None,
+        throughput: float | None = None,
+        skipped: bool = False,
+    ) -> None:
+        """Append one measured line."""
+        self._append((line, step, loss, grad_norm, lr, loss_scale, epoch, throughput, skipped))
+
+    def extend(
+        self,
+        lines: Sequence[int],
+        columns: Mapping[str, Column],
+        skipped: Sequence[bool] | None = None,
+    ) -> None:
+        """Append many measured lines: for each column that they have a value a line."""
+        count = len(lines)
+        losses, norms = columns.get("loss"), columns.get("grad_norm")
+        parts: list[Column] = [columns.get(name) or [None] * count for name in POINT_COLUMNS]
+        flags = skipped or [False] * count
+        ordinal, stride, kept = self.points_seen, self._stride, self._rows
+        if (
+            not self._bad
+            and True not in flags
+            and all_finite(losses)
+            and all_finite(norms)
+            and len(kept) + count // stride < MOST_POINTS
+        ):  # nothing turns: those on the stride are taken, the rest is not even looked at
+            first = -ordinal % stride
+            chosen: Iterator[Row] = zip(
+                lines[first::stride], *(part[first::stride] for part in parts), flags[first::stride], strict=True
+            )
+            kept.extend(zip(range(ordinal + first, ordinal + count, stride), chosen, strict=True))
+            self.points_seen = ordinal + count
+            last = cast(Row, (lines[-1], *(part[-1] for part in parts), flags[-1]))
+            self._last = kept[-1] if kept and kept[-1][0] == ordinal + count - 1 else (ordinal + count - 1, last)
+            return
+        for row in zip(lines, *parts, flags, strict=True):
+            self._append(row)
+
+    def _append(self, row: Row) -> None:
+        bad = _bad(row)
+        self._last = pair = (self.points_seen, row)
+        if not self.points_seen % self._stride or bad != self._bad or row[8]:
+            if len(self._rows) >= MOST_POINTS:
+                self._stride *= 2
+                self._rows = _thinned(self._rows, self._stride)
+            self._rows.append(pair)
+            self._bad = bad
+        self.points_seen += 1
+
+    def measure(self, name: str, value: float, *, step: float | None = None, line: int = 0) -> None:
+        """Add a value of a named metric."""
+        self.track(name).add(step, value, line)
+
+    def track(self, name: str) -> Track:
+        """A named metric, empty where it is new."""
+        track = self.metrics.get(name)
+        if track is None:
+            track = self.metrics[name] = Track()
+        return track
+
+    @property
+    def points(self) -> Iterator[Point]:
+        """All points that were kept, in the order of the log."""
+        for _, row in self._kept():
+            yield Point(*row)
+
+    @property
+    def last(self) -> Point | None:
+        """The newest point."""
+        return None if self._last is None else Point(*self._last[1])
+
+    def column(self, name: str) -> list[tuple[float, float, int]]:
+        """``(step, value, line)`` wherever the log gave this column a value; the ordinal stands in for a step."""
+        index = COLUMNS.index(name)
+        found: list[tuple[float, float, int]] = []
+        for ordinal, row in self._kept():
+            value = row[index]
+            if value is not None:
+                found.append((float(ordinal) if row[1] is None else row[1], float(value), row[0]))
+        return found
+
+    def where(self, line: int) -> str:
+        """`train.log:17`."""
+        return f"{self.source}:{line}"
+
+    def _kept(self) -> Sequence[tuple[int, Row]]:
+        if self._last is None or (self._rows and self._rows[-1] is self._last):
+            return self._rows
+        return [*self._rows, self._last]
+
+
+def _thinned(rows: list[tuple[int, Row]], stride: int) -> list[tuple[int, Row]]:
+    """About half of them: those on the wider stride, those that are bad beside one that is not, and skipped steps."""
+    bad = [_bad(row) for _, row in rows]
+    kept = [
+        pair
+        for index, pair in enumerate(rows)
+        if not pair[0] % stride or pair[1][8] or bad[index] != (index > 0 and bad[index - 1])
+    ]
+    if len(kept) > len(rows) * 3 // 4:  # it turns at every point: nothing is more telling than anything else
+        return rows[::2]
+    return kept
+
+
+def _bad(row: Row) -> bool:
+    loss, norm = row[2], row[3]
+    return not ((loss is None or math.isfinite(loss)) and (norm is None or math.isfinite(norm)))
+
+
+def all_finite(values: Column | None) -> bool:
+    """Whether every value is there and finite, or the column is not there at all. Now and then a needless no."""
+    if values is None:
+        return True
+    try:
+        return math.isfinite(sum(cast(Sequence[float], values)))
+    except TypeError:  # a None among them
+        return False

@@ -1,0 +1,1 @@
+"""A run, a log, a config, a checkpoint -> ranked findings."""

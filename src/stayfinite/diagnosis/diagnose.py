@@ -1,0 +1,68 @@
+"""``diagnose(path, ...)``: what is lying around -> what went wrong. Needs no torch, executes nothing that it reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from stayfinite.core.finding import Finding
+from stayfinite.core.series import RunSeries
+from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
+from stayfinite.diagnosis.reading import Progress, described, read_paths
+from stayfinite.readers.configs import settings_in_text
+from stayfinite.readers.logs import LogReader
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.ranking import rank
+from stayfinite.rules.registry import all_rules
+
+
+def diagnose(
+    path: str | os.PathLike[str], *more_paths: str | os.PathLike[str], progress: Progress | None = None
+) -> Diagnosis:
+    """Read logs, configs and directories of one run, and name the likeliest causes of its trouble.
+
+    Arguments:
+        path: a file or a directory; which kind of log or config it is, is found out.
+        more_paths: others of the same run.
+        progress: told how far reading has come.
+
+    Raises:
+        UsageError: when nothing of it could be read.
+    """
+    reading = read_paths([Path(given) for given in (path, *more_paths)], progress)
+    return judge(reading.runs, reading.settings, reading.sources, reading.damage)
+
+
+def diagnose_text(text: str, name: str = "stdin") -> Diagnosis:
+    """The same for a log that is no file."""
+    reader = LogReader(name)
+    reader.feed(text)
+    reader.close()
+    return judge(reader.series, Settings(), [Source(path=name, read_as="log", said=described(reader.series))])
+
+
+def judge(
+    runs: Sequence[RunSeries],
+    settings: Settings,
+    sources: Sequence[Source] = (),
+    damage: Sequence[Finding] = (),
+) -> Diagnosis:
+    """Let the rules judge what was read; ``damage`` is what is known to be wrong with checkpoints."""
+    inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
+    facts = Facts(runs, settings + inside)
+    findings = _with_damage(rank(facts, all_rules()), damage)
+    verdict: Verdict = "unknown"
+    if any(finding.severity != "info" for finding in findings):
+        verdict = "sick"
+    elif facts.symptoms.healthy:
+        verdict = "healthy"
+    return Diagnosis(verdict=verdict, findings=findings, trouble=facts.symptoms.story, sources=sources, runs=runs)
+
+
+def _with_damage(findings: list[Finding], damage: Sequence[Finding]) -> list[Finding]:
+    """Both together, ranked: what was seen in a file stands for a rule's guess of the same cause."""
+    seen = {finding.cause for finding in damage}
+    both = [*damage, *(finding for finding in findings if finding.cause not in seen)]
+    return sorted(both, key=lambda finding: (finding.severity == "info", -finding.confidence))

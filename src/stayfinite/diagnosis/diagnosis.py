@@ -1,0 +1,54 @@
+"""What a diagnosis says: a verdict, and findings ranked by how likely each is the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stayfinite.core.finding import Finding
+from stayfinite.core.series import RunSeries
+
+Verdict = Literal["healthy", "sick", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One file that was given or found, and what became of it."""
+
+    path: str
+    read_as: str
+    """`log`, `config`, `checkpoint`; empty when it was not read."""
+    said: str
+    """`transformers log, 240 points`, or why it could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The answer of `diagnose`."""
+
+    verdict: Verdict
+    """`sick` when there is a finding of severity error or warning, `healthy` when measurements were read and nothing is
+    wrong with them, `unknown` otherwise."""
+    findings: Sequence[Finding]
+    """The likeliest cause first; those of severity info at the end."""
+    trouble: Sequence[str]
+    """What the numbers show, in a few words each, whatever the cause."""
+    sources: Sequence[Source]
+    """What was read."""
+    runs: Sequence[RunSeries] = ()
+    """The measurements themselves, for whoever wants to draw them."""
+
+    @property
+    def cause(self) -> Finding | None:
+        """The likeliest cause, if the run is sick."""
+        return next((finding for finding in self.findings if finding.severity != "info"), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "verdict": self.verdict,
+            "findings": [finding.to_json() for finding in self.findings],
+            "trouble": list(self.trouble),
+            "sources": [{"path": s.path, "read_as": s.read_as, "said": s.said} for s in self.sources],
+        }

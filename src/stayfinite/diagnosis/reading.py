@@ -1,0 +1,159 @@
+"""Reading everything that a path stands for, whatever it is; what cannot be read is said and does not stop the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stayfinite.core.finding import Finding
+from stayfinite.core.series import RunSeries
+from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.diagnosis import Source
+from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
+from stayfinite.errors import StayfiniteError, UsageError
+from stayfinite.readers.configs import looks_like_config, read_config
+from stayfinite.readers.logs import read_log
+
+Progress = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes read of it and its size."""
+
+_TEXT = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x7F)) | set(range(0x80, 0x100)))
+_READABLE_BINARY = re.compile(r"tfevents|\.(?:bin|gz)$", re.IGNORECASE)
+
+CHECKPOINTS = frozenset({".safetensors", ".pt", ".pth", ".ckpt", ".distcp"})
+
+UNSURE = 0.5
+"""Findings on checkpoints that are no surer than this are `scan`'s to tell."""
+
+MOST_NAMED = 8
+"""Other runs in a directory that are named."""
+
+HEAD = 64 * 1024
+"""Bytes from which the kind of a file is guessed."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read of the paths of one run."""
+
+    runs: list[RunSeries] = field(default_factory=list)
+    settings: Settings = field(default_factory=Settings)
+    sources: list[Source] = field(default_factory=list)
+    damage: list[Finding] = field(default_factory=list)
+    """What is wrong with the structure of checkpoints: files cut off, shards missing. `scan` looks at their numbers."""
+
+
+def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Reading:
+    """Read files and directories of one run.
+
+    Raises:
+        UsageError: when nothing of it could be read.
+    """
+    reading = Reading()
+    for path in paths:
+        if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
+            _look_at_checkpoints(path, reading)
+        for file in _files(path, reading.sources):
+            try:
+                _read(file, reading, progress)
+            except (StayfiniteError, OSError) as error:
+                reading.sources.append(Source(path=str(file), read_as="", said=_why(error)))
+    if not any(source.read_as for source in reading.sources):
+        raise UsageError(
+            "nothing could be read: " + "; ".join(f"{source.path}: {source.said}" for source in reading.sources),
+            fix="give a log, a config, a script, trainer_state.json, a TensorBoard file, or a directory with them",
+        )
+    return reading
+
+
+def main_series(path: Path, progress: Progress | None = None) -> RunSeries:
+    """The one series that tells most of the run under a path.
+
+    Raises:
+        UsageError: when there is no measurement in it.
+    """
+    runs = read_paths([path], progress).runs
+    best = max(runs, key=lambda run: (len(run.column("loss")), run.points_seen), default=None)
+    if best is None or not best.points_seen:
+        raise UsageError(f"{path}: no measurement was found in it", fix="give a training log or a run directory")
+    return best
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether the beginning of a file is no text in any usual encoding."""
+    if not head or head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b")):  # UTF-16 and gzip
+        return False
+    strange = len(head.translate(None, _TEXT))
+    return strange > max(8, len(head) // 20)
+
+
+def described(runs: Sequence[RunSeries]) -> str:
+    """`transformers log, 240 lines, 120 measurements`."""
+    points = sum(run.points_seen for run in runs)
+    lines = max((run.lines for run in runs), default=0)
+    kind = next((run.kind for run in runs if run.kind), "")
+    ranks = f", {len(runs)} ranks" if len(runs) > 1 else ""
+    return f"{kind or 'unknown'} log, {lines:,} lines, {points:,} measurements{ranks}"
+
+
+def _look_at_checkpoints(path: Path, reading: Reading) -> None:
+    from stayfinite.readers.checkpoints.conclusion import conclude, found_at
+
+    try:
+        found = conclude(found_at([path]), quick=True)
+    except OSError:
+        return  # said when its files are read
+    count = len(found.checkpoints)
+    if count:
+        named = f"{count} checkpoint{'s' if count > 1 else ''}, structure only: `stayfinite scan` looks at the numbers"
+        reading.sources.append(Source(path=str(path), read_as="checkpoint", said=named))
+        # What merely could not be looked into is no damage.
+        grave = [finding for finding in found.findings if finding.severity != "info"]
+        reading.damage += [finding for finding in grave if finding.confidence > UNSURE]
+
+
+def _files(path: Path, sources: list[Source]) -> list[Path]:
+    try:
+        if not path.is_dir():
+            path.stat()
+            return [] if any(source.path == str(path) and source.read_as for source in sources) else [path]
+        found = gather(path)
+    except OSError as error:
+        sources.append(Source(path=str(path), read_as="", said=_why(error)))
+        return []
+    others = found.other_runs[:MOST_NAMED]
+    said = "a run of its own: give its path to diagnose it"
+    sources.extend(Source(path=str(other), read_as="", said=said) for other in others)
+    if not found.logs and not found.configs and not any(source.path == str(path) for source in sources):
+        sources.append(Source(path=str(path), read_as="", said="a directory without a log or a config"))
+    return found.logs + found.configs
+
+
+def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
+    if not path.is_file():
+        raise UsageError("a pipe or a device, not a file", fix="give it as standard input: ... | stayfinite diagnose -")
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    if is_binary(head) and not _READABLE_BINARY.search(path.name):
+        raise UsageError("neither text nor a kind of file that is known", fix="give a log, a config or a directory")
+    if not named_like_a_log(path) and (named_like_a_config(path) or looks_like_config(path, head)):
+        settings = read_config(path)
+        reading.settings += settings
+        reading.sources.append(Source(path=str(path), read_as="config", said=f"{len(settings)} settings"))
+        return
+    told = None if progress is None else lambda done, total: progress(path.name, done, total)
+    runs = read_log(path, told)
+    reading.runs += runs
+    reading.sources.append(Source(path=str(path), read_as="log", said=described(runs)))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return getattr(error, "message", str(error))

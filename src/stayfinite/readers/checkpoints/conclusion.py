@@ -1,0 +1,52 @@
+"""From what was found of checkpoints to what a scan says. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from stayfinite.core.finding import Finding
+from stayfinite.readers.checkpoints.facts import CheckpointFacts
+from stayfinite.readers.checkpoints.lineage import judge_lineage
+from stayfinite.readers.checkpoints.result import Scanned, ScanResult
+from stayfinite.readers.checkpoints.structure import read_structure
+from stayfinite.readers.checkpoints.verdict import judge
+
+_RANKS = {"error": 0, "warning": 1, "info": 2}
+
+
+def found_at(paths: Iterable[str | os.PathLike[str]]) -> list[Scanned]:
+    """The structure of all checkpoints at the paths; their numbers are not looked at.
+
+    Raises:
+        OSError: a path is not there.
+    """
+    return [Scanned(facts=facts) for facts in read_structure(map(Path, paths))]
+
+
+def conclude(found: list[Scanned], *, quick: bool) -> ScanResult:
+    """Judge each by itself and in view of the others. ``quick``: their numbers were left alone."""
+    for each in found:
+        each.findings = judge(each)
+    for each, finding in judge_lineage(found):
+        each.findings.append(finding)
+    result = ScanResult(checkpoints=tuple(found), findings=(), quick=quick)
+    return replace(result, findings=tuple(_ranked(result)))
+
+
+def _ranked(result: ScanResult) -> list[Finding]:
+    """Gravest first; of equal ones, the checkpoint in which it began first. Poison names the way back."""
+    good = result.newest_good
+    findings = []
+    for each in result.checkpoints:
+        for finding in each.findings:
+            if finding.code in ("SF702", "SF703") and finding.severity == "error" and good is not None:
+                finding = replace(finding, fix=f"{finding.fix}; the newest good one is {_called(good.facts)}")
+            findings.append(finding)
+    return sorted(findings, key=lambda finding: (_RANKS[finding.severity], -finding.confidence))
+
+
+def _called(facts: CheckpointFacts) -> str:
+    return str(facts.path) if facts.step is None else f"{facts.path} (step {facts.step})"

@@ -1,0 +1,116 @@
+"""torch.distributed.checkpoint: a directory of ``.distcp`` files and a pickle, ``.metadata``, of what is in them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
+from stayfinite.readers.checkpoints.formats import torch_zip
+from stayfinite.readers.checkpoints.formats.pickled_tensors import whole_numbers
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.inert import read_inert
+from stayfinite.readers.pickles.machine import Made, Pairs
+
+TABLE = ".metadata"
+
+
+class Piece(NamedTuple):
+    """A tensor, or a part of one, in a file."""
+
+    fqn: str
+    origin: tuple[int, ...] | None
+    """Where the part begins in the tensor."""
+
+    offset: int
+    length: int
+
+
+def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = "") -> dict[str, list[Piece]]:
+    """What the table says is in each file. Complains of missing pieces.
+
+    Arguments:
+        directory: where the table and the files lie.
+        table: the open table.
+        into: the checkpoint that is complained to.
+        name: what goes before a file's name in complaints.
+
+    Raises:
+        Malformed: the table cannot be read.
+    """
+    root = _fields(read_inert(table, torch_zip.BOUNDS).value)
+    files: dict[str, list[Piece]] = {}
+    there: Counter[str] = Counter()
+    for index, info in _pairs(root.get("storage_data")):
+        key, where = _fields(index), _fields(info)
+        fqn, path = key.get("fqn"), where.get("relative_path")
+        place = whole_numbers((where.get("offset"), where.get("length")))
+        if not isinstance(fqn, str) or not isinstance(path, str) or "/" in path or place is None:
+            raise Malformed(f"{TABLE} gives a tensor an impossible place")
+        files.setdefault(path, []).append(Piece(fqn, whole_numbers(key.get("offset")), *place))
+        there[fqn] += 1
+    for fqn, form in _pairs(root.get("state_dict_metadata")):
+        if isinstance(fqn, str):
+            _check_whole(into, fqn, _fields(form), there[fqn])
+    for path, pieces in files.items():
+        if not (directory / path).exists():
+            text = f"{name}{path} is missing; {TABLE} says that {len(pieces)} tensors are in it, first {pieces[0].fqn}"
+            _complain(into, "incomplete", text)
+    return files
+
+
+def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
+    """Fill in the places of the pieces that one file holds."""
+    facts.format = "dcp"
+    if sum(piece.length for piece in pieces) > 2 * facts.size + (1 << 20):
+        facts.complain("truncated", f"it has {facts.size:,} bytes, and {TABLE} puts more than twice as many into it")
+        return
+    for fqn, origin, offset, length in sorted(pieces, key=lambda piece: piece.offset):
+        if offset < 0 or offset + length > facts.size:
+            facts.complain("truncated", f"{fqn} should end at byte {offset + length:,}, the file has {facts.size:,}")
+            continue
+        before = len(facts.places)
+        try:
+            torch_zip.read(file, facts, torch_zip.Window(offset, length))
+        except Malformed as error:
+            facts.complain(error.kind, f"{fqn}: {error.text}")
+        facts.places[before:] = [
+            replace(
+                place,
+                name=f"{fqn}.{place.name}" if place.name else fqn,
+                origin=origin if origin is not None and len(origin) == len(place.shape) else None,
+            )
+            for place in facts.places[before:]
+        ]
+    facts.format = "dcp"
+
+
+def _check_whole(into: CheckpointFacts, fqn: str, form: dict[str, Any], pieces: int) -> None:
+    chunks, size = form.get("chunks"), whole_numbers(form.get("size"))
+    if not isinstance(chunks, list) or size is None:
+        return
+    volume = sum(math.prod(whole_numbers(_fields(chunk).get("sizes")) or ()) for chunk in chunks)
+    if pieces < len(chunks) or volume < math.prod(size):
+        _complain(
+            into,
+            "incomplete",
+            f"{fqn} has {pieces} of {len(chunks)} pieces, {volume:,} of {math.prod(size):,} elements",
+        )
+
+
+def _complain(into: CheckpointFacts, kind: TroubleKind, text: str) -> None:
+    into.troubles.append(Trouble(kind=kind, text=text))
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    return value.pairs if isinstance(value, Pairs | Made) else []
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of an object that was pickled as its ``__dict__``, with slots or without."""
+    state = value.state if isinstance(value, Made) else None
+    states = state if isinstance(state, tuple) else (state,)
+    return {name: each for part in states for name, each in _pairs(part) if isinstance(name, str)}

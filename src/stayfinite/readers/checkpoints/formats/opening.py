@@ -1,0 +1,96 @@
+"""Opening a file of unknown kind: told by its first bytes, not by its name."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from stayfinite.readers.checkpoints.facts import FileFacts
+from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy, torch_zip
+from stayfinite.readers.checkpoints.formats.strangers import tell_of
+from stayfinite.readers.malformed import Fault, Malformed
+from stayfinite.readers.pickles.inert import read_inert
+from stayfinite.readers.pickles.torch_files import looks_old
+
+SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp")
+
+_OTHERS = {
+    b"GGUF": "a GGUF package for inference, not a training checkpoint",
+    b"\x89HDF": "an HDF5 file (Keras)",
+    b"\x93NUMPY": "a numpy array",
+    b"\x1f\x8b": "compressed with gzip: unpack it first",
+    b"version https://git-lfs": "a Git LFS pointer, not the file itself: run `git lfs pull`",
+    b"<!DOCTYPE": "a web page, not a checkpoint: the download went wrong",
+    b"<html": "a web page, not a checkpoint: the download went wrong",
+}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file, and nothing else: a pipe or a device could be waited for for ever.
+
+    Raises:
+        OSError: it cannot be opened.
+        Malformed: it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Malformed("it is not a regular file", kind="unreadable")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_file(path: Path) -> FileFacts:
+    """What a file holds, and what is wrong with it. Never raises for the file's sake."""
+    facts = FileFacts(path=path)
+    try:
+        with open_regular(path) as file:
+            facts.size = os.fstat(file.fileno()).st_size
+            _read(file, facts)
+    except Malformed as error:
+        facts.complain(error.kind, error.text)
+    except OSError as error:
+        facts.complain("unreadable", f"it cannot be read: {error.strerror or error}")
+    return facts
+
+
+def _read(file: BinaryIO, facts: FileFacts) -> None:
+    head = file.read(64)
+    file.seek(0)
+    if not head:
+        raise Malformed("it is empty: 0 bytes", kind="truncated")
+    if not any(head):
+        raise Malformed(
+            f"it begins with zeros ({facts.size:,} bytes): space was reserved and never written", kind="truncated"
+        )
+    for magic, what in _OTHERS.items():
+        if head.startswith(magic):
+            facts.format = what.split(",")[0]
+            raise Malformed(
+                f"it is {what}", kind="foreign" if magic in (b"GGUF", b"\x89HDF", b"\x93NUMPY") else "damaged"
+            )
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        torch_zip.read(file, facts)
+    elif looks_old(head):
+        torch_legacy.read(file, facts)
+    elif facts.path.suffix == ".safetensors" or safetensors.looks_like(head, facts.size):
+        safetensors.read(file, facts)
+    elif head[0] == 0x80 and head[1] <= 5:
+        _read_bare_pickle(file, facts)
+    else:
+        # Under a checkpoint's name it is rubble; under another's it is something else.
+        kind: Fault = "damaged" if facts.path.suffix in SUFFIXES else "foreign"
+        raise Malformed(f"it begins with {head[:8].hex(' ')}: neither safetensors nor written by torch.save", kind=kind)
+
+
+def _read_bare_pickle(file: BinaryIO, facts: FileFacts) -> None:
+    facts.format = "pickle"
+    if facts.size > torch_zip.BOUNDS.longest:
+        raise Malformed(
+            "it is a bare pickle, not written by torch.save, and too large to be looked through", kind="unread"
+        )
+    pickle = read_inert(file, torch_zip.BOUNDS)
+    tell_of(facts, pickle.globals)
+    asked = ", ".join(map(str, pickle.globals[:5])) or "nothing"
+    facts.complain("unread", f"it is a bare pickle, not written by torch.save, that asks for {asked}; not looked into")

@@ -1,0 +1,123 @@
+"""What torch.save has written since 1.6: an uncompressed zip archive of a pickle and of one member for each storage."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, NamedTuple
+
+from stayfinite.readers.checkpoints.dtypes import BYTES
+from stayfinite.readers.checkpoints.facts import FileFacts, Place
+from stayfinite.readers.checkpoints.formats.pickled_tensors import Contents, Pickled, contents_of, plain_stride, span
+from stayfinite.readers.checkpoints.formats.strangers import tell_of
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.inert import Bounds, Inert
+from stayfinite.readers.pickles.torch_files import part_reader, read_zipped
+from stayfinite.readers.pickles.zip_directory import Entry, Read, data_offset, read_directory
+
+BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)
+"""Of the pickle in a checkpoint."""
+
+
+class Window(NamedTuple):
+    """The part of a file in which an archive lies."""
+
+    start: int
+    size: int
+
+
+def read(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Inert:
+    """Fill in the places of all tensors of an archive.
+
+    Raises:
+        Malformed: it cannot be read.
+    """
+    start, size = window or Window(0, facts.size)
+    facts.format = "torch"
+    part = part_reader(file, start, size)
+    members = read_directory(part, size)
+    root, pickle = read_zipped(part, members, BOUNDS)
+    _check_byteorder(part, members.get(f"{root}byteorder"))
+    contents = contents_of(pickle)
+    take_over(facts, pickle, contents)
+    starts: dict[str, tuple[int, int]] = {}
+    compressed: list[Entry] = []
+    for tensor in contents.tensors:
+        key = tensor.storage.key
+        if key not in starts:
+            starts[key] = _locate(facts, part, members, f"{root}data/{key}", tensor, size, compressed)
+        at, length = starts[key]
+        if at >= 0:
+            add_place(facts, tensor, start + at, length)
+    if compressed:
+        total = sum(entry.size for entry in compressed)
+        facts.complain(
+            "unread",
+            f"{len(compressed)} storages are compressed and claim {total:,} bytes, first {compressed[0].name}; "
+            "torch never compresses, and they were not unpacked",
+        )
+    return pickle
+
+
+def take_over(facts: FileFacts, pickle: Inert, contents: Contents) -> None:
+    """What a pickle tells beside its tensors."""
+    facts.numbers.update(contents.numbers)
+    facts.marks.update(contents.marks)
+    tell_of(facts, pickle.globals)
+    for what in contents.odd[:5]:
+        facts.complain("unread", f"the tensor {what}; it was not looked into")
+
+
+def add_place(facts: FileFacts, tensor: Pickled, at: int, length: int) -> None:
+    """Add a tensor whose storage begins at a byte of the file and has so many of them."""
+    begin, nbytes = span(tensor)
+    if begin + nbytes > length:
+        text = f"{tensor.name} would end at byte {begin + nbytes:,} of its storage, which has {length:,}"
+        facts.complain("damaged", text)
+        return
+    place = Place(
+        name=tensor.name,
+        dtype=tensor.dtype,
+        shape=tensor.shape,
+        offset=at + begin,
+        nbytes=nbytes,
+        stride=plain_stride(tensor),
+    )
+    facts.places.append(place)
+
+
+def _check_byteorder(part: Read, entry: Entry | None) -> None:
+    if entry is not None and entry.stored and part(data_offset(part, entry), 6) == b"big":
+        raise Malformed("it was written on a big-endian machine; its numbers were not looked into", kind="unread")
+
+
+def _locate(
+    facts: FileFacts,
+    part: Read,
+    members: dict[str, Entry],
+    name: str,
+    tensor: Pickled,
+    size: int,
+    compressed: list[Entry],
+) -> tuple[int, int]:
+    """Where a storage begins in the archive, and its bytes; -1 where it is not to be had."""
+    nowhere = (-1, 0)
+    entry = members.get(name)
+    if entry is None:
+        facts.complain("damaged", f"the storage {name} of {tensor.name} is missing from the archive")
+        return nowhere
+    if not entry.stored:
+        compressed.append(entry)
+        return nowhere
+    expected = tensor.storage.elements * BYTES[tensor.storage.dtype]
+    if entry.size < expected:
+        text = f"the storage {name} of {tensor.name} has {entry.size:,} bytes, its pickle promises {expected:,}"
+        facts.complain("truncated", text)
+        return nowhere
+    try:
+        at = data_offset(part, entry)
+    except Malformed as error:
+        facts.complain(error.kind, error.text)
+        return nowhere
+    if at + entry.size > size:
+        facts.complain("truncated", f"the storage {name} of {tensor.name} would end behind the end of the file")
+        return nowhere
+    return at, entry.size

@@ -1,0 +1,119 @@
+"""From several checkpoints of one training to findings: what changed between them that should not have. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from stayfinite.core.finding import Finding
+from stayfinite.readers.checkpoints.result import Scanned, listed
+from stayfinite.readers.checkpoints.roles import is_lora_b, role_of
+
+
+def judge_lineage(checkpoints: Sequence[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
+    """What is to be said of checkpoints in view of those before them, oldest first."""
+    families: dict[tuple[Path, str, str], list[Scanned]] = {}
+    for each in checkpoints:
+        if each.facts.step is not None:
+            # One program names its checkpoints in one way; another's beside them have other names for the same tensors.
+            manner = re.sub(r"\d+", "0", each.facts.path.name)
+            families.setdefault((each.facts.path.parent, each.facts.kind, manner), []).append(each)
+    for family in families.values():
+        yield from _architectures(family)
+        yield from _adapters(family)
+        yield from _resumability(family)
+
+
+def _architectures(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
+    whole = [(each, _shapes(each)) for each in family if not _is_damaged(each)]
+    for (older, before), (newer, after) in pairwise(whole):
+        if not before or not after or before == after:
+            continue
+        gone, new = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+        other = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
+        lines = [f"{name} is {list(before[name])} before and {list(after[name])} after" for name in other]
+        lines += [f"{name} is there before and not after" for name in gone]
+        lines += [f"{name} is there after and not before" for name in new]
+        yield (
+            newer,
+            newer.finding(
+                "SF704",
+                "warning",
+                0.7,
+                title=f"{newer.name} is of another architecture than {older.name}: {len(lines)} tensors differ",
+                evidence=listed(lines),
+                fix="resume with the model that wrote it; if two trainings share the directory, give each its own",
+            ),
+        )
+
+
+def _adapters(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
+    trained: Scanned | None = None
+    for each in family:
+        halves = [values for _, place, values in each.tensors() if is_lora_b(place.name)]
+        if not halves or any(values.bad for values in halves):
+            continue
+        if any(values.constant != 0 for values in halves):
+            trained = each
+        elif each.facts.step:
+            after = f", after {trained.name} had a trained one" if trained else ""
+            yield (
+                each,
+                each.finding(
+                    "SF705",
+                    "error" if trained else "warning",
+                    0.9 if trained else 0.6,
+                    title=f"{each.name} holds an adapter as it is before the first step{after}",
+                    evidence=(f"all {len(halves)} lora_B are exactly zero, so the adapter changes nothing",),
+                    fix="see that the adapter is loaded with is_trainable=True and not added anew, "
+                    "and that its parameters are in the optimizer",
+                ),
+            )
+
+
+def _resumability(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
+    if not family or family[0].facts.kind != "transformers":
+        return
+    lacking = [each for each in family if not _has_optimizer(each)]
+    some_have = len(lacking) < len(family)
+    for each in lacking if some_have else lacking[-1:]:
+        yield (
+            each,
+            each.finding(
+                "SF701",
+                "warning" if some_have else "info",
+                0.7 if some_have else 0.2,
+                title=f"{each.name} has no optimizer state: resuming from it starts the moments anew",
+                evidence=(
+                    "other checkpoints beside it have one: it was probably not written to its end"
+                    if some_have
+                    else "none beside it has one either: save_only_model=True does that",
+                ),
+                fix="resume from one that has an optimizer.pt, or lower the learning rate and warm up again",
+            ),
+        )
+
+
+def _has_optimizer(scanned: Scanned) -> bool:
+    names = [file.path for file in scanned.facts.files]
+    return any(
+        path.name.startswith("optimizer")
+        or path.name.endswith("_optim_states.pt")
+        or path.parent.name.startswith("optimizer")
+        for path in names
+    )
+
+
+def _shapes(scanned: Scanned) -> dict[str, tuple[int, ...]]:
+    return {
+        place.name: place.shape
+        for file in scanned.facts.files
+        for place in file.places
+        if place.origin is None and role_of(file.path.name, place.name) == "model"
+    }
+
+
+def _is_damaged(scanned: Scanned) -> bool:
+    return bool(scanned.facts.troubles) or any(file.troubles for file in scanned.facts.files)

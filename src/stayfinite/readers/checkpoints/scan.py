@@ -1,0 +1,64 @@
+"""Look through checkpoints: their structure, and unless that is to be quick, every number in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from stayfinite.readers.checkpoints.conclusion import conclude, found_at
+from stayfinite.readers.checkpoints.facts import FileFacts
+from stayfinite.readers.checkpoints.hashes import check_hash
+from stayfinite.readers.checkpoints.result import Scanned, ScanResult
+
+Progress = Callable[[int, int], None]
+"""``progress(done, total)`` in bytes; called from several threads."""
+
+
+def scan(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    quick: bool = False,
+    hashes: bool = True,
+    progress: Progress | None = None,
+) -> ScanResult:
+    """Look through all checkpoints at the paths.
+
+    Arguments:
+        paths: files and directories.
+        quick: leave the numbers and hashes alone; needs no torch.
+        hashes: compare SHA-256 sums where a manifest or a list beside a file has them.
+        progress: is told how far it has come.
+
+    Raises:
+        OSError: a path is not there.
+    """
+    found = found_at(paths)
+    if not quick:
+        _look(found, hashes, progress)
+    return conclude(found, quick=quick)
+
+
+def _look(found: list[Scanned], hashes: bool, progress: Progress | None) -> None:
+    from stayfinite.readers.checkpoints.values.streaming import look_at, readable
+
+    files = [file for each in found for file in each.facts.files]
+    hashed = [file for file in files if file.sha256 is not None and hashes]
+    total = sum(place.nbytes for file in files for place in readable(file)) + sum(file.size for file in hashed)
+    done = 0
+
+    def on_bytes(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(min(done, total), total)
+
+    _hash(hashed, on_bytes)
+    for each in found:
+        each.values = look_at(each.facts.files, on_bytes)
+
+
+def _hash(files: list[FileFacts], on_bytes: Callable[[int], None]) -> None:
+    if files:
+        with ThreadPoolExecutor(max_workers=min(len(files), os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda file: check_hash(file, on_bytes), files))

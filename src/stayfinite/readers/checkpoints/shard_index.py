@@ -1,0 +1,83 @@
+"""Whether the files of a sharded model are all there, and hold what their index says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
+from stayfinite.readers.checkpoints.steps import read_json
+
+_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.\w+)")
+
+
+def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFacts) -> None:
+    """Compare an index with the files beside it.
+
+    Arguments:
+        index: a ``model.safetensors.index.json``.
+        files: by name, those that lie beside it.
+        into: the checkpoint that is complained to.
+    """
+    record = read_json(index)
+    mapping = record.get("weight_map") if isinstance(record, dict) else None
+    if not isinstance(mapping, dict) or not all(isinstance(each, str) for each in mapping.values()):
+        _complain(into, "damaged", f"{index.name} is damaged: it has no weight_map from names to files")
+        return
+    wanted: dict[str, set[str]] = {}
+    for name, file in mapping.items():
+        wanted.setdefault(file, set()).add(name)
+    for file, names in sorted(wanted.items()):
+        if file not in files:
+            first = min(names)
+            _complain(
+                into, "incomplete", f"{file} is missing; by {index.name} it holds {len(names)} tensors, first {first}"
+            )
+        elif not files[file].troubles:
+            _compare(index.name, file, names, {place.name for place in files[file].places}, into)
+    _check_total(index.name, record.get("metadata"), [files[file] for file in wanted if file in files], into)
+
+
+def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: CheckpointFacts) -> None:
+    """Complain of files that say "3 of 5" where others of the five are missing and no index has told so already."""
+    groups: dict[tuple[str, str, str], set[int]] = {}
+    for name in files:
+        if match := _NUMBERED.fullmatch(name):
+            groups.setdefault((match["stem"], match["count"], match["suffix"]), set()).add(int(match["number"]))
+    for (stem, count, suffix), numbers in groups.items():
+        # transformers counts from 1, others from 0.
+        first = 0 if 0 in numbers else 1
+        missing = [number for number in range(first, first + min(int(count), 100_000)) if number not in numbers]
+        if missing and not indexed:
+            name = f"{stem}-{missing[0]:05d}-of-{count}{suffix}"
+            _complain(into, "incomplete", f"{len(missing)} of {int(count)} shards are missing, first {name}")
+        elif stem == "model" and suffix == ".safetensors" and not indexed and into.kind == "transformers":
+            _complain(
+                into, "incomplete", "model.safetensors.index.json is missing: nothing tells which shard holds what"
+            )
+
+
+def _compare(index: str, file: str, wanted: set[str], there: set[str], into: CheckpointFacts) -> None:
+    if missing := sorted(wanted - there):
+        text = f"{file} lacks {len(missing)} tensors that {index} says are in it, first {missing[0]}"
+        _complain(into, "incomplete", text)
+    if extra := sorted(there - wanted):
+        text = f"{file} holds {len(extra)} tensors that {index} does not list there, first {extra[0]}"
+        _complain(into, "incomplete", text)
+
+
+def _check_total(index: str, metadata: object, files: list[FileFacts], into: CheckpointFacts) -> None:
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if isinstance(total, bool) or not isinstance(total, int | float) or not 0 <= total < 1 << 62:
+        return
+    if any(file.format != "safetensors" for file in files):
+        return
+    found = sum(place.nbytes for file in files for place in file.places)
+    if total != found and not into.troubles and not any(file.troubles for file in files):
+        # Loaders ignore the number, and converters forget it.
+        _complain(into, "note", f"{index} says {total:,} bytes in all, the tensors have {found:,}")
+
+
+def _complain(into: CheckpointFacts, kind: TroubleKind, text: str) -> None:
+    into.troubles.append(Trouble(kind=kind, text=text))

@@ -1,0 +1,49 @@
+"""At which step a checkpoint was written, and in which order several were."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from stayfinite.readers.checkpoints.facts import FileFacts
+
+_WORDS = r"global_?step|checkpoint|ckpt|steps?|iter|iteration|update|ba"
+_IN_NAME = re.compile(rf"(?:^|[-_.=])(?:{_WORDS})[-_=]?(\d+)(?=$|[-_.])", re.IGNORECASE)
+_FAIRSEQ = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+LARGEST_JSON = 64 << 20
+
+
+def step_in_name(name: str) -> int | None:
+    """The step that a name tells: ``checkpoint-500``, ``epoch=1-step=20.ckpt``, ``iter_0000100``."""
+    if fairseq := _FAIRSEQ.fullmatch(name):
+        return int(fairseq[1])
+    found = _IN_NAME.findall(name)
+    return int(found[-1]) if found and len(found[-1]) < 16 else None
+
+
+def step_of(path: Path, files: list[FileFacts]) -> int | None:
+    """The step of a checkpoint: from what its writer noted in it, then from its name, then from inside its files."""
+    if path.is_dir():
+        for name, key in (("manifest.json", "step"), ("trainer_state.json", "global_step"), ("state.json", "step")):
+            noted = read_json(path / name)
+            if isinstance(noted, dict) and type(noted.get(key)) is int and 0 <= noted[key] < 1 << 62:
+                return int(noted[key])
+    if (named := step_in_name(path.name)) is not None:
+        return named
+    for file in files:
+        for key in ("global_step", "global_steps", "step", "iteration", "iter_num", "iter", "num_updates", "steps"):
+            if key in file.marks:
+                return file.marks[key]
+    return None
+
+
+def read_json(path: Path) -> Any:
+    """A small JSON file; None if there is none, or none that could be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_JSON:
+            return None
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None

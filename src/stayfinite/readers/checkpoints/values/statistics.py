@@ -1,0 +1,156 @@
+"""What the numbers of a piece of a tensor come to, exactly, in two passes over its bits and no more.
+
+Floating-point comparisons are not used: without their sign, the bits of a number grow with its magnitude, and infinity
+and NaN are the largest of all. So one maximum of whole numbers tells both, several times as fast as ``isfinite`` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stayfinite.readers.checkpoints.dtypes import BYTES
+from stayfinite.readers.checkpoints.facts import Place, TensorValues
+from stayfinite.readers.checkpoints.values.number_formats import FORMATS, WHOLE, NumberFormat
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is known of a tensor so far. ``add`` takes pieces in any order."""
+
+    nan: int = 0
+    infinite: int = 0
+    first: int | None = None
+    """The first element that is not finite, counted from the tensor's first byte."""
+
+    largest: int = 0
+    """The masked bits of the largest finite magnitude."""
+
+    same: int | None = None
+    """The bits that all elements so far have; None also before the first piece."""
+
+    pieces: int = 0
+    mixed: bool = False
+
+    def add(self, other: Tally) -> None:
+        """Take another piece's tally in."""
+        self.nan += other.nan
+        self.infinite += other.infinite
+        if other.first is not None:
+            self.first = other.first if self.first is None else min(self.first, other.first)
+        self.largest = max(self.largest, other.largest)
+        self.mixed = self.mixed or other.mixed or (self.pieces > 0 and self.same != other.same)
+        self.same = other.same
+        self.pieces += other.pieces
+
+
+def tally(place: Place, data: Tensor, begin: int, scratch: Tensor) -> Tally:
+    """Look at a piece.
+
+    Arguments:
+        place: the tensor that it belongs to.
+        data: its bytes, aligned to its elements.
+        begin: how many bytes of the tensor lie before it.
+        scratch: memory of at least as many bytes, which is overwritten.
+    """
+    form = FORMATS.get(place.dtype)
+    if form is None:
+        same = _same(data.view(WHOLE.get(BYTES[place.dtype], torch.uint8)))
+        return Tally(same=same, mixed=same is None, pieces=1)
+    bits = data.view(torch.int8 if form.negative_zero_is_nan else form.bits)
+    masked = _masked(bits, form, scratch)
+    largest = int(masked.amax())
+    same = _same(bits)
+    found = Tally(largest=largest, same=same, mixed=same is None, pieces=1)
+    if largest >= form.bad_from:
+        _count(found, masked, form, place, begin)
+    return found
+
+
+def values_of(place: Place, found: Tally) -> TensorValues:
+    """A finished tally in words that need no torch."""
+    form = FORMATS.get(place.dtype)
+    first = None if found.first is None else _index(place, found.first)
+    if form is None:
+        same = found.same if not found.mixed and found.pieces else None
+        return TensorValues(constant=None if same is None else float(same))
+    constant = None
+    if found.same is not None and not found.mixed and not found.nan + found.infinite:
+        constant = _number(found.same, form)
+    largest = abs(_number(found.largest, form))
+    return TensorValues(nan=found.nan, infinite=found.infinite, first=first, largest=largest, constant=constant)
+
+
+def _masked(bits: Tensor, form: NumberFormat, scratch: Tensor) -> Tensor:
+    if form.negative_zero_is_nan:
+        return bits.to(form.bits).bitwise_and_(form.mask).masked_fill_(bits == -128, form.nan_from)
+    room = scratch[: bits.numel() * form.bits.itemsize].view(form.bits)
+    return torch.bitwise_and(bits, form.mask, out=room)
+
+
+def _same(bits: Tensor) -> int | None:
+    """The bits of all elements, if they are the same. Three samples spare nearly every tensor the full look."""
+    first = int(bits[0])
+    if first != int(bits[-1]) or first != int(bits[bits.numel() // 2]) or bool((bits != first).any()):
+        return None
+    return first
+
+
+def _count(found: Tally, masked: Tensor, form: NumberFormat, place: Place, begin: int) -> None:
+    bad = masked >= form.bad_from
+    element = BYTES[place.dtype]
+    start = begin // element
+    if _has_holes(place):
+        at = bad.nonzero().flatten()
+        inside = _inside(place, at // form.lanes + start)
+        bad[at[~inside]] = False
+    nan = (masked >= form.nan_from).logical_and_(bad)
+    found.nan = int(nan.count_nonzero())
+    found.infinite = int(bad.count_nonzero()) - found.nan
+    if found.nan + found.infinite:
+        found.first = int(bad.to(torch.uint8).argmax()) // form.lanes + start
+    # Elements between those of a view are finite or not for reasons of their own.
+    masked.masked_fill_(masked >= form.bad_from, 0)
+    found.largest = int(masked.amax())
+
+
+def _has_holes(place: Place) -> bool:
+    elements = 1
+    for n in place.shape:
+        elements *= n
+    return place.stride is not None and elements * BYTES[place.dtype] < place.nbytes
+
+
+def _by_stride(place: Place) -> list[tuple[int, int, int]]:
+    """Axis, stride and length, the largest stride first; an axis of length 1 or stride 0 tells nothing apart."""
+    assert place.stride is not None
+    axes = [(axis, step, n) for axis, (step, n) in enumerate(zip(place.stride, place.shape, strict=True))]
+    return sorted((each for each in axes if each[1] > 0 and each[2] > 1), key=lambda each: -each[1])
+
+
+def _inside(place: Place, at: Tensor) -> Tensor:
+    """Which elements, counted from the tensor's first, belong to it and do not lie in between."""
+    inside = torch.ones_like(at, dtype=torch.bool)
+    for _, step, n in _by_stride(place):
+        inside &= at // step < n
+        at = at % step
+    return inside & (at == 0)
+
+
+def _index(place: Place, flat: int) -> tuple[int, ...]:
+    index = [0] * len(place.shape)
+    if place.stride is None:
+        for axis in range(len(place.shape) - 1, -1, -1):
+            flat, index[axis] = divmod(flat, place.shape[axis])
+    else:
+        for axis, step, _ in _by_stride(place):
+            index[axis], flat = divmod(flat, step)
+    origin = place.origin or (0,) * len(index)
+    return tuple(i + start for i, start in zip(index, origin, strict=True))
+
+
+def _number(bits: int, form: NumberFormat) -> float:
+    width = torch.int8 if form.negative_zero_is_nan else form.bits
+    return float(torch.tensor([bits], dtype=width).view(form.number).to(torch.float64).item())

@@ -1,0 +1,177 @@
+"""All tensors of many files past all cores, a few megabytes at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from stayfinite.readers.checkpoints.dtypes import BYTES
+from stayfinite.readers.checkpoints.facts import FileFacts, Place, TensorValues
+from stayfinite.readers.checkpoints.formats.opening import open_regular
+from stayfinite.readers.checkpoints.values.statistics import Tally, tally, values_of
+from stayfinite.readers.checkpoints.values.windows import PIECE, Windows
+from stayfinite.readers.malformed import Malformed
+
+MOST_THREADS = 16
+"""More only wait for each other: Python's lock is held for a part of each piece."""
+
+OnBytes = Callable[[int], object]
+
+
+class _Slice(NamedTuple):
+    """A part of a tensor."""
+
+    place: Place
+    begin: int
+    end: int
+    """In bytes of the tensor."""
+
+
+class _Unit(NamedTuple):
+    """Neighbouring slices of a file that are looked at together."""
+
+    start: int
+    end: int
+    slices: list[_Slice]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A file that is being looked at."""
+
+    facts: FileFacts
+    windows: Windows
+    tallies: dict[tuple[int, int, str, tuple[int, ...] | None], Tally] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    failed: str = ""
+
+
+def readable(facts: FileFacts) -> list[Place]:
+    """The places whose numbers can be looked at, each region once."""
+    regions = {_key(place): place for place in facts.places if place.nbytes and place.dtype in BYTES}
+    return sorted(regions.values(), key=lambda place: place.offset)
+
+
+def look_at(files: Sequence[FileFacts], on_bytes: OnBytes = id) -> list[list[TensorValues | None]]:
+    """The values of every tensor of the files, in the order of their places; None where they could not be had.
+
+    A file that cannot be read to its end, or whose tensors lie over one another, is complained of in its facts.
+
+    Arguments:
+        files: of which the places are known.
+        on_bytes: is told, from several threads, how many bytes have just been looked at.
+    """
+    threads_before = torch.get_num_threads()
+    found: list[list[TensorValues | None]] = []
+    try:
+        # One file after the other: with many at once a disk would only seek.
+        found.extend(_look_at_one(facts, on_bytes) for facts in files)
+    finally:
+        torch.set_num_threads(threads_before)
+    return found
+
+
+def _look_at_one(facts: FileFacts, on_bytes: OnBytes) -> list[TensorValues | None]:
+    nothing: list[TensorValues | None] = [None] * len(facts.places)
+    places = readable(facts)
+    packed = {place.dtype for place in facts.places if place.dtype not in BYTES}
+    if packed:
+        facts.complain("note", f"its tensors in {', '.join(sorted(packed))} were not looked into")
+    if not places:
+        return nothing
+    if sum(place.nbytes for place in places) > 4 * facts.size:
+        facts.complain("unread", "its tensors lie over one another many times; they were not looked into")
+        return nothing
+    try:
+        with open_regular(facts.path) as file:
+            reading = _Reading(facts=facts, windows=Windows(file.fileno()))
+            _run(reading, list(_units(places)), on_bytes)
+    except (OSError, Malformed) as error:
+        facts.complain("unreadable", f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+        return nothing
+    if reading.failed:
+        facts.complain("unreadable", reading.failed)
+        return nothing
+    done = reading.tallies
+    return [values_of(place, done[_key(place)]) if _key(place) in done else None for place in facts.places]
+
+
+def _run(reading: _Reading, units: list[_Unit], on_bytes: OnBytes) -> None:
+    queue, turn, stop = iter(units), threading.Lock(), threading.Event()
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        scratch = torch.empty(PIECE, dtype=torch.uint8)
+        while not stop.is_set():
+            with turn:
+                unit = next(queue, None)
+            if unit is None:
+                return
+            try:
+                _look_at_unit(reading, unit, scratch)
+            except OSError as error:
+                reading.failed = f"it cannot be read to its end: {error.strerror or error}"
+                stop.set()
+            except BaseException as error:
+                reading.failed = f"it could not be looked into: {type(error).__name__}: {error}"
+                stop.set()
+            on_bytes(unit.end - unit.start)
+
+    count = min(_cores(), MOST_THREADS, max(1, len(units)))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        stop.set()
+
+
+def _look_at_unit(reading: _Reading, unit: _Unit, scratch: Tensor) -> None:
+    with reading.windows.open(unit.start, unit.end - unit.start) as data:
+        for place, begin, end in unit.slices:
+            at = place.offset + begin - unit.start
+            piece = data[at : at + end - begin]
+            if piece.storage_offset() % 8 or piece.data_ptr() % 8:
+                piece = piece.clone()
+            found = tally(place, piece, begin, scratch)
+            with reading.lock:
+                reading.tallies.setdefault(_key(place), Tally()).add(found)
+
+
+def _units(places: list[Place]) -> Iterator[_Unit]:
+    """Slices of the tensors, neighbours together, none larger than a piece."""
+    slices: list[_Slice] = []
+    start = end = 0
+    for each in _slices(places):
+        first, last = each.place.offset + each.begin, each.place.offset + each.end
+        if slices and (max(end, last) - start > PIECE or first - end > PIECE // 8):
+            yield _Unit(start, end, slices)
+            slices = []
+        if not slices:
+            start = end = first
+        slices.append(each)
+        end = max(end, last)
+    if slices:
+        yield _Unit(start, end, slices)
+
+
+def _slices(places: list[Place]) -> Iterator[_Slice]:
+    for place in places:
+        for begin in range(0, place.nbytes, PIECE):
+            yield _Slice(place, begin, min(begin + PIECE, place.nbytes))
+
+
+def _key(place: Place) -> tuple[int, int, str, tuple[int, ...] | None]:
+    return place.offset, place.nbytes, place.dtype, place.stride
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

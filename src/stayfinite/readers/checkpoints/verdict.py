@@ -1,0 +1,129 @@
+"""From the facts of one checkpoint to findings: poisoned or damaged. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.core.finding import Finding, Severity
+from stayfinite.readers.checkpoints.facts import FileFacts, Place, TensorValues, Trouble
+from stayfinite.readers.checkpoints.oddities import REPLACE_IT, oddities
+from stayfinite.readers.checkpoints.result import Scanned, counted, listed
+from stayfinite.readers.checkpoints.roles import may_be_infinite, role_of
+
+_SEVERITIES: dict[str, tuple[Severity, float]] = {
+    "truncated": ("error", 0.99), "damaged": ("error", 0.95), "hash": ("error", 0.99), "incomplete": ("error", 0.95),
+    "unreadable": ("warning", 0.6), "unread": ("warning", 0.5), "dangerous": ("warning", 0.9), "note": ("info", 0.3),
+    "foreign": ("info", 0.9),
+}  # fmt: skip
+_FIXES = {
+    "unreadable": "give yourself the right to read it, or copy it from where it came from",
+    "unread": "nothing of it is known to be wrong; save it with torch.save or as safetensors to have it looked at",
+    "dangerous": "do not load it with weights_only=False; ask whoever made it for safetensors",
+    "note": "nothing to do",
+    "foreign": "give it a checkpoint, or a directory of them",
+}
+
+
+def judge(scanned: Scanned) -> list[Finding]:
+    """All that is to be said of one checkpoint by itself."""
+    return [*_damage(scanned), *_poison(scanned), *_numbers(scanned), *oddities(scanned)]
+
+
+def _damage(scanned: Scanned) -> Iterator[Finding]:
+    groups: dict[str, list[tuple[str, Trouble]]] = {}
+    for file in scanned.facts.files:
+        for trouble in file.troubles:
+            groups.setdefault(trouble.kind, []).append((f"{file.path.name}: ", trouble))
+    for trouble in scanned.facts.troubles:
+        groups.setdefault(trouble.kind, []).append(("", trouble))
+    words = {
+        "truncated": "is cut off", "damaged": "is damaged", "hash": "is not what was written: a hash differs",
+        "incomplete": "is not complete", "unreadable": "could not be read",
+        "unread": "was not looked into, or not wholly", "dangerous": "would run code when loaded",
+        "note": "is sound as far as is known", "foreign": "is no training checkpoint",
+    }  # fmt: skip
+    for kind, troubles in groups.items():
+        severity, confidence = _SEVERITIES[kind]
+        yield scanned.finding(
+            "SF703",
+            severity,
+            confidence,
+            title=f"{scanned.name} {words[kind]}",
+            evidence=listed([prefix + trouble.text for prefix, trouble in troubles]),
+            fix=_FIXES.get(kind, REPLACE_IT),
+        )
+    asked = {
+        name: file for file in scanned.facts.files for name in file.strangers if role_of(file.path.name, "") == "model"
+    }
+    if asked:
+        lines = [f"{file.path.name} asks for {name}" for name, file in asked.items()]
+        yield scanned.finding(
+            "SF703",
+            "info",
+            0.1,
+            title=f"{scanned.name} holds objects beside tensors; they were not built, only tensors were looked at",
+            evidence=listed(lines),
+            fix="torch.load(weights_only=True) may refuse it; save state_dict() alone, or as safetensors",
+        )
+
+
+def _poison(scanned: Scanned) -> Iterator[Finding]:
+    poison, harmless, total = [], [], 0
+    for file, place, values in scanned.tensors():
+        if not values.bad:
+            continue
+        role = role_of(file.path.name, place.name)
+        allowed = not values.nan and (place.name in scanned.facts.exempt or may_be_infinite(place.name))
+        line = _count(file, place, values)
+        if allowed or role == "bookkeeping":
+            harmless.append(line)
+        else:
+            poison.append(line)
+            total += values.bad
+    if poison:
+        where_in = counted(len(poison), "tensor")
+        yield scanned.finding(
+            "SF702",
+            "error",
+            0.99,
+            title=f"{scanned.name} is poisoned: {counted(total, 'value')} in {where_in} not finite",
+            evidence=listed(poison),
+            fix="do not resume from it: every step that starts from it is lost",
+        )
+    if harmless:
+        yield scanned.finding(
+            "SF702",
+            "info",
+            0.05,
+            title=f"{scanned.name} holds infinity where that is normal (masks, best values, bookkeeping)",
+            evidence=listed(harmless),
+            fix="nothing to do",
+        )
+
+
+def _count(file: FileFacts, place: Place, values: TensorValues) -> str:
+    elements = math.prod(place.shape)
+    kinds = [f"{count:,} {word}" for count, word in ((values.nan, "NaN"), (values.infinite, "infinite")) if count]
+    first = f", first at {list(values.first)}" if values.first else ""
+    name = place.name or "the tensor"
+    return f"{name} ({place.dtype}): {' and '.join(kinds)} of {elements:,}{first}, in {file.path.name}"
+
+
+def _numbers(scanned: Scanned) -> Iterator[Finding]:
+    """Plain numbers that training goes on with: a learning rate, a loss scale, the loss that was noted."""
+    for file in scanned.facts.files:
+        for path, value in file.numbers.items():
+            last = next((part for part in reversed(path.split(".")) if not part.isdigit()), "")
+            steering = math.isnan(value) and ("lr" in last.split("_") or last in ("base_lrs", "lrs"))
+            steering = steering or (last in ("scale", "loss_scale", "cur_scale"))
+            if not steering and not (last in ("loss", "train_loss") and math.isnan(value)):
+                continue
+            yield scanned.finding(
+                "SF702",
+                "error" if steering else "warning",
+                0.9 if steering else 0.7,
+                title=f"{scanned.name} notes {path} as {value}",
+                evidence=(f"{path} = {value}, in {file.path.name}",),
+                fix="do not resume from it" if steering else "look at the steps before it was written",
+            )

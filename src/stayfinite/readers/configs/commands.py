@@ -1,0 +1,147 @@
+"""Command lines: `accelerate launch --mixed_precision fp16 train.py --learning_rate 1e-4 --fp16 optim.lr=3e-4`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from stayfinite.core.settings import Expression, Setting
+from stayfinite.readers.configs.values import number, scalar, value_in_text
+
+MOST_TOKENS = 5_000
+
+_TOKEN = re.compile(r"""(?:[^\s"'\\]|\\[^\n]|"(?:[^"\\]|\\.)*"|'[^']*'|["'\\])+""", re.DOTALL)
+_QUOTED = re.compile(r""""((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)""", re.DOTALL)
+_FLAG = re.compile(r"--?[A-Za-z][\w.\-/]*")
+_PAIR = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@\-]*)=(.*)", re.DOTALL)
+_NEGATION = re.compile(r"--?(?:no|disable)[_-]")
+_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=][^}]*)?\}?")
+_PROGRAM = re.compile(
+    r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|axolotl|tune|"
+    r"litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|poetry|"
+    r"sh|bash|yolo|t5_mesh_transformer)|[\w./-]+\.(?:py|sh)"
+)
+_LEAD = re.compile(r"^[ \t]*(?:[$>+]\s+|!|%run\s+|\(\w+\)\s*\$?\s*|[\w.-]+@[\w.-]+:[^$#]*[$#]\s+)?")
+_ENDS = frozenset({"|", ">", ">>", "2>&1", "&", "&>", "<", "2>", "|&"})
+_SCRIPT = re.compile(r"[^\s=]+\.(?:py|sh|ipynb)")
+_CONFIG = re.compile(r"[^\s=]+\.(?:ya?ml|json|toml|py|cfg)")
+_LAUNCHER = re.compile(r"torch\.distributed|deepspeed|accelerate|lightning\.fabric|horovod")
+_TAKES_A_FILE = re.compile(r"script|file|path|config|cfg|entry|program|yaml|json|module", re.IGNORECASE)
+_SWITCH = re.compile(
+    r"(?:use[_-]|do[_-])\w+|(?:memory[_-]efficient[_-])?(?:fp16|bf16)|half|amp|gradient[_-]checkpointing|"
+    r"(?:multi|single)[_-]?gpu|standalone|no[_-]\w+|lora|qlora|tf32|load[_-]in_[48]bit|find[_-]unused[_-]parameters",
+    re.IGNORECASE,
+)
+
+
+def looks_like_command(text: str) -> bool:
+    """Whether a line is a command that starts a program: `python train.py`, `torchrun ...`, `VAR=1 sh run.sh`."""
+    tokens = _LEAD.sub("", text, count=1).split(None, 12)
+    while tokens and re.fullmatch(r"[A-Z_][A-Z0-9_]*=\S*|sudo|nohup|time|exec|env|export", tokens[0]):
+        tokens.pop(0)
+    if len(tokens) < 2 or not _PROGRAM.fullmatch(tokens[0]):
+        return False
+    rest = tokens[1:]
+    return any(token.startswith("-") or _SCRIPT.fullmatch(token) or "=" in token for token in rest) or (
+        rest[0] in {"launch", "train", "sft", "finetune", "run"}
+    )
+
+
+def settings_of_command(
+    text: str, source: str, line: int = 0, *, kind: str = "command", variables: dict[str, str] | None = None
+) -> list[Setting]:
+    """Every option, override and environment variable of one command; `--no-fp16` is `fp16` = False."""
+    tokens = split_command(_LEAD.sub("", text, count=1))
+    settings: list[Setting] = []
+    index = 0
+    script_seen = False
+    while index < len(tokens):
+        token, offset = tokens[index]
+        index += 1
+        bare = unquoted(token)
+        name, value = "", None
+        pair = _PAIR.fullmatch(bare)
+        if _is_option(bare):
+            name, equals, rest = bare.partition("=")
+            values: list[str] = []
+            while not equals and index < len(tokens) and _belongs(name, tokens[index][0], values):
+                values.append(unquoted(tokens[index][0]))
+                index += 1
+            name, value = _option(name, [rest] if equals else values, variables)
+            script_seen = script_seen or (name == "module" and not _LAUNCHER.match(str(value)))
+        elif pair:
+            name, value = pair.group(1), _value(pair.group(2), variables)
+        elif _SCRIPT.fullmatch(bare) and not script_seen:
+            name, value = "script", bare
+            script_seen = True
+        elif _CONFIG.fullmatch(bare):
+            name, value = "config", bare
+        if name:
+            settings.append(Setting(name, value, source, line + offset if line else 0, kind))
+    return settings
+
+
+def split_command(text: str) -> list[tuple[str, int]]:
+    """The words of a command with their quotes, each with its line from 0; ends at a pipe or a redirection."""
+    tokens: list[tuple[str, int]] = []
+    line = position = 0
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        line += text.count("\n", position, match.start())
+        position = match.start()
+        if token in {"&&", ";", "||"} or not token.strip("\\\n"):
+            continue
+        if token in _ENDS or token.startswith("#"):
+            break
+        tokens.append((token, line))
+        if len(tokens) >= MOST_TOKENS:
+            break
+    return tokens
+
+
+def unquoted(token: str) -> str:
+    """The word as the program would see it, variables apart."""
+    return _QUOTED.sub(lambda match: next(group for group in match.groups() if group is not None), token)
+
+
+def _belongs(name: str, token: str, before: list[str]) -> bool:
+    """Whether a word is a value of the option before it, and not the next option, the script, or an argument."""
+    bare = unquoted(token)
+    if _is_option(bare):
+        return False
+    if not before:
+        if _SCRIPT.fullmatch(bare) and not _TAKES_A_FILE.search(name):
+            return False
+        if _SWITCH.fullmatch(name.lstrip("-")):
+            return not isinstance(scalar(bare), str) or bare.startswith("$") or bare.lower() in {"fp16", "bf16", "auto"}
+        return not (_PAIR.fullmatch(bare) and "." in bare.partition("=")[0])
+    if name in {"-m", "--module"}:
+        return False
+    first = number(unquoted(before[0]))
+    if first is not None:
+        return number(bare) is not None
+    return not (
+        "/" in bare or "=" in bare or _SCRIPT.fullmatch(bare) or number(bare) is not None or bare.startswith("$")
+    )
+
+
+def _is_option(word: str) -> bool:
+    return _FLAG.match(word) is not None and number(word) is None
+
+
+def _option(name: str, values: list[str], variables: dict[str, str] | None) -> tuple[str, Any]:
+    if name == "-m" and values:
+        return "module", values[0]
+    if not values:
+        negated = _NEGATION.match(name)
+        return (f"--{name[negated.end() :]}", False) if negated else (name, True)
+    plain = [_value(each, variables) for each in values]
+    return name, plain[0] if len(plain) == 1 else plain
+
+
+def _value(text: str, variables: dict[str, str] | None) -> Any:
+    if "$" in text:
+        text = _VARIABLE.sub(lambda match: (variables or {}).get(match.group(1), match.group()), text)
+        if "$" in text:
+            return Expression(text[:500])
+    return value_in_text(text) if text[:1] in "[{(\"'" and text else scalar(text)

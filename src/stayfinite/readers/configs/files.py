@@ -1,0 +1,87 @@
+"""Getting at a file's bytes and text: bounded, in whatever encoding, with a clear message where it cannot be had."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Of one file. A config is some kilobytes; a notebook with pictures in it may be megabytes."""
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The first ``MOST_BYTES`` of a file."""
+
+    source: str
+    data: bytes
+    size: int
+
+    @property
+    def cut(self) -> str:
+        """What to tell the reader of a file that is longer than what was read, else empty."""
+        if self.size <= len(self.data):
+            return ""
+        return f"only the first {len(self.data):,} of {self.size:,} bytes were read"
+
+
+def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Content:
+    """The start of a regular file; anything else is refused before it is opened, because a pipe would never answer."""
+    source = os.fspath(path)
+    try:
+        status = Path(path).stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{source} is a directory, not a config file", fix="name a file in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{source} is not a regular file", fix="copy what it yields into a file, and name that")
+        with Path(path).open("rb") as file:
+            data = file.read(most)
+    except FileNotFoundError:
+        raise UsageError(f"{source} does not exist", fix="check the path") from None
+    except PermissionError:
+        raise UsageError(f"{source} may not be read by this user", fix=f"chmod u+r {source}") from None
+    except OSError as error:
+        raise UsageError(f"{source} cannot be read: {error.strerror or error}", fix="check the path") from None
+    except ValueError as error:  # a zero character in the path
+        raise UsageError(f"{source!r} is no path: {error}", fix="check the path") from None
+    return Content(source, data, max(status.st_size, len(data)))
+
+
+def as_text(data: bytes) -> str | None:
+    """The text of a file in UTF-8, UTF-16, UTF-32 or Latin-1, with `\\n` line ends; None where it is no text."""
+    text = _decoded(data)
+    return None if text is None else text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decoded(data: bytes) -> str | None:
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, errors="replace")
+    head = data[:4096]
+    if b"\0" in head:
+        # UTF-16 without a mark: every second byte of English text is zero.
+        for encoding, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+            if zeros.count(0) > 0.7 * len(zeros) and others.count(0) == 0:
+                return data.decode(encoding, errors="replace")
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start >= len(data) - 4:  # the bound cut the last character in half
+            return data[: error.start].decode("utf-8")
+    text = data.decode("latin-1")
+    controls = sum(1 for character in text[:4096] if character < " " and character not in "\t\n\r\f\x1b")
+    return None if controls > 0.02 * min(len(text), 4096) else text

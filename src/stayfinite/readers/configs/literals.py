@@ -1,0 +1,196 @@
+"""Brackets with values in them, as JSON, Python, or a dump of either writes them; whole, or cut off in the middle.
+
+One reader for JSON, JSON with comments and trailing commas, `{'fp16': True}`, `Namespace(lr=[0.1], arch='big')`,
+`<SchedulerType.LINEAR: 'linear'>`. It keeps its own stack, so depth costs memory and never the interpreter's stack.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from stayfinite.readers.configs.tree import Node
+from stayfinite.readers.configs.values import scalar
+
+MOST_TOKENS = 400_000
+_MOST_NESTING = 200
+_MOST_WORDS = 4_000
+"""Characters of a text without quotes, which is put together word by word."""
+_OPENERS = {"{": "}", "[": "]", "(": ")"}
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z)|\#[^\n]*)
+      | (?P<string>[bBrRuU]?"(?:[^"\\]|\\.)*"|[bBrRuU]?'(?:[^'\\]|\\.)*')
+      | (?P<enum><[\w.]{1,100}:\s*(?:'[^'\n]*'|"[^"\n]*"|[^<>\n]{0,100})>)
+      | (?P<point>[{}\[\]():,=])
+      | (?P<word>[^\s{}\[\]():,='"\#]+)
+      | (?P<junk>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What was found, where it ended, and whether all its brackets were closed."""
+
+    node: Node
+    end: int
+    whole: bool
+
+
+@dataclass(slots=True)
+class _Open:
+    """A bracket that is not closed yet."""
+
+    node: Node
+    closer: str
+    key: str | None = None
+    """Of the entry that is being read."""
+    value: Node | None = None
+    """Of the entry that is being read."""
+    positional: int = 0
+
+
+def parse_literal(text: str, start: int = 0, *, first_line: int = 1) -> Parsed | None:
+    """The bracket (or `Name(`) at ``start``; None where there is none. Half a bracket yields its whole entries."""
+    stack: list[_Open] = []
+    line = first_line
+    position = start
+    word_before = ""
+    for _ in range(MOST_TOKENS):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            break
+        kind, token = match.lastgroup, match.group()
+        position = match.end()
+        token_line, line = line, line + token.count("\n")
+        if kind in {"space", "comment"}:
+            continue
+        if kind == "junk":  # the quote of a string that never ends
+            break
+        if not stack:
+            if token in _OPENERS:
+                stack.append(_opened(token, token_line, word_before))
+                word_before = ""
+                continue
+            if kind == "word" and not word_before:
+                word_before = token
+                continue
+            return None
+        top = stack[-1]
+        if token in _OPENERS:
+            if len(stack) >= _MOST_NESTING:
+                break
+            stack.append(_opened(token, token_line, _label_of(top, token)))
+        elif token in "}])" and kind == "point":
+            if token != top.closer:
+                continue
+            _finish_entry(top)
+            _close(top)
+            stack.pop()
+            if not stack:
+                return Parsed(top.node, position, whole=True)
+            stack[-1].value = top.node
+        elif token == ",":
+            _finish_entry(top)
+        elif kind == "point":
+            _take_key(top)
+        elif match.end() < len(text) or kind == "string":  # a word at the very end may be half a word
+            _take_value(top, _value(kind, token), token_line)
+    if not stack:
+        return None
+    while True:
+        inner = stack.pop()
+        if inner.key is not None or isinstance(inner.node.value, list):
+            _finish_entry(inner)
+        if not stack:
+            return Parsed(inner.node, position, whole=False)
+        stack[-1].value = inner.node
+
+
+def _opened(token: str, line: int, label: str) -> _Open:
+    empty: Any = [] if token == "[" or (token == "(" and not label) else {}
+    return _Open(Node(empty, line, label), _OPENERS[token])
+
+
+def _label_of(top: _Open, token: str) -> str:
+    """`LoraConfig` of `peft=LoraConfig(r=8)`: the word before a round bracket is the name of a call."""
+    if token == "(" and top.value is not None and isinstance(top.value.value, str):
+        label = top.value.value
+        top.value = None
+        return label
+    return ""
+
+
+def _take_key(top: _Open) -> None:
+    if top.value is None or isinstance(top.value.value, (dict, list)):
+        return
+    if top.key is not None:
+        # A forgotten comma: in `name: llama warmup: 100` the last word is the next key.
+        value, space, key = str(top.value.value).rpartition(" ")
+        if not space:
+            return
+        top.value = Node(scalar(value), top.value.line)
+        _finish_entry(top)
+        top.key = key
+        return
+    top.key = str(top.value.value)
+    top.value = None
+
+
+def _take_value(top: _Open, value: Any, line: int) -> None:
+    before = top.value
+    if before is not None and isinstance(before.value, str) and isinstance(value, str):
+        # `Some words without quotes`, and strings that Python writes next to each other.
+        if len(before.value) < _MOST_WORDS:
+            top.value = Node(f"{before.value} {value}", before.line)
+        return
+    if before is not None and top.key is not None:  # a forgotten comma
+        _finish_entry(top)
+    top.value = Node(value, line)
+
+
+def _finish_entry(top: _Open) -> None:
+    key, value = top.key, top.value
+    top.key = top.value = None
+    if value is None:
+        return
+    container = top.node.value
+    if isinstance(container, list):
+        if key is None:
+            container.append(value)
+        else:
+            container.append(Node({key: value}, value.line))
+    elif key is not None:
+        container[key] = value
+    else:
+        container[str(top.positional)] = value
+        top.positional += 1
+
+
+def _close(top: _Open) -> None:
+    """`{'q_proj', 'v_proj'}` is a set: a list, for us."""
+    container = top.node.value
+    if isinstance(container, dict) and not top.node.label and 0 < top.positional == len(container):
+        top.node.value = list(container.values())
+
+
+def _value(kind: str | None, token: str) -> Any:
+    if kind == "string":
+        quote = token[-1]
+        return _ESCAPE.sub(_unescaped, token[token.index(quote) + 1 : -1])
+    if kind == "enum":
+        inner = token[1:-1].partition(":")[2].strip()
+        return inner[1:-1] if inner[:1] in {"'", '"'} and len(inner) > 1 else scalar(inner)
+    return scalar(token)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match.group(1)
+    if escape[0] in "ux" and len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _ESCAPES.get(escape, escape)

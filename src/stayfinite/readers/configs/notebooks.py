@@ -1,0 +1,128 @@
+"""Jupyter notebooks: the code cells as one script, their shell lines as commands. Outputs are not settings."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.core.settings import Setting, Settings
+from stayfinite.readers.configs.commands import settings_of_command
+from stayfinite.readers.configs.json_files import parse_json
+from stayfinite.readers.configs.scripts import read_script
+from stayfinite.readers.configs.tree import Node
+
+_COMMAND = re.compile(r"\s*(?:!|%run\s|%sx\s|%system\s)\s*(.+)")
+_ENVIRONMENT = re.compile(r"\s*%(?:set_)?env\s+(\w+)\s*[= ]\s*(\S+)")
+_SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|shell|script)\b")
+_WRITTEN_FILE = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+)")
+_OTHER_CELL = re.compile(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|perl|ruby)\b")
+
+
+def read_notebook(text: str, source: str) -> Settings:
+    """What the notebook's code says, with the lines of the notebook's file."""
+    nodes, whole = parse_json(text)
+    cells = _code_cells(nodes)
+    code: list[tuple[str, int]] = []
+    besides = _Besides(source)
+    for lines in cells:
+        first = lines[0][0] if lines else ""
+        if _SHELL_CELL.match(first) or _WRITTEN_FILE.match(first):
+            besides.foreign_cell(lines)
+        elif not _OTHER_CELL.match(first):
+            code.extend(besides.python_lines(lines))
+            code.append(("", lines[-1][1] if lines else 0))
+    script = read_script(
+        "\n".join(line for line, _ in code), source, kind="notebook", file_lines=[number for _, number in code]
+    )
+    settings = sorted([*script, *besides.settings], key=lambda setting: setting.line)
+    notes = [] if whole else [(source, "not whole: read as far as it goes")]
+    return Settings(settings, [*notes, *script.notes, *besides.notes])
+
+
+def _code_cells(nodes: list[Node]) -> list[list[tuple[str, int]]]:
+    """The lines of each code cell, with the line of the file they stand on."""
+    found: list[list[tuple[str, int]]] = []
+    for root in nodes:
+        holders = [root, *_entries(root, "worksheets")]  # the notebooks of 2014 keep their cells in worksheets
+        for holder in holders:
+            for cell in _entries(holder, "cells"):
+                kind = cell.value.get("cell_type") if isinstance(cell.value, dict) else None
+                if kind is not None and kind.value == "code":
+                    found.append(_lines_of(cell.value.get("source") or cell.value.get("input")))
+    return [lines for lines in found if lines]
+
+
+def _entries(node: Node, key: str) -> list[Node]:
+    inner = node.value.get(key) if isinstance(node.value, dict) else None
+    return inner.value if inner is not None and isinstance(inner.value, list) else []
+
+
+def _lines_of(node: Node | None) -> list[tuple[str, int]]:
+    if node is None:
+        return []
+    parts = node.value if isinstance(node.value, list) else [node]
+    return [
+        (line, part.line)
+        for part in parts
+        if isinstance(part.value, str)
+        for line in part.value.removesuffix("\n").split("\n")
+    ]
+
+
+class _Besides:
+    """What a notebook says outside of its Python: magics, commands, cells in other languages."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.settings: list[Setting] = []
+        self.notes: list[tuple[str, str]] = []
+
+    def python_lines(self, lines: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The cell as Python: a magic becomes `pass`, and is read as the command that it is."""
+        kept: list[tuple[str, int]] = []
+        command = ""
+        command_line = 0
+        for line, number in lines:
+            started = _COMMAND.match(line) if not command else None
+            if started or command:
+                text = started.group(1) if started else line
+                command_line = command_line if command else number
+                command += text.rstrip().removesuffix("\\") + "\n"
+                if not text.rstrip().endswith("\\"):
+                    self._command(command, command_line)
+                    command = ""
+                kept.append((_passed(line) if started else "", number))
+            elif line.lstrip().startswith("%") or (line.rstrip().endswith("?") and "#" not in line):
+                variable = _ENVIRONMENT.match(line)
+                if variable:
+                    name, value = variable.groups()
+                    self.settings.append(Setting(name, value, self.source, number, "notebook"))
+                kept.append((_passed(line), number))
+            else:
+                kept.append((line, number))
+        if command:
+            self._command(command, command_line)
+        return kept
+
+    def foreign_cell(self, lines: list[tuple[str, int]]) -> None:
+        """`%%bash` and `%%writefile ds_config.json`: the rest of the cell is a file of its own."""
+        from stayfinite.readers.configs.kinds import kind_of
+        from stayfinite.readers.configs.reading import settings_of_kind
+
+        written = _WRITTEN_FILE.match(lines[0][0])
+        text = "\n".join(line for line, _ in lines[1:])
+        kind = kind_of(written.group(1), text[:4096].encode()) if written else "shell"
+        if kind in {"notebook", "pickle"}:  # a notebook in a notebook in a notebook
+            return
+        found = settings_of_kind(kind, text, self.source)
+        for each in found:
+            line = lines[min(each.line, len(lines) - 1)][1]
+            self.settings.append(Setting(each.name, each.value, self.source, line, each.kind))
+        self.notes.extend((f"{self.source}:{lines[0][1]}", note) for _, note in found.notes)
+
+    def _command(self, text: str, line: int) -> None:
+        self.settings.extend(settings_of_command(text, self.source, line))
+        self.notes.append((f"{self.source}:{line}", " ".join(text.split())[:2000]))
+
+
+def _passed(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())] + "pass"

@@ -1,0 +1,121 @@
+"""A config file of any kind -> its settings."""
+
+from __future__ import annotations
+
+import os
+
+from stayfinite.core.settings import Setting, Settings
+from stayfinite.readers.configs.files import as_text, read_content
+from stayfinite.readers.configs.kinds import kind_of
+from stayfinite.readers.configs.secrets import without_secrets
+from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, settings_of
+
+
+def read_config(path: str | os.PathLike[str]) -> Settings:
+    """The settings of a file, whatever its kind; nothing in it is executed.
+
+    What cannot be understood is passed over and said in ``notes``. Raises UsageError where there is no file to read.
+    """
+    content = read_content(path)
+    kind = kind_of(content.source, content.data[:4096])
+    if kind == "pickle":
+        from stayfinite.readers.configs.pickles import read_pickle
+
+        settings = read_pickle(path, content)
+    else:
+        text = as_text(content.data)
+        if text is None:
+            return Settings(notes=[(content.source, "not read: the file is not text, and no kind that is known")])
+        settings = settings_of_kind(kind, text, content.source)
+    if content.cut and kind != "pickle":
+        settings = Settings(notes=[(content.source, content.cut)]) + settings
+    return without_secrets(settings)
+
+
+def settings_of_kind(kind: str, text: str, source: str) -> Settings:
+    """The settings of a text of a known kind."""
+    if kind == "yaml":
+        return _read_yaml(text, source)
+    if kind == "json":
+        return _read_json(text, source)
+    if kind == "toml":
+        return _read_toml(text, source)
+    if kind == "ini":
+        from stayfinite.readers.configs.toml_files import parse_ini
+
+        return _from_nodes([parse_ini(text)], source)
+    if kind == "script":
+        from stayfinite.readers.configs.scripts import read_script
+
+        return read_script(text, source)
+    if kind == "notebook":
+        from stayfinite.readers.configs.notebooks import read_notebook
+
+        return read_notebook(text, source)
+    if kind == "shell":
+        from stayfinite.readers.configs.shell import read_shell
+
+        return read_shell(text, source)
+    return _read_unnamed(text, source)
+
+
+def _read_unnamed(text: str, source: str) -> Settings:
+    """A text of no kind: notes, unless all of it is Python. Either way every line is kept as a note."""
+    from stayfinite.readers.configs.notes import notes_of, read_notes
+    from stayfinite.readers.configs.syntax import is_python
+
+    if not is_python(text):
+        return read_notes(text, source)
+    from stayfinite.readers.configs.scripts import read_script
+
+    return Settings(read_script(text, source), notes_of(text, source))
+
+
+def _read_yaml(text: str, source: str) -> Settings:
+    from stayfinite.readers.configs.yaml_files import BrokenYaml, parse_yaml
+
+    try:
+        return _from_nodes(parse_yaml(text), source)
+    except BrokenYaml as problem:
+        from stayfinite.readers.configs.outline import read_outline
+
+        note = (source, f"read line by line, because it is no YAML to the parser: {problem}")
+        return Settings(read_outline(text, source)[:MOST_SETTINGS], [note])
+
+
+def _read_json(text: str, source: str) -> Settings:
+    from stayfinite.readers.configs.json_files import parse_json
+
+    nodes, whole = parse_json(text)
+    settings = _from_nodes(nodes, source)
+    if not whole:
+        settings.notes.append((source, "not whole: read as far as it goes"))
+    return settings
+
+
+def _read_toml(text: str, source: str) -> Settings:
+    from stayfinite.readers.configs.toml_files import BrokenToml, parse_ini, parse_toml
+
+    try:
+        return _from_nodes([parse_toml(text)], source)
+    except BrokenToml as problem:
+        note = (source, f"read line by line, because it is no TOML to the parser: {problem}")
+        return Settings(settings_of(parse_ini(text), source), [note])
+
+
+def _overrides(node: Node, source: str) -> list[Setting]:
+    """Hydra's `overrides.yaml`: a list of `optimizer.lr=3e-4`."""
+    if not isinstance(node.value, list):
+        return []
+    from stayfinite.readers.configs.commands import settings_of_command
+
+    texts = [(each.value, each.line) for each in node.value[:MOST_SETTINGS] if isinstance(each.value, str)]
+    return [
+        each for text, line in texts if "=" in text for each in settings_of_command(text, source, line, kind="file")
+    ]
+
+
+def _from_nodes(nodes: list[Node], source: str) -> Settings:
+    settings = [setting for node in nodes for setting in (_overrides(node, source) or settings_of(node, source))]
+    notes = [(source, f"only the first {MOST_SETTINGS:,} settings were read")] if len(settings) >= MOST_SETTINGS else []
+    return Settings(settings[:MOST_SETTINGS], notes)

@@ -1,0 +1,111 @@
+"""Which calls of a script say how it trains, and what their arguments are called."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+_PRESENCE = re.compile(
+    r"half|bfloat16|float|double|GradScaler|autocast|gradient_checkpointing_enable|enable_gradient_checkpointing|"
+    r"enable_input_require_grads|prepare_model_for_kbit_training|prepare_model_for_int8_training|clip_grad_norm_|"
+    r"clip_grad_value_|clip_grad_norm|clip_gradients|unscale_|zero_grad|backward|step|update|eval|train|no_grad|"
+    r"inference_mode|set_grad_enabled|set_detect_anomaly|detect_anomaly|requires_grad_|resize_token_embeddings|"
+    r"add_special_tokens|add_tokens|get_peft_model|DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|"
+    r"fully_shard|DataParallel|initialize|manual_seed|set_seed|set_default_dtype|set_default_tensor_type|"
+    r"set_float32_matmul_precision|merge_and_unload|load_state_dict|freeze|unfreeze|manual_backward|toggle_optimizer|"
+    r"nan_to_num|load_model_from_checkpoint|apply_chat_template"
+)
+"""Calls that matter by being made at all: `model.half()` is the setting `model.half` = True."""
+
+_WITH_ALL_KEYWORDS = re.compile(
+    r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|initialize|checkpoint|"
+    r"prepare_model_for_\w+|gradient_checkpointing_enable|clip_grad\w*|get_\w*config\w*|create_optimizer\w*|create_\w*scheduler|"
+    r"build_\w+|compile|init|load_dataset|generate|corpus_bleu|sentence_bleu|cross_entropy|\w*_loss|\w*_entropy\w*|"
+    r"scaled_dot_product_attention|train|fit|tokenizer|processor|encode_plus|batch_encode_plus|__call__|fully_shard|parametrize"
+)
+_TELLING_KEYWORD = re.compile(
+    r"(?:torch_|compute_|param_|model_|weight_)?dtype|precision|mixed_precision|fp16|bf16|half|use_amp|amp|use_fp16|lr|"
+    r"learning_rate|eps|epsilon|max_length|max_seq_length|truncation|padding|ignore_index|reduction|max_norm|max_grad_norm|"
+    r"warmup\w*|num_warmup_steps|num_training_steps|label_smoothing|find_unused_parameters|use_reentrant|use_cache|"
+    r"quantization_config|load_in_\w+|attn_implementation|weight_decay|betas|momentum|batch_size|shuffle|drop_last|opt_level|"
+    r"loss_scale|gradient_\w+|requires_grad|set_to_none|retain_graph|only_inputs|enabled|training|strict|is_causal|attn_mask"
+)
+_EVERYDAY = re.compile(
+    r"print|open|range|zip|sorted|log|info|debug|warning|error|format|join|sum|mean|max|min|cat|stack|zeros\w*|ones\w*|empty\w*|"
+    r"full\w*|arange|linspace|tensor|as_tensor|asarray|array|rand\w*|plot|scatter|figure|subplots|savefig|legend|read_csv|"
+    r"to_csv|astype|dumps?|loads?|field|Field|dataclass|add_argument|option|squeeze|argmax|std|var"
+)
+_OPTIMIZER = re.compile(
+    r"(?:\w*Adam\w*|\w*SGD\w*|RMSprop|Adagrad|Adadelta|\w*Lion\w*|LAMB|LARS|Muon|Sophia\w*|Adan|Rprop|NAdam|ASGD)"
+)
+_POSITIONAL: dict[str, tuple[str, ...]] = {
+    "clip_grad_norm_": ("", "max_norm", "norm_type"),
+    "clip_grad_norm": ("", "max_norm", "norm_type"),
+    "clip_grad_value_": ("", "clip_value"),
+    "load_from_checkpoint": ("name",),
+    "load_dataset": ("name", "subset"),
+    "autocast": ("device_type", "dtype"),
+    "GradScaler": ("device",),
+    "Dropout": ("p",),
+    "Embedding": ("num_embeddings", "embedding_dim"),
+    "LayerNorm": ("normalized_shape", "eps"),
+    "StepLR": ("", "step_size", "gamma"),
+    "MultiStepLR": ("", "milestones", "gamma"),
+    "ExponentialLR": ("", "gamma"),
+    "CosineAnnealingLR": ("", "T_max", "eta_min"),
+    "OneCycleLR": ("", "max_lr", "total_steps"),
+    "get_scheduler": ("name", "", "num_warmup_steps", "num_training_steps"),
+    "get_linear_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps"),
+    "get_cosine_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps"),
+    "get_constant_schedule_with_warmup": ("", "num_warmup_steps"),
+    "to": ("dtype",),
+    "type": ("dtype",),
+    "pipeline": ("task", "model"),
+}
+_MATTERS_BY_BOOL = frozenset({"requires_grad_", "set_grad_enabled", "set_detect_anomaly", "train", "enable_grad"})
+
+
+def told_arguments(call: ast.Call, last: str, *, every: bool = False) -> Iterator[tuple[str, ast.expr]]:
+    """``(name, value)`` of every argument worth keeping; `**more` comes with an empty name."""
+    for name, value in _positional(call, last):
+        if name and not isinstance(value, ast.Starred):
+            yield name, value
+    keep_all = every or last[:1].isupper() or _WITH_ALL_KEYWORDS.fullmatch(last) is not None
+    if _EVERYDAY.fullmatch(last) and not every:
+        return
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            if keep_all:
+                yield "", keyword.value
+        elif keep_all or _TELLING_KEYWORD.fullmatch(keyword.arg) or last == "to":
+            yield keyword.arg, keyword.value
+
+
+def matters_by_itself(last: str) -> bool:
+    """Whether it says something that the call is made at all."""
+    return _PRESENCE.fullmatch(last) is not None
+
+
+def is_constructor(last: str) -> bool:
+    """`Adam`, `BCELoss`: the name of a class."""
+    return (last[:1].isupper() and not last.isupper()) or last in {"SGD", "LAMB", "DDP", "FSDP"}
+
+
+def is_optimizer(name: str) -> bool:
+    """`torch.optim.AdamW`, `bnb.optim.Adam8bit`, `Lion`; not their schedules."""
+    return _OPTIMIZER.fullmatch(name.rpartition(".")[2]) is not None
+
+
+def value_position(last: str) -> bool:
+    """Whether the one argument of the call is what it sets: `requires_grad_(False)`, `manual_seed(0)`."""
+    return last in _MATTERS_BY_BOOL or last.startswith(("set_", "manual_seed", "resize_"))
+
+
+def _positional(call: ast.Call, last: str) -> Iterator[tuple[str, ast.expr]]:
+    if last == "from_pretrained":
+        # `PeftModel.from_pretrained(model, "name")`: the name is the first string, wherever it stands.
+        texts = [each for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        return iter([("name", each) for each in (texts or call.args)[:1]])
+    names = ("", "lr") if _OPTIMIZER.fullmatch(last) else _POSITIONAL.get(last, ())
+    return zip(names, call.args, strict=False)

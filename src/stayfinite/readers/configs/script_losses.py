@@ -1,0 +1,71 @@
+"""The lines of a script in which the loss comes about: what rules on formulas and detached graphs look at."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+_TELLING_CALLS = re.compile(
+    r"backward|manual_backward|detach|detach_|item|numpy|tolist|log|log2|log10|log1p|logsumexp|sqrt|rsqrt|exp|expm1|"
+    r"pow|acos|asin|acosh|atanh|arccos|arcsin|norm|cdist|softmax|log_softmax|sigmoid|logsigmoid|softplus|where|"
+    r"masked_fill|masked_fill_|clamp|clip|clamp_|cross_entropy|nll_loss|binary_cross_entropy|"
+    r"binary_cross_entropy_with_logits|mse_loss|kl_div|cosine_similarity|normalize|std|var|div|reciprocal|no_grad|"
+    r"from_numpy|requires_grad_|scale|step|zero_grad|clip_grad_norm_|clip_grad_value_|unscale_|"
+    r"resize_token_embeddings"
+)
+_TENSORS = frozenset({"tensor", "Tensor", "as_tensor", "Variable", "FloatTensor"})
+_PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.With)
+MOST_NODES = 2_000
+"""Of one statement that are looked at."""
+
+
+def is_telling(statement: ast.stmt) -> bool:
+    """Whether a statement computes, cuts off or uses a loss, or computes what may have no finite gradient."""
+    if not isinstance(statement, _PLAIN):
+        return False
+    if any("loss" in name.lower() for name in _targets(statement)):
+        return True
+    if isinstance(statement, ast.With):
+        roots: list[ast.AST] = [item.context_expr for item in statement.items]
+    else:
+        roots = [statement]
+    return any(_tells(node) for root in roots for node in _nodes(root))
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        targets = [statement.target]
+    else:
+        return []
+    return [
+        node.id if isinstance(node, ast.Name) else node.attr
+        for target in targets
+        for node in ast.walk(target)
+        if isinstance(node, (ast.Name, ast.Attribute))
+    ]
+
+
+def _nodes(root: ast.AST) -> list[ast.AST]:
+    found: list[ast.AST] = [root]
+    for node in found:
+        found.extend(ast.iter_child_nodes(node))
+        if len(found) > MOST_NODES:
+            break
+    return found
+
+
+def _tells(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return not isinstance(node.left, ast.Constant)
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name in _TENSORS:
+        return any(
+            "loss" in part.id.lower() for each in node.args for part in ast.walk(each) if isinstance(part, ast.Name)
+        )
+    return _TELLING_CALLS.fullmatch(name) is not None or name.lower().endswith("loss")

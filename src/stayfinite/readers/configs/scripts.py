@@ -1,0 +1,68 @@
+"""Python scripts, by their syntax tree alone. Nothing is executed."""
+
+from __future__ import annotations
+
+from stayfinite.core.settings import Setting, Settings
+from stayfinite.readers.configs.commands import looks_like_command
+from stayfinite.readers.configs.literals import parse_literal
+from stayfinite.readers.configs.outline import spoken_pairs
+from stayfinite.readers.configs.script_settings import ScriptSettings
+from stayfinite.readers.configs.script_walk import walk
+from stayfinite.readers.configs.syntax import parse_python
+from stayfinite.readers.configs.tree import settings_of
+
+MOST_LINES = 20_000
+_MOST_LINES = 2_000
+"""Of a piece that does not parse."""
+
+
+def read_script(text: str, source: str, *, kind: str = "script", file_lines: list[int] | None = None) -> Settings:
+    """The settings of a script, and as notes the lines in which its loss is computed.
+
+    ``file_lines`` gives the line of the file for each line of the text, where the two differ (a notebook).
+    """
+    found = ScriptSettings(source, kind)
+    lines = text.split("\n", MOST_LINES)
+    if len(lines) > MOST_LINES:
+        text = "\n".join(lines[:MOST_LINES])
+        found.note(MOST_LINES, f"only the first {MOST_LINES:,} lines were read")
+    parsed = parse_python(text)
+    if parsed is None:
+        note = (source, "read line by line, because it is no Python to the parser")
+        for number, line in enumerate(text.split("\n")[:_MOST_LINES], 1):
+            _take_piece(found, number, line)
+        return Settings(notes=[note]) + found.result(file_lines)
+    walk(parsed.tree, text, found)
+    for number, piece in parsed.lost:
+        _take_piece(found, number, piece)
+    return found.result(file_lines)
+
+
+def settings_of_code(text: str, source: str, *, first_line: int = 1) -> list[Setting] | None:
+    """The settings of a few lines of code that somebody picked, so every argument counts; None where it is no code."""
+    parsed = parse_python(text)
+    if parsed is None or parsed.lost:
+        return None
+    found = ScriptSettings(source, "file")
+    walk(parsed.tree, text, found, every=True)
+    return [
+        Setting(each.name, each.value, source, each.line + first_line - 1 if each.line else 0, each.kind)
+        for each in found.settings
+    ]
+
+
+def _take_piece(found: ScriptSettings, first_line: int, piece: str) -> None:
+    """Text that is no Python: a call that was cut off, or single lines with `name=value` in them."""
+    bracket = piece.find("(")
+    start = max(piece.rfind(each, 0, bracket) for each in " \t=,;") + 1
+    parsed = parse_literal(piece, start) if bracket > start else None
+    if parsed is not None and isinstance(parsed.node.value, dict) and parsed.node.label:
+        for setting in settings_of(parsed.node, found.source, prefix=parsed.node.label):
+            found.add(setting.name, setting.value, setting.line + first_line - 1)
+        return
+    for offset, line in enumerate(piece.split("\n")[:_MOST_LINES]):
+        if looks_like_command(line):
+            found.add_command(line, first_line + offset)
+            continue
+        for name, value in spoken_pairs(line):
+            found.add(name, value, first_line + offset)

@@ -1,0 +1,128 @@
+"""Shell scripts: the commands they run, the variables those use, the files they write on the way."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.core.settings import Setting, Settings
+from stayfinite.readers.configs.commands import looks_like_command, settings_of_command, unquoted
+from stayfinite.readers.configs.tree import MOST_SETTINGS
+from stayfinite.readers.configs.values import scalar
+
+MOST_LINES = 20_000
+MOST_WIDTH = 20_000
+_ASSIGNMENT = re.compile(
+    r"\s*(?:export\s+|declare\s+(?:-\w+\s+)*|local\s+|readonly\s+)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL
+)
+_HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
+_DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)")
+_ECHOED = re.compile(r"\s*(?:echo\b|printf\b|#)")
+_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=]([^}]*))?\}?")
+
+
+def read_shell(text: str, source: str) -> Settings:
+    """Every command with options, every variable; the command lines themselves as notes."""
+    reader = _Reader(source)
+    lines = [line[:MOST_WIDTH] for line in text.split("\n")[:MOST_LINES]]
+    index = 0
+    while index < len(lines) and len(reader.settings) < MOST_SETTINGS:
+        index += max(1, reader.take(lines, index))
+    return Settings(reader.settings[:MOST_SETTINGS], reader.notes)
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.settings: list[Setting] = []
+        self.notes: list[tuple[str, str]] = []
+        self._variables: dict[str, str] = {}
+
+    def take(self, lines: list[str], index: int) -> int:
+        """Read the statement that begins at a line; how many lines it took."""
+        line = lines[index]
+        directive = _DIRECTIVE.match(line)
+        if directive:
+            self.settings.extend(settings_of_command(directive.group(1), self.source, index + 1))
+            return 1
+        if not line.strip() or _ECHOED.match(line):
+            return 1
+        statement, taken = _statement(lines, index)
+        heredoc = _HEREDOC.search(statement)
+        if heredoc:
+            return taken + self._heredoc(lines, index + taken, heredoc.group(1))
+        assignment = _ASSIGNMENT.fullmatch(statement)
+        if assignment and not _is_prefix(assignment.group(2)):
+            self._assign(assignment.group(1), assignment.group(2).strip(), index + 1)
+        elif " -" in statement or looks_like_command(statement) or "=" in statement:
+            self._command(statement, index + 1)
+        return taken
+
+    def _assign(self, name: str, text: str, line: int) -> None:
+        if text.startswith("("):
+            text = text[1:].rpartition(")")[0]
+        plain = unquoted(text).rstrip() if text[:1] in "\"'" else text
+        plain = _VARIABLE.sub(lambda match: self._variables.get(match.group(1), match.group(2) or match.group()), plain)
+        self._variables[name] = plain[:20_000]
+        if re.search(r"(?:^|\s)--?[A-Za-z]", plain):
+            self._command(plain, line)
+        elif plain and "$(" not in plain and "`" not in plain:
+            self.settings.append(Setting(name, scalar(plain), self.source, line, "command"))
+
+    def _command(self, text: str, line: int) -> None:
+        found = settings_of_command(text, self.source, line, variables=self._variables)
+        if found:
+            self.settings.extend(found)
+            self.notes.append((f"{self.source}:{line}", " ".join(text.split())[:4000]))
+
+    def _heredoc(self, lines: list[str], start: int, mark: str) -> int:
+        """`cat > ds_config.json <<EOF`: the text up to the mark is a file of its own."""
+        from stayfinite.readers.configs.kinds import kind_of
+        from stayfinite.readers.configs.reading import settings_of_kind
+
+        end = next((index for index in range(start, len(lines)) if lines[index].strip() == mark), len(lines))
+        text = "\n".join(lines[start:end])
+        kind = kind_of("", text[:4096].encode())
+        if kind in {"json", "yaml", "script", "notes"}:
+            found = settings_of_kind(kind, text, self.source)
+            self.settings.extend(
+                Setting(each.name, each.value, self.source, each.line + start if each.line else start, each.kind)
+                for each in found
+            )
+        return end - start + 1
+
+
+def _statement(lines: list[str], index: int) -> tuple[str, int]:
+    """A statement with its continuation lines, an open quote and an open array among them."""
+    text = lines[index]
+    taken = 1
+    while index + taken < len(lines) and taken < 500:
+        stripped = _without_comment(text).rstrip()
+        if stripped.endswith("\\"):
+            text = stripped[:-1] + "\n" + lines[index + taken].strip()
+        elif _is_open(stripped):
+            text = stripped + "\n" + _without_comment(lines[index + taken])
+        else:
+            break
+        taken += 1
+    return _without_comment(text), taken
+
+
+def _without_comment(text: str) -> str:
+    return re.sub(r"(?:^|\s)#[^\n\"']*$", "", text)
+
+
+def _is_open(text: str) -> bool:
+    match = _ASSIGNMENT.fullmatch(text)
+    if match is None:
+        return False
+    value = match.group(2).lstrip()
+    if value.startswith("("):
+        return ")" not in value
+    quote = value[:1]
+    return quote in {'"', "'"} and value.count(quote) - value.count("\\" + quote) == 1
+
+
+def _is_prefix(value: str) -> bool:
+    """`CUDA_VISIBLE_DEVICES=0 python train.py`: a variable for one command."""
+    word = re.match(r"(?:\"[^\"]*\"|'[^']*'|\S*)\s+(.*)", value, re.DOTALL)
+    return value[:1] not in "(\"'" and word is not None and looks_like_command(word.group(1))

@@ -1,0 +1,105 @@
+"""What every structured file becomes before it is settings: a tree of nodes that remember their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stayfinite.core.settings import Setting
+
+MOST_SETTINGS = 5_000
+"""Of one file: what an alias bomb or a vocabulary may become at most."""
+
+MOST_DEPTH = 64
+MOST_ITEMS = 1_000
+"""Of one list that is kept as a value."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A value and the line it begins on: a plain value, a dict of nodes, or a list of nodes."""
+
+    value: Any
+    line: int = 0
+    label: str = ""
+    """The name of the call that holds it: `Namespace` of `Namespace(lr=1)`."""
+
+
+def node_of(data: Any, line: int = 0) -> Node:
+    """Plain data as a node; the counterpart of ``plain_data``."""
+    if isinstance(data, dict):
+        return Node({str(key): node_of(each, line) for key, each in data.items()}, line)
+    if isinstance(data, list):
+        return Node([node_of(each, line) for each in data], line)
+    return Node(data, line)
+
+
+def settings_of(node: Node, source: str, *, prefix: str = "", kind: str = "file") -> list[Setting]:
+    """A setting for every leaf, named by the path that leads to it; at most ``MOST_SETTINGS``."""
+    settings: list[Setting] = []
+    items = 0
+    for name, value, line in _leaves(node, prefix):
+        settings.append(Setting(name, value, source, line, kind))
+        items += len(value) if isinstance(value, list) else 1
+        if len(settings) >= MOST_SETTINGS or items > 4 * MOST_SETTINGS:
+            break
+    return settings
+
+
+def plain_data(node: Node, *, depth: int = 0) -> Any:
+    """The node as plain Python data, cut where it is deeper or longer than a setting may be."""
+    if depth >= 8:
+        return "..."
+    if isinstance(node.value, dict):
+        return {key: plain_data(each, depth=depth + 1) for key, each in list(node.value.items())[:MOST_ITEMS]}
+    if isinstance(node.value, list):
+        return [plain_data(each, depth=depth + 1) for each in node.value[:MOST_ITEMS]]
+    return node.value
+
+
+def _leaves(root: Node, prefix: str) -> Iterator[tuple[str, Any, int]]:
+    work: list[tuple[str, Node, int]] = [(prefix, root, 0)]
+    visited = 0
+    while work and visited < 4 * MOST_SETTINGS:
+        name, node, depth = work.pop()
+        visited += 1
+        node = _unwrapped(node)
+        value = node.value
+        if isinstance(value, dict) and value and depth < MOST_DEPTH:
+            children = [(f"{name}.{key}" if name else str(key), child) for key, child in value.items()]
+        elif isinstance(value, list) and depth < MOST_DEPTH and not _is_plain_list(value):
+            children = [(f"{name}.{index}" if name else str(index), child) for index, child in enumerate(value)]
+        else:
+            if name:
+                yield name, _leaf_value(node, depth), node.line
+            continue
+        work.extend((child_name, child, depth + 1) for child_name, child in reversed(children[: 2 * MOST_SETTINGS]))
+
+
+def _leaf_value(node: Node, depth: int) -> Any:
+    if depth >= MOST_DEPTH and isinstance(node.value, (dict, list)):
+        return "..."
+    return plain_data(node)
+
+
+def _is_plain_list(items: list[Node]) -> bool:
+    """Numbers, strings, and pairs or tables of such: `[0.9, 0.95]`, `[[0.9, 0.95], [0.9, 0.95]]`."""
+    for item in items[:MOST_ITEMS]:
+        if isinstance(item.value, dict):
+            return False
+        if isinstance(item.value, list) and any(
+            isinstance(each.value, (dict, list)) for each in item.value[:MOST_ITEMS]
+        ):
+            return False
+    return True
+
+
+def _unwrapped(node: Node) -> Node:
+    """Weights & Biases writes `lr: {desc: null, value: 0.1}`."""
+    for _ in range(4):
+        value = node.value
+        if not (isinstance(value, dict) and "value" in value and value.keys() <= {"value", "desc"}):
+            break
+        node = value["value"]
+    return node

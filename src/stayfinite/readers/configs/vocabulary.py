@@ -1,0 +1,69 @@
+"""Telling apart what a run measures and what it is told, by the words that logs use."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from stayfinite.readers.configs.tree import Node
+
+_MEASURED = re.compile(
+    r"(?:.*[_/ ])?(?:"
+    r"loss|losses|loss_(?!scal|type|fn|func|weight)\w+|grad_?norm|gnorm|perplexity|ppl|accuracy|acc|bleu|chrf\S*|"
+    r"rouge\S*|f1|wer|cer|reward\S*|entropy|kl|\w*score|auc|m?iou|m?ap|psnr|ssim|mae|r?mse|r2|"
+    r"runtime|\w*_per_second|epoch|iter|iteration|step|steps_?done|num_updates|total_flos|it/s|s/it|elapsed|eta|time|"
+    r"memory|mfu|tps|wps|ups|throughput|tokens_seen|num_tokens)",
+    re.IGNORECASE,
+)
+"""Names of what a run measures, which are no settings when a number stands beside them."""
+
+_TOLD = re.compile(
+    r"(?:.*[._/ ])?(?:use_?)?(?:fp16|bf16|fp32|fp8|tf32|half|amp|(?:mixed_)?precision|(?:\w+_)?dtype|"
+    r"(?:base_|peak_|max_|min_)?learning_?rate|optim\w*|\w*batch\w*|warmup\w*|weight_decay|\w*clip\w*|max_grad_norm|"
+    r"gradient_\w+|seed|model\w*|tokenizer\w*|max_(?:seq_?)?len\w*|\w*epochs|deepspeed\w*|zero(?:_\w+)?|lora\w*|peft\w*|"
+    r"quant\w*|load_in\w+|attn\w*|\w*scheduler\w*|adam\w*|eps\w*|\w*dropout|\w*gpus?|devices|strategy|accelerator|"
+    r"\w*loss_scal\w*|initial_scale_power|hysteresis|world_size|cutoff_len|finetuning_type|template|overlap_comm|"
+    r"flash_attn|arch|architectures|task|criterion|dataset\w*|lr_\w+|betas?|momentum|label_smoothing\w*|num_train\w*|"
+    r"use_\w+|trainer\w*|stage|version)",
+    re.IGNORECASE,
+)
+"""Names of what a run is told, which are settings wherever a value stands beside them."""
+
+_MEASURING = re.compile(
+    r"""loss\w*['"]?\s*[:=]?\s*['"]?[+-]?(?:\d|\.\d|nan\b|inf\b)|\b\d+(?:\.\d+)?(?:it/s|s/it)""", re.IGNORECASE
+)
+_MOST_NAME = 100
+_NUMBER = re.compile(r"\s*['\"]?[+-]?(?:\d|\.\d|nan\b|inf\b)", re.IGNORECASE)
+
+
+def is_measuring(text: str) -> bool:
+    """Whether a line reports a loss or a speed, as most lines of a log do; it tells no setting."""
+    return len(text) < 1000 and _MEASURING.search(text) is not None
+
+
+def is_measured(name: str, text: str) -> bool:
+    """`loss: 0.3` is a measurement, `loss: cross_entropy` a setting."""
+    return len(name) < _MOST_NAME and _MEASURED.fullmatch(name) is not None and _NUMBER.match(text) is not None
+
+
+def is_told(name: str) -> bool:
+    """Whether a value beside this name is a setting, wherever it stands."""
+    return len(name) < _MOST_NAME and _TOLD.fullmatch(name) is not None
+
+
+def is_measurement(node: Node) -> bool:
+    """`{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 0.97}` is a line of the log, not a config."""
+    entries = node.value if isinstance(node.value, dict) else {}
+    if any(each.label == "tensor" or _holds_nan(each, 0) for each in entries.values()):
+        return True
+    measured = sum(
+        is_measured(key, str(each.value)) for key, each in entries.items() if not isinstance(each.value, (dict, list))
+    )
+    return not entries or (measured > 0 and measured * 6 >= len(entries))
+
+
+def _holds_nan(node: Node, depth: int) -> bool:
+    """NaN is measured, never asked for."""
+    if isinstance(node.value, list) and depth < 4:
+        return any(_holds_nan(each, depth + 1) for each in node.value[:100])
+    return isinstance(node.value, float) and math.isnan(node.value)

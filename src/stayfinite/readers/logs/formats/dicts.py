@@ -1,0 +1,125 @@
+"""Python dictionaries and JSON objects, one a line: transformers, trl, ms-swift, fairseq's JSON, JSON lines.
+
+::
+
+    {"loss": 0.0, "grad_norm": nan, "learning_rate": 5e-05, "epoch": 0.97}
+    {"loss": "3.846", "grad_norm": "1.2", "learning_rate": "3.4e-07", "epoch": "0.01"}
+    {"loss": 1e-08, "grad_norm": 0.03865505, "global_step/max_steps": "2/4389"}
+    {"step": 92261, "loss": NaN, "text_loss": 2.1, "latent_loss": NaN, "grad_norm": NaN, "lr": 0.0001}
+
+The filter of transformers, which leaves NaN losses out of its averages, is not undone: a loss of 0.0 stands as it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.readers.logs.formats.format import Format
+from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
+from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.pairs import worst_of_list
+from stayfinite.readers.logs.reading import TOTAL, Reading
+
+_OPENS = re.compile(r"\{\s*['\"][^'\"]{1,120}['\"]\s*:")
+_TOKENS = re.compile(
+    rf"(?P<brace>[{{}}])|'(?P<single>[^'\n]{{0,4000}})'(?P<key1>\s*:)?|\"(?P<double>(?:[^\"\\\n]|\\.){{0,4000}})\"(?P<key2>\s*:)?"
+    rf"|(?<![\w.])(?P<number>{NUMBER})"
+)
+_NUMBER = re.compile(NUMBER)
+_FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
+_MEANS_SOMETHING = frozenset({"decision", "event", "code", "split", "type", "mode", "phase", "subset", "stage"})
+_TELLING = re.compile(r"reward|accuracy|acc\b|perplexity|ppl|bleu|kl\b|logps|entropy|wer\b|cer\b|rouge|f1\b|map\b")
+_LISTED_STEP = re.compile(r"\"step\":\s*\[(?:\d+,\s*){1,3}(\d+)\]")
+"""DLLogger: epoch, step, and within them."""
+_DEEPEST = 16
+_EVALUATES = {"eval", "val", "valid", "validation", "test", "dev"}
+
+
+class Dicts(Format):
+    """Any object of names and numbers that holds a loss, a gradient norm or the like."""
+
+    marks = ("{",)
+
+    def read(self, line: str, start: int) -> Reading | None:
+        """See ``Format.read``."""
+        opening = _OPENS.search(line, start)
+        if opening is None or (line[-1] not in "}] )," and "}" not in line[-40:]):
+            return None
+        begin = opening.start()
+        pairs, texts, wild = _flattened(line, begin)
+        if not pairs:
+            return None
+        listed = _LISTED_STEP.search(line, begin)
+        if listed:
+            pairs = [(name, *(listed.span(1) if name == "step" else span)) for name, *span in pairs]
+        lists = [worst_of_list(line, *span) if "loss" in name else None for name, *span in pairs]
+        pairs = [(name, *(worst or span)) for (name, *span), worst in zip(pairs, lists, strict=True)]
+        names = {plain(name) for name, _, _ in pairs}
+        kind = "transformers" if line[begin + 1 :].lstrip()[:1] == "'" else "json lines"
+        reading = Reading(kind, wild=wild, has_shape=not any(lists))
+        for name, span_start, span_end in list(pairs):
+            fraction = _FRACTION.fullmatch(line, span_start, span_end)
+            if fraction:
+                pairs.remove((name, span_start, span_end))
+                if "step" in name or "iter" in name:
+                    reading.fields += [("step", *fraction.span(1)), (TOTAL, *fraction.span(2))]
+                    reading.kind = "ms-swift"
+        evaluation = any(
+            texts.get(key, "") in _EVALUATES for key in ("split", "mode", "phase", "type", "subset", "stage")
+        )
+        reading.take(pairs, evaluation=evaluation)
+        measured = reading.has("loss", "grad_norm")
+        if not measured and not any(map(_tells, names)):
+            plain_numbers = not texts and len(names) > 1 and "epochs" not in names and all(map(column_of, names))
+            if not plain_numbers:
+                return None
+        if any("fp16" in name or "batch_size" in name for name in names) and not reading.has("step", "epoch"):
+            return None
+        if "train_runtime" in names:
+            reading.is_summary = True
+        reading.is_point = reading.has("loss", "grad_norm", "lr", "loss_scale") and not evaluation
+        event = texts.get("event")
+        if event is not None:
+            reading.is_message = True
+        reading.skipped = "veto" in (event, texts.get("decision"))
+        return reading
+
+
+def _tells(name: str) -> bool:
+    return is_loss_part(name) or (is_evaluation(name) and "loss" in name) or _TELLING.search(name) is not None
+
+
+def _flattened(line: str, begin: int) -> tuple[list[tuple[str, int, int]], dict[str, str], list[tuple[int, int, str]]]:
+    """Names with the places of their numbers, textual values, and places of text that may differ."""
+    pairs: list[tuple[str, int, int]] = []
+    texts: dict[str, str] = {}
+    wild: list[tuple[int, int, str]] = []
+    path: list[str] = []
+    key = ""
+    for token in _TOKENS.finditer(line, begin):
+        brace = token["brace"]
+        if brace == "{":
+            if len(path) < _DEEPEST:
+                path.append(key)
+            key = ""
+        elif brace == "}":
+            if path:
+                path.pop()
+            if not path:
+                break
+        elif token["key1"] or token["key2"]:
+            key = token["single"] or token["double"] or ""
+        elif key and token["number"] is not None:
+            pairs.append(("/".join([*filter(None, path), key]), *token.span("number")))
+            key = ""
+        elif key:
+            group = "single" if token["single"] is not None else "double"
+            value, span = token[group], token.span(group)
+            if _NUMBER.fullmatch(value) or _FRACTION.fullmatch(value):
+                pairs.append(("/".join([*filter(None, path), key]), *span))
+            else:
+                texts[key] = value[:200]
+                if key not in _MEANS_SOMETHING:
+                    wild.append((*span, "[^']*" if group == "single" else r'(?:[^"\\]|\\.)*+'))
+            key = ""
+    return pairs, texts, wild

@@ -1,0 +1,164 @@
+"""Whatever nobody else knows: a line with a loss or a gradient norm by its name.
+
+::
+
+    step 10 | loss 2.6030 | grad_norm  9.9375
+    Epoch 1: Training Loss: 7129515.3131, Validation Loss: nan, BLEU: 0.00
+    [val] step 29 | loss nan
+    losses=[0.0089, nan, nan]
+    [valid] Ep. 1 : Up. 1000 : Cost 10.1 : Time 9.53s
+    [rank0]:[titan] - root - INFO - step:  3  loss:  4.9925  grad_norm:  2.6422  tps: 30,768
+
+Prose, settings and code are left alone: the name has to be one of a measurement and stand right before its number.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.readers.logs.formats.format import Format
+from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
+from stayfinite.readers.logs.pairs import all_pairs, worst_of_list
+from stayfinite.readers.logs.reading import BATCH, BATCHES, SKIPS_EVER, TOTAL, Reading
+
+_EVALUATES = re.compile(
+    r"(?<![\w.])(?:e?val|evaluat\w{1,8}|valid|validat\w{1,8}|test(?:ing)?|dev)(?=[\])|\s:/-])", re.IGNORECASE
+)
+_OUT_OF = re.compile(r"\s*(?:/|of)\s*(\d[\d,]*)")
+_BATCH = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\s*(?:\(\s*\d+\s*%\s*\))?\]")
+_EPOCH_BATCH = re.compile(r"\[\s*(\d+)(?:/\d+)?\]\s*\[\s*(\d+)\s*/\s*(\d+)\s*\]")
+_HEAD = re.compile(r"\s*(?:train(?:ing)?|iter(?:ation)?|batch|update)\s+(\d+)\s*/\s*(\d+)(?=\s)", re.IGNORECASE)
+_TUTORIAL = re.compile(r"\s*\[(\d+),\s*(\d+)\]")
+_DLLOGGER = re.compile(r"DLL \S{8,12} \S{8,20} - \((\d+),\s*(\d+)")
+_SKIPS = re.compile(r"\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d)", re.IGNORECASE)
+_COUNTS = {"skipped": SKIPS_EVER}
+_CODE = re.compile(
+    r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with "
+    r"|>>>(?!\s\w{1,60}:\s)|\.\.\.|\^|\d+\s*[|:]\s{4,}\w)"
+)
+_CALL = re.compile(r"\w\(\w{0,80}\)\s*$")
+_ERROR = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b")
+_ARITHMETIC = re.compile(r"\s*(?:[*^@]|[+/]\s*[A-Za-z(])")
+_PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$")
+_DURATION = re.compile(r"\s?(?:s|ms|sec\w*|min\w*|h|hours?)\b", re.IGNORECASE)
+_WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
+
+
+class Generic(Format):
+    """The fallback."""
+
+    marks = ("loss", "norm", "cost", "nll", "kld", "ppl", "perplexity")
+    is_last = True
+
+    def read(self, line: str, start: int) -> Reading | None:
+        """See ``Format.read``."""
+        if _CODE.match(line, start) or _ERROR.match(line, start) or _CALL.search(line, max(start, len(line) - 100)):
+            return None
+        pairs = [
+            pair for pair in all_pairs(line, start) if plain(pair[0]) != "batch" or line[pair[1] : pair[2]].isdigit()
+        ]
+        if not pairs:
+            return None
+        if any(_ARITHMETIC.match(line, end) and "loss" in name.lower() for name, _, end in pairs):
+            return None
+        names = [plain(name) for name, _, _ in pairs]
+        columns = [column_of(name) for name in names]
+        parts = [name for name in names if is_loss_part(name)]
+        evaluated = [name for name in names if is_evaluation(name) and "loss" in name]
+        norm = "grad_norm" in columns and names[columns.index("grad_norm")] not in {"norm", "grad"}
+        perplexed = any(map(_PERPLEXITY.search, names))
+        if not (parts or evaluated or norm or perplexed or "loss" in columns):
+            return None
+        if not (norm or perplexed or evaluated or _measures_a_loss(line, names, columns, pairs)):
+            return None
+        first = min(begin for _, begin, _ in pairs)
+        evaluation = _EVALUATES.search(line, start, first) is not None and not any(map(is_evaluation, names))
+        reading = Reading("plain", epoch_is_step=True)
+        self._wholes(reading, line, pairs)
+        if reading.has(BATCH):
+            pairs = [pair for pair in pairs if column_of(plain(pair[0])) != "step"]
+        elif not reading.has("step") and "step" not in columns:
+            pairs = self._brackets(reading, line, start, pairs)
+        pairs = reading.without_eta(pairs, line, start)
+        if "[" in line:
+            pairs = self._lists(reading, line, pairs)
+        reading.take([pair for pair in pairs if plain(pair[0]) != "batch"], evaluation=evaluation)
+        reading.fields = [(_COUNTS.get(name, name), begin, end) for name, begin, end in reading.fields]
+        reading.skipped = _SKIPS.search(line, start) is not None
+        reading.is_point = reading.has("loss", "grad_norm") and not evaluation
+        placed = len(parts) > 1 or reading.has("step", "epoch", BATCH)
+        if any("loss" in name for name in parts) and placed and not evaluation and not reading.is_point:
+            reading.loss_is_sum = reading.is_point = True
+        reading.is_message = len(_WORDS.findall(line, start)) > 2 * len(pairs)  # more prose than measurement
+        return reading
+
+    @staticmethod
+    def _brackets(
+        reading: Reading, line: str, start: int, pairs: list[tuple[str, int, int]]
+    ) -> list[tuple[str, int, int]]:
+        """`[1/60][880/3466]`, `[0][ 10/500]`, `[1, 2000]`, `DLL ... - (0, 50)`: epoch and batch.
+
+        `[640/60000 (1%)]`: how far into it. `Training 3/500`: the step.
+        """
+        tutorial = _TUTORIAL.match(line, start) or _DLLOGGER.match(line, start)
+        if tutorial:
+            reading.fields += [("epoch", *tutorial.span(1)), (BATCH, *tutorial.span(2))]
+            return pairs
+        both = _EPOCH_BATCH.search(line, start)
+        if both:
+            reading.fields += [("epoch", *both.span(1)), (BATCH, *both.span(2)), (BATCHES, *both.span(3))]
+            return [pair for pair in pairs if not both.start() <= pair[1] < both.end()]
+        head = _HEAD.match(line, start)
+        if head:
+            reading.fields += [("step", *head.span(1)), (TOTAL, *head.span(2))]
+            return pairs
+        starts = {begin for _, begin, _ in pairs}
+        for batch in _BATCH.finditer(line, start):
+            if batch.start(1) not in starts:
+                reading.fields += [(BATCH, *batch.span(1)), (BATCHES, *batch.span(2))]
+                break
+        return pairs
+
+    @staticmethod
+    def _lists(reading: Reading, line: str, pairs: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+        """A list of losses speaks by the first of them that is not finite."""
+        found = []
+        for name, begin, end in pairs:
+            place = worst_of_list(line, begin, end) if "loss" in name.lower() else None
+            reading.has_shape = reading.has_shape and place is None
+            found.append((name, *(place or (begin, end))))
+        return found
+
+    @staticmethod
+    def _wholes(reading: Reading, line: str, pairs: list[tuple[str, int, int]]) -> None:
+        """`step 3/100`: the second number is the whole, of the run or, behind an epoch, of that."""
+        in_epoch = False
+        for name, begin, end in pairs:
+            column = column_of(plain(name))
+            out_of = _OUT_OF.match(line, end)
+            if column == "epoch":
+                in_epoch = "." not in line[begin:end]
+            elif plain(name) == "batch" or (column == "step" and out_of and in_epoch):
+                reading.fields.append((BATCH, begin, end))
+                if out_of:
+                    reading.fields.append((BATCHES, *out_of.span(1)))
+                return
+            elif out_of and column == "step":
+                reading.fields.append((TOTAL, *out_of.span(1)))
+                return
+
+
+def _measures_a_loss(line: str, names: list[str], columns: list[str], pairs: list[tuple[str, int, int]]) -> bool:
+    """Whether there is a name that means a loss by itself, or one that may (`cost: 0.3`) in a telling place.
+
+    That is beside a step or an epoch, or as a list, or without a finite value; a time is none.
+    """
+    if any("loss" in name and name != "losses" for name in names):
+        return True
+    placed = not {"step", "epoch"}.isdisjoint(columns)
+    for name, (_, begin, end) in zip(names, pairs, strict=True):
+        if (column_of(name) == "loss" or is_loss_part(name)) and not _DURATION.match(line, end):
+            listed = name == "losses" and worst_of_list(line, begin, end) is not None
+            if placed or listed or not any(map(str.isdigit, line[begin:end])):
+                return True
+    return False

@@ -1,0 +1,99 @@
+"""tqdm's bars, and Lightning's: `desc:  22%|##   | 4/18 [00:17<01:02, 4.47s/it, loss=9.926, v_num=193315]`.
+
+::
+
+    Epoch 0:  22%|##2       | 4/18 [00:17<01:02,  4.47s/it, loss=9.926, v_num=193315]
+    steps:   1%|          | 20/2000 [00:40<1:06:00,  2.00s/it, avr_loss=nan]
+      0%| 98/24128
+    train loss: nan | reg: nan : 100%|######| 20/20 [00:05<00:00,  3.4it/s]
+
+A bar without measurements tells where the run stands and is no message.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.readers.logs.formats.format import Format
+from stayfinite.readers.logs.names import column_of, is_loss_part, plain
+from stayfinite.readers.logs.pairs import all_pairs, separated_pairs
+from stayfinite.readers.logs.reading import BATCH, BATCHES, OTHER, TOTAL, Reading
+
+_BAR = re.compile(
+    r"(?P<percent>\d{1,3})%(?:\s?\|(?P<bar>[^|\[\]\r\n]{0,400}(?=\|))?\|?|(?=\s+\d+/\d+ \[[\d:]+<))\s*"
+    r"(?P<n>\d+)/(?P<total>\d+|\?)(?:\s*\[(?P<time>[\d:?]+<[^,\]]{1,20})(?:,\s*(?P<speed>[^,\]=]{1,30}(?=[,\]])))?)?"
+)
+_RICH = re.compile(
+    r"[━╸╺][━╸╺ ]{2,400}\s(?P<n>\d+)/(?P<total>\d+)\s+(?P<time>\S{1,20} • \S{1,20})\s+(?P<speed>\S{1,20})"
+)
+_EPOCH = re.compile(r"\bepoch\D{0,4}(\d+)(?:\s*/\s*(\d+))?", re.IGNORECASE)
+_TRAINS = re.compile(r"train|step|iter|epoch|^\W*$", re.IGNORECASE)
+_EVALUATES = re.compile(r"\b(?:val|valid|validat\w+|eval\w*|test\w*|sanity|predict\w*)\b", re.IGNORECASE)
+_LONGEST_TITLE = 200
+
+
+def read_bar(line: str, start: int) -> Reading | None:
+    """Where a bar stands: step or batch, and out of how many; its changing looks are left open."""
+    bar = _BAR.search(line, start) or _RICH.search(line, start)
+    if bar is None:
+        return None
+    reading = Reading("progress bar", is_point=False, moves=True)
+    groups = bar.groupdict()
+    if groups.get("bar"):
+        reading.wild.append((*bar.span("bar"), r"[^|\[\]]*+"))
+    if bar["time"]:
+        reading.wild.append((*bar.span("time"), r"[^,\]]++" if "percent" in groups else r"\S+ • \S+"))
+    if bar["speed"]:
+        reading.wild.append((*bar.span("speed"), r"[^,\]]++" if "percent" in groups else r"\S+"))
+    before = max(start, bar.start() - _LONGEST_TITLE)
+    title = line[before : bar.start()]
+    epoch = _EPOCH.search(line, before, bar.start())
+    if epoch:
+        # `Epoch 1/3` counts from 1; Lightning, which writes `Epoch 0`, from 0.
+        reading.first_epoch = 1 if epoch[2] and "percent" in groups else 0
+        reading.fields = [("epoch", *epoch.span(1)), (BATCH, *bar.span("n")), (BATCHES, *bar.span("total"))]
+    else:
+        reading.fields = [("step", *bar.span("n")), (TOTAL, *bar.span("total"))]
+    if bar["total"] == "?":
+        reading.fields.pop()
+    if not _TRAINS.search(title.strip()) or _EVALUATES.search(title):
+        reading.fields = [(OTHER, *bar.span("n"))]  # data being prepared, a model being loaded, an evaluation
+    return reading
+
+
+class ProgressBars(Format):
+    """Bars with and without numbers behind them."""
+
+    marks = ("%|", "% |", "━", "it/s", "s/it")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        """See ``Format.read``."""
+        bar = _BAR.search(line, start) or _RICH.search(line, start)
+        reading = read_bar(line, start) if bar else None
+        if bar is None or reading is None:
+            return None
+        pairs = [pair for pair in separated_pairs(line, bar.end()) if plain(pair[0]) != "v_num"]
+        titled = self._titled(line, start, bar.start())
+        before = max(start, bar.start() - _LONGEST_TITLE)
+        evaluation = not titled and _EVALUATES.search(line, before, bar.start()) is not None
+        pairs = titled + pairs
+        measured = Reading(
+            "progress bar", fields=list(reading.fields), wild=reading.wild, first_epoch=reading.first_epoch
+        )
+        measured.take(pairs, evaluation=evaluation)
+        if len(measured.fields) == len(reading.fields):
+            return reading
+        measured.is_point = measured.has("loss", "grad_norm", "lr") and not evaluation
+        return measured
+
+    @staticmethod
+    def _titled(line: str, start: int, end: int) -> list[tuple[str, int, int]]:
+        """The numbers in front of a bar, where a loss is among them."""
+        if "loss" not in line[start:end].lower():
+            return []
+        pairs = [pair for pair in all_pairs(line, start) if pair[2] <= end and column_of(plain(pair[0])) != "epoch"]
+        return pairs if any(_is_loss(plain(name)) for name, _, _ in pairs) else []
+
+
+def _is_loss(name: str) -> bool:
+    return column_of(name) == "loss" or is_loss_part(name)

@@ -1,0 +1,129 @@
+"""Tables with a heading: notebooks' (Step, Training Loss), fastai's, ultralytics'.
+
+::
+
+    Step  Training Loss  Validation Loss
+    500   No log         0.532100
+    1000  nan            nan
+
+          Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
+          1/100      2.5G        nan        nan        nan         45        640: 100%|####| 10/10 [00:05<00:00]
+
+        clip  exs  gnorm        lr  mean_loss  total_train_updates  tpb  updates
+           1   22  404.1 1.565e-31      7.839                   22    1       22
+
+A heading begins with the step or the epoch, or holds three columns that are known. Ultralytics has no column for the
+whole loss: it is the sum of its parts.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from stayfinite.readers.logs.formats.format import Format
+from stayfinite.readers.logs.formats.progress_bars import read_bar
+from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
+
+_NAMES = re.compile(
+    r"(?:(?:Training|Train|Validation|Valid|Eval|Test)\s(?:Loss|Accuracy|Perplexity)|(?:Learning|Grad|Gradient)\s(?:Rate|Norm)"
+    r"|[A-Za-z_][\w./%@()-]*)(?=\s|\||$)",
+    re.IGNORECASE,
+)
+_CELL = re.compile(
+    rf"(?<![^\s|])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)(?=[\s|:]|$)"
+)
+_FIRST = re.compile(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.IGNORECASE)
+_GAPS = re.compile(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
+_HEADS = re.compile(r"loss|gpu_mem", re.IGNORECASE)
+_ULTRALYTICS = {"box": "box_loss", "obj": "obj_loss", "cls": "cls_loss", "total": "loss"}
+"""What older releases call their columns."""
+_PATIENCE = 50
+_WORST = 400
+
+
+class Tables(Format):
+    """Open behind a heading, as long as rows come now and then."""
+
+    waits = True
+    marks = ("loss", "gpu_mem")
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._spans: list[tuple[int, int]] = []
+        self._left = 0
+
+    def read(self, line: str, start: int) -> Reading | None:
+        """See ``Format.read``."""
+        if self._names:
+            reading = self._row(line, start)
+            if reading is not None:
+                self._left = _PATIENCE
+                return reading
+        self.heading(line, start)
+        if self._names:
+            self._left -= 1
+            if self._left <= 0:
+                self._names, self.is_open = [], False
+        return None
+
+    def heading(self, line: str, start: int) -> None:
+        """Remember the columns if this is a heading."""
+        if len(line) - start > _WORST or not _HEADS.search(line, start):
+            return
+        leads = _FIRST.match(line, start) is not None
+        if not leads and not _GAPS.search(line, start):
+            return
+        names: list[str] = []
+        spans: list[tuple[int, int]] = []
+        place = start
+        for match in _NAMES.finditer(line, start):
+            if line[place : match.start()].strip(" \t|"):
+                return
+            names.append(plain(match[0]))
+            spans.append(match.span())
+            place = match.end()
+        if line[place:].strip(" \t|") or len(names) < 2:
+            return
+        if column_of(names[0]) not in {"step", "epoch"} if leads else len({*filter(None, map(column_of, names))}) < 3:
+            return
+        ultralytics = "gpu_mem" in names
+        if (ultralytics or any("loss" in name for name in names[1:])) and len(set(names)) == len(names):
+            self._names = [_ULTRALYTICS.get(name, name) for name in names] if ultralytics else names
+            self._spans, self._left, self.is_open = spans, _PATIENCE, True
+
+    def _row(self, line: str, start: int) -> Reading | None:
+        cells = list(_CELL.finditer(line, start))[: len(self._names)]
+        if len(cells) < 2 or cells[0][1] is None or line[start : cells[0].start()].strip(" \t|"):
+            return None
+        for before, after in pairwise(cells):
+            if line[before.end() : after.start()].strip(" \t|"):
+                return None
+        names = self._names if len(cells) == len(self._names) else self._aligned(cells)
+        if not names:
+            return None
+        kind = "ultralytics" if "gpu_mem" in self._names else "table"
+        reading = Reading(kind, epoch_is_step=True, has_shape=False)
+        reading.take([(name, *cell.span(1)) for name, cell in zip(names, cells, strict=True) if cell[1] is not None])
+        if cells[0][2] and column_of(self._names[0]) == "step":
+            reading.fields.append((TOTAL, *cells[0].span(2)))
+        bar = read_bar(line, cells[-1].end()) if kind == "ultralytics" else None
+        if bar:
+            renamed = {"step": BATCH, TOTAL: BATCHES}
+            reading.fields += [(renamed[name], begin, end) for name, begin, end in bar.fields if name in renamed]
+        reading.loss_is_sum = kind == "ultralytics" and not reading.has("loss")
+        reading.is_point = reading.has("loss", "grad_norm", "lr") or reading.loss_is_sum
+        return reading
+
+    def _aligned(self, cells: list[re.Match[str]]) -> list[str]:
+        """The columns under which the cells stand, where some are empty; none where that is not clear."""
+        places = []
+        for cell in cells:
+            begin, end = cell.span()
+            apart = [min(abs(begin - left), abs(end - right)) for left, right in self._spans]
+            places.append(apart.index(min(apart)))
+        if places[0] != 0 or any(first >= second for first, second in pairwise(places)):
+            return []
+        return [self._names[place] for place in places]

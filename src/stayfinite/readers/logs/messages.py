@@ -1,0 +1,80 @@
+"""Lines that are no measurements, grouped with their like, and bounded."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.core.series import Message
+
+MOST_KINDS = 4_000
+"""Beyond this many kinds only lines that look like trouble are kept."""
+MOST_TROUBLE = 8_000
+LONGEST_TEXT = 8_192
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_TROUBLE = (
+    "error", "exception", "warn", "assert", "overflow", "underflow", "skip", "mismatch", "fail", "kill", "memory",
+    "traceback", "abort", "signal", "timeout", "corrupt", "missing", "unexpected", "deprecat", "diverg", "finite",
+    "invalid", "grad_fn", "requires_grad", "nccl", "cuda", "truncat", "trainable",
+)  # fmt: skip
+_SHORT_TROUBLE = re.compile(r"\b(?:nan|inf|oom|xid|ecc)\b")
+
+
+def is_trouble(text: str) -> bool:
+    """Whether a line looks like one that somebody should read."""
+    lowered = text.lower()
+    for word in _TROUBLE:
+        if word in lowered:
+            return True
+    return _SHORT_TROUBLE.search(lowered) is not None
+
+
+class _Kind:
+    __slots__ = ("count", "last", "line", "measured", "text")
+
+    def __init__(self, text: str, line: int, *, measured: bool) -> None:
+        self.text, self.line, self.last, self.count, self.measured = text, line, line, 1, measured
+
+
+class Messages:
+    """The messages of one series."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, _Kind] = {}
+
+    def known(self, text: str, line: int) -> int:
+        """Count a line whose like was met before, and how often; 0 for the first, and if its like is measured too."""
+        kind = self._kinds.get(_NUMBERS.sub("#", text[:LONGEST_TEXT]))
+        if kind is None or kind.measured:
+            return 0
+        kind.count += 1
+        kind.last = line
+        return kind.count
+
+    def add(self, text: str, line: int, *, count: int = 1, last: int = 0, measured: bool = False) -> None:
+        """Keep a line, or count it where its like is kept."""
+        text = shortened(text)
+        key = _NUMBERS.sub("#", text)
+        kind = self._kinds.get(key)
+        if kind is not None:
+            kind.count += count
+            kind.last = last or line
+            return
+        full = len(self._kinds)
+        if full >= MOST_KINDS and (full >= MOST_TROUBLE or not is_trouble(text)):
+            return
+        kind = self._kinds[key] = _Kind(text, line, measured=measured)
+        kind.count, kind.last = count, last or line
+
+    def listed(self, source: str, rank: int | None) -> list[Message]:
+        """As they are handed out, by line."""
+        kinds = sorted(self._kinds.values(), key=lambda kind: kind.line)
+        return [Message(kind.text, source, kind.line, kind.count, kind.last, rank) for kind in kinds]
+
+
+def shortened(text: str) -> str:
+    """At most ``LONGEST_TEXT`` characters: the head and the tail."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    half = LONGEST_TEXT // 2 - 16
+    return f"{text[:half]} ... {text[-half:]}"

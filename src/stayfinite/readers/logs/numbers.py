@@ -1,0 +1,32 @@
+"""How logs write a number: `2.5`, `9.150E-06`, `1,234.5`, `nan`, `NaN`, `-inf`, `Infinity`, `nan.0`, `-nan(ind)`."""
+
+from __future__ import annotations
+
+import math
+import re
+
+NUMBER = (
+    r"(?:[-+]?1\.\#(?:QNAN|SNAN|IND|INF)0*+"
+    r"|[-+]?(?:\d{1,3}(?:,\d{3})++(?:\.\d++)?(?![\d,]*\d)|(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+)"
+    r"(?:(?=(?:ms|s|m|h|x|it|K|k|M|MB|G|GB|GF|GiB|MiB|TFLOPs)(?![A-Za-z\d_]))|(?![\w]|\.\d|[.-][A-Za-z]))"
+    r"|[-+]?(?i:nan|infinity|inf)(?:\.0++|\((?:s?nan|ind)\))?+(?!\w|[.-]\w))"
+)
+"""A regular expression without groups. A number ends at a word's end or before a unit: `819.72ms`, `14.12%`; there is
+none in `llama-7b` and `1.2.3`. Lightning appends `.0` to what has no digits, C libraries have names of their own."""
+
+_ODD = re.compile(
+    r"([-+]?)(?:(nan|inf(?:inity)?)(?:\.0+|\((?:s?nan|ind)\))|1\.#(?:(qnan|snan|ind)|inf)0*)", re.IGNORECASE
+)
+
+
+def number(text: str) -> float:
+    """The value; ``ValueError`` where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        odd = _ODD.fullmatch(text)
+        if odd is None:
+            return float(text.replace(",", ""))
+    if odd[3] or (odd[2] or "").lower() == "nan":
+        return math.nan
+    return -math.inf if odd[1] == "-" else math.inf

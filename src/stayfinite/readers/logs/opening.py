@@ -1,0 +1,203 @@
+"""A path or chunks -> series: what kind of file it is is sniffed, never declared."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from stayfinite.core.series import RunSeries
+from stayfinite.errors import UsageError
+from stayfinite.readers.logs.csv_table import CsvTable
+from stayfinite.readers.logs.json_document import JsonDocument
+from stayfinite.readers.logs.lines import Decoder, LineSplitter
+from stayfinite.readers.logs.sniffing import HEAD, sniff
+from stayfinite.readers.logs.tensorboard import TensorBoard
+from stayfinite.readers.logs.text import TextReader
+
+CHUNK = 1 << 16
+MOST_UNPACKED = 4 << 30
+"""Bytes that are read of a compressed log; the rest is left alone."""
+
+
+class UnreadableLog(UsageError):
+    """The file cannot be opened or is no file."""
+
+
+class _Reader(Protocol):
+    def feed(self, chunk: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def series(self) -> list[RunSeries]: ...
+
+
+class LogReader:
+    """Reads a log as it grows: feed it chunks of any size, look at ``series`` whenever you like."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._head = b""
+        self._reader: _Reader | None = None
+
+    def feed(self, chunk: str | bytes) -> None:
+        """Read on. A line that is not complete yet waits for its end."""
+        if isinstance(chunk, str):
+            chunk = chunk.encode("utf-8", "replace")
+        if self._reader is None:
+            # A log that was emptied while its writer went on begins with a hole.
+            self._head += chunk if self._head else chunk.lstrip(b"\0")
+            if len(self._head) < HEAD:
+                return
+            chunk, self._head = self._head, b""
+            self._reader = _reader(chunk[:HEAD], self.source)
+        self._reader.feed(chunk)
+
+    def close(self) -> None:
+        """No more will come: a last line without an end is read as well."""
+        if self._reader is None:
+            self._reader = _reader(self._head, self.source)
+            self._reader.feed(self._head)
+            self._head = b""
+        self._reader.close()
+
+    @property
+    def series(self) -> list[RunSeries]:
+        """One for each rank that is told apart, the main one first."""
+        if self._reader is not None:
+            return self._reader.series
+        so_far = _reader(self._head, self.source)  # too little to be sure of its kind: look at it anew each time
+        so_far.feed(self._head)
+        return so_far.series
+
+
+def read_log(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[RunSeries]:
+    """The series of a file, one for each rank that is told apart in it, the main one first.
+
+    A file in which nothing is recognised gives a series without points and with an empty kind.
+    ``progress(bytes_read, bytes_total)`` is called now and then. Raises ``UnreadableLog`` where it cannot be opened.
+    """
+    place = Path(path)
+    reader = LogReader(str(path))
+    try:
+        if not place.is_file():
+            place.stat()
+            raise UnreadableLog(f"{place} is not a file", fix="name a log file")
+        total, read = place.stat().st_size, 0
+        with place.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                reader.feed(chunk)
+                read += len(chunk)
+                if progress is not None:
+                    progress(read, max(total, read))
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnreadableLog):
+            raise
+        why = getattr(error, "strerror", None) or str(error)
+        raise UnreadableLog(
+            f"{place} cannot be read: {why}", fix="check the path and the permission to read"
+        ) from error
+    reader.close()
+    return reader.series
+
+
+def _reader(head: bytes, source: str) -> _Reader:
+    kind = sniff(head, source)
+    if kind == "gzip":
+        return _Unpacking(source)
+    if kind == "tensorboard":
+        return TensorBoard(source)
+    if kind == "json":
+        return _Decoding(JsonDocument(source))
+    if kind == "csv":
+        return _Lines(CsvTable(source))
+    return _Junk(source) if kind == "junk" else _Lines(TextReader(source))
+
+
+class _Lines:
+    """Bytes -> lines -> a reader of lines."""
+
+    def __init__(self, reader: TextReader | CsvTable) -> None:
+        self._splitter, self._reader = LineSplitter(), reader
+
+    def feed(self, chunk: bytes) -> None:
+        self._reader.feed(self._splitter.feed(chunk))
+
+    def close(self) -> None:
+        self._reader.feed(self._splitter.close())
+        self._reader.close()
+
+    @property
+    def series(self) -> list[RunSeries]:
+        return self._reader.series
+
+
+class _Decoding:
+    """Bytes -> text -> a reader of documents."""
+
+    def __init__(self, reader: JsonDocument) -> None:
+        self._decoder, self._reader = Decoder(), reader
+
+    def feed(self, chunk: bytes) -> None:
+        self._reader.feed(self._decoder.decode(chunk, final=False))
+
+    def close(self) -> None:
+        self._reader.feed(self._decoder.decode(b"", final=True))
+        self._reader.close()
+
+    @property
+    def series(self) -> list[RunSeries]:
+        return self._reader.series
+
+
+class _Unpacking:
+    """gzip -> a log, at most ``MOST_UNPACKED`` bytes of it; damage ends the reading."""
+
+    def __init__(self, source: str) -> None:
+        self._inside = LogReader(source.removesuffix(".gz"))
+        self._inside.source = source
+        self._unpacker = zlib.decompressobj(wbits=31)
+        self._left = MOST_UNPACKED
+        self._done = False
+
+    def feed(self, chunk: bytes) -> None:
+        while chunk and not self._done:
+            try:
+                text = self._unpacker.decompress(chunk, CHUNK)
+            except zlib.error:
+                self._done = True
+                return
+            self._left -= len(text)
+            self._inside.feed(text)
+            chunk = self._unpacker.unconsumed_tail
+            if self._unpacker.eof:  # files that were packed one by one and joined
+                chunk = self._unpacker.unused_data.lstrip(b"\0")
+                self._unpacker = zlib.decompressobj(wbits=31)
+            self._done = self._left <= 0
+
+    def close(self) -> None:
+        self._inside.close()
+
+    @property
+    def series(self) -> list[RunSeries]:
+        return self._inside.series
+
+
+class _Junk:
+    """No log: its lines are counted."""
+
+    def __init__(self, source: str) -> None:
+        self._series = RunSeries(source)
+
+    def feed(self, chunk: bytes) -> None:
+        self._series.lines += chunk.count(b"\n")
+
+    def close(self) -> None:
+        """Nothing is left over."""
+
+    @property
+    def series(self) -> list[RunSeries]:
+        return [self._series]

@@ -1,0 +1,104 @@
+"""Names and numbers side by side in a line: `loss: 2.5`, `lr=1e-4`, `lm loss: 2.5E+00`, `'loss': '3.8'`, `loss 2.6`."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.numbers import NUMBER
+
+_SEPARATED = re.compile(
+    rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z])"
+)
+_SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w*$")
+_NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
+_ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
+_PLACED = re.compile(r"(.{0,40}\bloss)\s+(?:at|after|in|for)\s+[a-z]{2,12}\s+\d+", re.IGNORECASE)
+"""`Loss at step 20`: the step is no part of the name."""
+_BARE_NAMES = (
+    r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
+    r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
+    r"|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss"
+    r"|(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )"
+    r"|grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale"
+    r"|(?:global[ _]?)?steps?|iter(?:ation)?s?|epoch|ep|batch|num_updates|skipped"
+    r"|(?:train|valid|val)?[ _]?(?:ppl|perplexity|acc(?:uracy)?|bleu)|\w{1,30}_(?:loss|acc|accuracy|reward)"
+)
+_BARE = re.compile(
+    rf"(?<![\w.$/-])({_BARE_NAMES})(?:\.?\s*:?\s+(?:is\s+(?=[-+.\d]\S*$))?|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[+^=]\s*\w|\s?\*\s*\w(?!\S*\s(?:after|@))|-\w|\s-\s?\d)",
+    re.IGNORECASE,
+)
+_LEVEL = re.compile(r"[A-Z]{4,8}|\S*[.:\]>)]\S*")
+_QUALIFIES = {
+    "of", "per", "max", "min", "total", "num", "skipped", "nan", "best", "final", "initial", "target", "time", "batch",
+    "reader", "ideal",
+}  # fmt: skip
+_LONGEST_NAME = 64
+
+
+def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+    """Every name with a number behind `:` or `=`, as ``(name, start, end)`` of the number."""
+    found: list[tuple[str, int, int]] = []
+    last = start
+    for match in _SEPARATED.finditer(line, start):
+        before = line[max(last, match.start() - _LONGEST_NAME) : match.start()].rstrip(" \t'\"")
+        cut = 0
+        for end in _ENDS_NAME.finditer(before):
+            cut = end.end()
+        name = _NAME.search(before, cut)
+        if name and not _SOURCE.search(name[1]):
+            own = _own_words(name[1], line[match.start()])
+            placed = _PLACED.fullmatch(own) if own[-1].isdigit() else None
+            found.append((placed[1] if placed else own, match.start(1), match.end(1)))
+            last = match.end(1)
+    return found
+
+
+def _own_words(name: str, mark: str) -> str:
+    """`INFO trainer step` -> `step`: without words that belong to what stands before.
+
+    `best loss`, with a colon, is another thing than `loss`; names before `=` are mostly one word.
+    """
+    words = name.split()
+    if len(words) == 1 or column_of(plain(name)):
+        return name
+    for first in range(1, len(words)):
+        end = " ".join(words[first:])
+        column = column_of(plain(end))
+        alone = words[first - 1].lower() not in _QUALIFIES if mark == "=" else all(map(_LEVEL.fullmatch, words[:first]))
+        if column and alone:
+            return end
+    return name
+
+
+def bare_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+    """Every well-known name with a number behind nothing but space; `is` joins them where nothing stands before."""
+    return [
+        (match[1], match.start(2), match.end(2))
+        for match in _BARE.finditer(line, start)
+        if " is" not in line[match.end(1) : match.start(2)] or not line[start : match.start()].strip()
+    ]
+
+
+_IN_LIST = re.compile(rf"\s*,\s*(?:[A-Za-z_][\w.]{{0,16}}\()?({NUMBER})\)?")
+
+
+def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:
+    """Of a number that opens a list, the place of the first in it that is not finite, else its own; None for others."""
+    if "[" not in line[max(begin - 12, 0) : begin] or line[end : end + 2].lstrip(")")[:1] != ",":
+        return None
+    place, item = end + (line[end] == ")"), (begin, end)
+    while not line[item[0] : item[1]].lower().lstrip("+-").startswith(("nan", "inf")):
+        following = _IN_LIST.match(line, place)
+        if following is None:
+            return begin, end
+        place, item = following.end(), following.span(1)
+    return item
+
+
+def all_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+    """Both, in the order of the line."""
+    found = {pair[1]: pair for pair in separated_pairs(line, start)}
+    for pair in bare_pairs(line, start):
+        found.setdefault(pair[1], pair)
+    return [found[place] for place in sorted(found)]

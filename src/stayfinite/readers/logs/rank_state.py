@@ -1,0 +1,160 @@
+"""What is known of one rank while its log is read: its series, and where the run stands."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from stayfinite.core.series import POINT_COLUMNS, RunSeries
+from stayfinite.readers.logs.messages import Messages
+from stayfinite.readers.logs.names import is_loss_part
+from stayfinite.readers.logs.numbers import number
+from stayfinite.readers.logs.reading import (
+    BATCH,
+    BATCHES,
+    NANS_HERE,
+    RANK,
+    SKIPS_EVER,
+    SKIPS_HERE,
+    TOTAL,
+    Reading,
+)
+from stayfinite.readers.logs.tracebacks import Traceback
+
+Values = list[float | None]
+_LAST_COUNTS = frozenset({TOTAL})
+
+
+class RankState:
+    """One rank's series in the making."""
+
+    def __init__(self, source: str) -> None:
+        self.series = RunSeries(source)
+        self.messages = Messages()
+        self.traceback = Traceback()
+        self._kinds: Counter[str] = Counter()
+        self._step: float | None = None
+        self._epoch: float | None = None
+        self._epochs_from_zero = False
+        self._bar: float | None = None
+        self._bar_done = False
+        self._loss_seen = False
+        self._skips = 0.0
+
+    @property
+    def kind(self) -> str:
+        """The format of most of its measurements, of losses above all; of two the one that was met first."""
+        return max((kind for kind in self._kinds if kind), key=self._kinds.__getitem__, default="")
+
+    def take(
+        self, reading: Reading, names: Sequence[str], lines: Sequence[int], groups: Sequence[Sequence[str]]
+    ) -> None:
+        """Add lines of one shape: their numbers, as text, by name."""
+        columns: dict[str, Values] = {}
+        for name, texts in zip(names, zip(*groups, strict=True), strict=True):
+            if name in _LAST_COUNTS:
+                columns[name] = _floats(texts[-1:])
+            elif name != RANK:
+                columns[name] = _floats(texts)
+        for name, value in reading.constants.items():
+            columns[name] = [value] * len(lines)
+        if reading.loss_is_sum and not self._loss_seen:
+            parts = [values for name, values in columns.items() if is_loss_part(name)]
+            columns["loss"] = [sum(value or 0.0 for value in values) for values in zip(*parts, strict=True)]
+        epochs = columns.get("epoch")
+        if epochs is not None:
+            self._epoch = epochs[-1]
+            self._epochs_from_zero = self._epochs_from_zero or 0.0 in epochs
+        steps = self._steps(reading, columns, len(lines))
+        if reading.moves:
+            self._move(columns, steps)
+            return
+        self._kinds[reading.kind] += len(lines) * (10 if "loss" in columns else 1)
+        if TOTAL in columns:
+            self.series.total_steps = columns[TOTAL][-1]
+        if reading.is_summary:
+            self._summarise(columns, lines)
+        elif reading.is_point and not (reading.loss_is_sum and "loss" not in columns):
+            self._points(reading, columns, steps, lines)
+        for name, values in columns.items():
+            if name not in POINT_COLUMNS and name[0] != ".":
+                self.series.track(name).extend(steps, values, lines)
+
+    def _steps(self, reading: Reading, columns: dict[str, Values], count: int) -> Values:
+        steps = columns.get("step")
+        if steps is None and BATCH in columns:
+            first = 0.0 if self._epochs_from_zero else float(reading.first_epoch)
+            epochs = columns.get("epoch") or [first if self._epoch is None else self._epoch] * count
+            batches = columns.get(BATCHES) or [0.0] * count
+            steps = [
+                None if batch is None else batch + max((epoch or 0.0) - first, 0.0) * (per or 0.0)
+                for batch, per, epoch in zip(columns[BATCH], batches, epochs, strict=True)
+            ]
+        if steps is None:
+            if self._step is None and reading.epoch_is_step and "epoch" in columns:
+                return columns["epoch"]
+            return [self._step] * count
+        last = steps[-1]
+        if reading.is_point and last is not None and math.isfinite(last):
+            self._step = last
+        return steps
+
+    def _move(self, columns: dict[str, Values], steps: Values) -> None:
+        """A progress bar: believed if it is the longest that is not done yet, since evaluations have bars as well."""
+        totals = columns.get(TOTAL) or columns.get(BATCHES)
+        step, total = steps[-1], totals[-1] if totals else None
+        if step is None or total is None or not (math.isfinite(step) and math.isfinite(total)):
+            return
+        if self._bar is None or self._bar_done or total >= self._bar:
+            self._step, self._bar, self._bar_done = step, total, step >= total
+            if TOTAL in columns:
+                self.series.total_steps = total
+
+    def _points(self, reading: Reading, columns: dict[str, Values], steps: Values, lines: Sequence[int]) -> None:
+        columns = {**columns, "step": steps}
+        if "loss" in columns:
+            self._loss_seen = self._loss_seen or not reading.loss_is_sum
+        elif reading.loss_is_expected and self._loss_seen:
+            columns["loss"] = [math.nan] * len(lines)
+        skipped = [True] * len(lines) if reading.skipped else None
+        for name in (SKIPS_HERE, NANS_HERE):
+            if any(columns.get(name, ())):
+                counts = [value is not None and value > 0 for value in columns[name]]
+                skipped = [one or other for one, other in zip(counts, skipped or counts, strict=True)]
+        if SKIPS_EVER in columns:
+            skipped = [self._rises(value) for value in columns[SKIPS_EVER]]
+        self.series.extend(lines, columns, skipped)
+
+    def _rises(self, count: float | None) -> bool:
+        if count is None or not math.isfinite(count):
+            return False
+        rises = count > self._skips
+        self._skips = count
+        return rises
+
+    def _summarise(self, columns: dict[str, Values], lines: Sequence[int]) -> None:
+        """An average over the run is a measurement only where the log holds no other."""
+        losses = columns.pop("loss", None)
+        step = columns.get("step", [self._step])[-1]
+        if not losses or losses[-1] is None:
+            return
+        if not self._loss_seen:
+            self.series.add(lines[-1], step, losses[-1], epoch=self._epoch)
+        self.series.measure("train_loss", losses[-1], step=step, line=lines[-1])
+
+
+def _floats(texts: Sequence[str]) -> Values:
+    if texts[0] == texts[-1] and texts.count(texts[0]) == len(texts):
+        return [_float(texts[0])] * len(texts)
+    try:
+        return list(map(float, texts))
+    except ValueError:
+        return [_float(text) for text in texts]
+
+
+def _float(text: str) -> float | None:
+    try:
+        return number(text)
+    except ValueError:
+        return None

@@ -1,0 +1,62 @@
+"""The shapes that were met last, the newest first."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.readers.logs.reading import Reading
+from stayfinite.readers.logs.shapes import Shape, message_shape, shape_of
+
+MOST_SHAPES = 12
+MOST_KEYS = 2_000
+
+_NUMBERS = re.compile(r"\d[\w.+-]*|(?i:\bnan\b|\binf\b)")
+
+
+class ShapeBook:
+    """Finds the shape of a line, and learns new ones."""
+
+    def __init__(self) -> None:
+        self._shapes: list[Shape] = []
+        self._met: set[str] = set()
+
+    def find(self, line: str) -> tuple[Shape, re.Match[str]] | None:
+        """The shape that a line has, with its numbers."""
+        for place, shape in enumerate(self._shapes):
+            match = shape.pattern.fullmatch(line)
+            if match is not None:
+                if place > 1:
+                    self._shapes.insert(0, self._shapes.pop(place))
+                return shape, match
+        return None
+
+    def learn(
+        self, line: str, reading: Reading, rank: tuple[int, int] | None, by_process: bool
+    ) -> tuple[Shape, re.Match[str]] | None:
+        """Make a shape of a measured line whose like was met before; for one line alone it is not worth it."""
+        if reading.is_summary or not reading.has_shape or not reading.fields:
+            return None
+        key = _NUMBERS.sub("#", line)
+        if key not in self._met:
+            if len(self._met) >= MOST_KEYS:
+                self._met.clear()
+            self._met.add(key)
+            return None
+        shape = shape_of(line, reading, rank, by_process)
+        match = shape.pattern.fullmatch(line) if shape else None
+        if shape is None or match is None:
+            return None
+        self._keep(shape)
+        return shape, match
+
+    def learn_message(self, line: str, start: int, rank: tuple[int, int] | None, by_process: bool) -> None:
+        """Make a shape of a message that comes again and again."""
+        self._keep(message_shape(line, start, rank, by_process))
+
+    def forget_messages(self) -> None:
+        """Lines that look like a message may be something else from here on."""
+        self._shapes = [shape for shape in self._shapes if shape.reading.kind]
+
+    def _keep(self, shape: Shape) -> None:
+        self._shapes.insert(0, shape)
+        del self._shapes[MOST_SHAPES:]

@@ -1,0 +1,116 @@
+"""TensorBoard's event files, read without TensorFlow and without TensorBoard.
+
+``events.out.tfevents.*``: records (``tfrecord``) that hold a protocol buffer ``Event`` each: wall time 1, step 2, file
+version 3, summary 5; a summary's values: tag 1, simple value 2, tensor 8. A record's number stands for the line.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from stayfinite.core.series import RunSeries
+from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.protobuf import BYTES, FIXED32, FIXED64, VARINT, fields, signed, varint
+from stayfinite.readers.logs.records import Records
+from stayfinite.readers.logs.tfrecord import RecordSplitter
+from stayfinite.readers.malformed import Malformed
+
+_FLOAT, _DOUBLE, _INT32, _HALF, _INT64 = 1, 2, 3, 19, 9
+_LAYOUTS = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _HALF: "<e", _INT64: "<q"}
+_MOST_NAMES = 2_000
+
+
+class TensorBoard:
+    """Takes bytes, keeps one series; scalars of the same step make one point."""
+
+    def __init__(self, source: str) -> None:
+        self._splitter = RecordSplitter()
+        self._records = Records(source, "tensorboard")
+        self._count = 0
+        self._step: int | None = None
+        self._values: dict[str, float] = {}
+        self._line = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Read on."""
+        for record in self._splitter.feed(chunk):
+            self._count += 1
+            try:
+                self._event(record)
+            except Malformed:
+                self._splitter.damaged += 1
+
+    def close(self) -> None:
+        """The last step is complete."""
+        self._emit()
+        if self._splitter.damaged:
+            text = f"{self._splitter.damaged} records of the event file are damaged and were passed over"
+            self._records.messages.add(text, self._count + 1)
+
+    @property
+    def series(self) -> list[RunSeries]:
+        """The one series."""
+        found = self._records.close()
+        found[0].lines = self._count
+        return found
+
+    def _event(self, record: bytes) -> None:
+        step, summaries = 0, []
+        for number, wire, value, data in fields(record):
+            if number == 2 and wire == VARINT:
+                step = signed(value)
+            elif number == 5 and wire == BYTES:
+                summaries.append(data)
+        for summary in summaries:
+            for number, wire, _, data in fields(summary):
+                if number == 1 and wire == BYTES:
+                    self._value(step, data)
+
+    def _value(self, step: int, data: bytes) -> None:
+        tag, scalar, text = "", None, ""
+        for number, wire, _, content in fields(data):
+            if number == 1 and wire == BYTES:
+                tag = content.decode("utf-8", "replace")
+            elif number == 2 and wire == FIXED32:
+                scalar = struct.unpack("<f", content)[0]
+            elif number == 8 and wire == BYTES:
+                scalar, text = _tensor(content)
+        if text:
+            self._records.messages.add(f"{tag}: {text}" if tag else text, self._count)
+        if scalar is None or not tag or len(self._records.series.metrics) > _MOST_NAMES:
+            return
+        column = column_of(plain(tag))
+        if step != self._step or (column and tag in self._values):
+            self._emit()
+            self._step, self._line = step, self._count
+        self._values[tag] = scalar
+
+    def _emit(self) -> None:
+        if self._values:
+            self._records.add({"step": self._step, **self._values}, self._line)
+            self._values = {}
+
+
+def _tensor(data: bytes) -> tuple[float | None, str]:
+    """The first number of a tensor, or its text."""
+    kind, content, text = 0, b"", ""
+    values: list[float] = []
+    for number, wire, value, piece in fields(data):
+        if number == 1 and wire == VARINT:
+            kind = value
+        elif number == 4 and wire == BYTES:
+            content = piece
+        elif number == 5 and wire in {BYTES, FIXED32} and len(piece) >= 4:
+            values.append(struct.unpack_from("<f", piece)[0])
+        elif number == 6 and wire in {BYTES, FIXED64} and len(piece) >= 8:
+            values.append(struct.unpack_from("<d", piece)[0])
+        elif number in {7, 10}:
+            values.append(float(signed(varint(piece, 0)[0] if wire == BYTES and piece else value)))
+        elif number == 8 and wire == BYTES:
+            text = text or piece.decode("utf-8", "replace")
+    if text:
+        return None, text
+    layout = _LAYOUTS.get(kind)
+    if content and layout and len(content) >= struct.calcsize(layout):
+        values.append(float(struct.unpack_from(layout, content)[0]))
+    return (values[0] if values else None), ""

@@ -1,0 +1,235 @@
+"""Text logs of any format, line by line.
+
+Each line is first matched against the shape of the line before, then against the others met last (``shape_book``).
+What has none of them is shown to the formats, the one that claimed a line last first; what none claims is a message.
+Lines of one shape that follow one another are a run, whose numbers are converted together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from stayfinite.core.series import RunSeries
+from stayfinite.readers.logs.formats import FORMATS, Format
+from stayfinite.readers.logs.messages import is_trouble
+from stayfinite.readers.logs.prefix import split_prefix
+from stayfinite.readers.logs.rank_state import RankState
+from stayfinite.readers.logs.reading import RANK, Reading
+from stayfinite.readers.logs.shape_book import ShapeBook
+from stayfinite.readers.logs.shapes import Shape
+
+LONGEST_MEASURED = 16_384
+"""A longer line is a message, whatever it says."""
+OFTEN = 8
+"""A message that was met so often gets a shape."""
+MOST_RANKS = 4_096
+
+_MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
+_NOT_FINITE = re.compile(r"(?i:\bnan\b|\binf|finite)")
+_HEADS = re.compile(r"(?i:loss|gpu_mem)|abs min")
+_BAR_BEFORE = re.compile(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
+_REMARK = re.compile(
+    r"(?i:\b(?:warning|error|exception|failed|invalid|overflow|no valid)\b|\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d))"
+)
+_NOTHING = re.compile(r"(?!)").fullmatch
+
+
+class TextReader:
+    """Takes lines, keeps one series for each rank that is told apart."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.lines = 0
+        self._ranks: dict[int, RankState] = {}
+        self._processes: dict[str, int] = {}
+        self._formats: list[Format] = [make() for make in FORMATS]
+        self._waiters = [format_ for format_ in self._formats if format_.waits]
+        self._waiting = False
+        self._book = ShapeBook()
+        self._shape: Shape | None = None
+        self._run_lines: list[int] = []
+        self._run: list[tuple[str, ...]] = []
+
+    def feed(self, lines: Iterable[str]) -> None:
+        """Read lines without their ends; one that ends in a carriage return goes on in the next."""
+        fullmatch = _NOTHING if self._shape is None else self._shape.pattern.fullmatch
+        number = self.lines
+        add_line, add_groups = self._run_lines.append, self._run.append
+        for line in lines:
+            number += 1
+            match = fullmatch(line)
+            if match is not None:
+                add_line(number)
+                add_groups(match.groups())
+                continue
+            if "\r" in line:
+                for part in line.split("\r"):
+                    if part and not part.isspace():
+                        self._split(part, number)
+                number -= line[-1] == "\r"
+            elif not line or line.isspace():
+                continue
+            else:
+                self._split(line, number)
+            fullmatch = _NOTHING if self._shape is None else self._shape.pattern.fullmatch
+        self.lines = number
+        self._flush()
+
+    def close(self) -> None:
+        """The log has ended, for now."""
+        self._flush()
+        for state in self._ranks.values():
+            block = state.traceback.close()
+            if block:
+                state.messages.add(*block)
+
+    @property
+    def series(self) -> list[RunSeries]:
+        """One a rank, the main one first."""
+        if not self._ranks:
+            self._state(0)
+        states = sorted(self._ranks.items(), key=lambda item: (not item[1].series.points_seen, item[0]))
+        for _, state in states:
+            series = state.series
+            series.lines = self.lines
+            series.messages = state.messages.listed(self.source, series.rank)
+            series.kind = state.kind
+        return [state.series for _, state in states]
+
+    def _split(self, line: str, number: int) -> None:
+        """A progress bar and what was printed behind it are two things."""
+        while "%|" in line:
+            bar = _BAR_BEFORE.search(line)
+            if bar is None:
+                break
+            self._read(line[: bar.end()], number)
+            line = line[bar.end() :]
+        self._read(line, number)
+
+    def _read(self, line: str, number: int) -> None:
+        found = self._book.find(line)
+        if found is not None:
+            self._add_to_run(*found, number)
+            return
+        self._flush()
+        start, rank, by_process = split_prefix(line)
+        state = self._state(0) if rank is None else self._told(line[rank[0] : rank[1]], by_process)
+        text = line[start:].rstrip()
+        in_traceback = state.traceback.is_open
+        block = state.traceback.feed(text, number)
+        if block:
+            state.messages.add(*block)
+        # The last line of a traceback may say more than that something failed: `Loss became infinite or NaN`.
+        if not state.traceback.is_open and not (in_traceback and not _NOT_FINITE.search(text)):
+            measures = _MEASURES.search(line, start)
+            if measures and not self._waiting:
+                met = state.messages.known(text, number)
+                if met == OFTEN and text[:1].isalnum() and len(line) < 512 and not is_trouble(text):
+                    self._book.learn_message(line, start, rank, by_process)
+                if met:
+                    return
+            if measures or self._waiting or _HEADS.search(line, start):
+                reading = self._understood(line, start)
+                if reading is not None:
+                    reading.is_message = reading.is_message or _has_remark(reading, line)
+                    learned = self._book.learn(line, reading, rank, by_process)
+                    if learned is None:
+                        self._take(reading, line, text, state, number)
+                    else:
+                        learned[0].message = text if reading.is_message else ""
+                        self._add_to_run(*learned, number)
+                    return
+        state.messages.add(text, number)
+
+    def _understood(self, line: str, start: int) -> Reading | None:
+        if len(line) > LONGEST_MEASURED:
+            return None
+        reading = None
+        lowered = line.lower()
+        for place, format_ in enumerate(self._formats):
+            for mark in format_.marks:
+                if mark in lowered:
+                    break
+            else:
+                if not format_.is_open:
+                    continue
+            reading = format_.read(line, start)
+            if reading is not None:
+                if place and not reading.moves and not format_.is_last:
+                    self._formats.insert(0, self._formats.pop(place))
+                break
+        self._waiting = any(format_.is_open for format_ in self._waiters)
+        if self._waiting:  # its rows may look like what was a message so far
+            self._book.forget_messages()
+            self._shape = None
+        return reading
+
+    def _take(self, reading: Reading, line: str, text: str, state: RankState, number: int) -> None:
+        """Add one line by itself."""
+        for name, begin, end in reading.fields:
+            if name == RANK:
+                state = self._told(line[begin:end], by_process=False)
+        if reading.fields or reading.constants:
+            names = [name for name, _, _ in reading.fields]
+            state.take(reading, names, [number], [[line[begin:end] for _, begin, end in reading.fields]])
+        if reading.is_message:
+            state.messages.add(text, number, measured=True)
+
+    def _add_to_run(self, shape: Shape, match: re.Match[str], number: int) -> None:
+        if shape is not self._shape:
+            self._flush()
+            self._shape = shape
+        self._run_lines.append(number)
+        self._run.append(match.groups())
+
+    def _flush(self) -> None:
+        """Add the lines of the run that has ended."""
+        if not self._run:
+            return
+        shape, lines, run = self._shape, self._run_lines[:], self._run[:]
+        self._run_lines.clear()
+        self._run.clear()
+        assert shape is not None
+        if shape.rank_group < 0:
+            self._apply(self._state(0), shape, lines, run)
+            return
+        ranks: dict[str, tuple[list[int], list[tuple[str, ...]]]] = {}
+        for line, groups in zip(lines, run, strict=True):
+            its_lines, its_run = ranks.setdefault(groups[shape.rank_group], ([], []))
+            its_lines.append(line)
+            its_run.append(groups)
+        for rank, (its_lines, its_run) in ranks.items():
+            self._apply(self._told(rank, shape.by_process), shape, its_lines, its_run)
+
+    @staticmethod
+    def _apply(state: RankState, shape: Shape, lines: list[int], run: list[tuple[str, ...]]) -> None:
+        if shape.reading.fields:
+            state.take(shape.reading, shape.names, lines, run)
+        if shape.message:
+            state.messages.add(shape.message, lines[0], count=len(lines), last=lines[-1], measured=True)
+
+    def _told(self, rank: str, by_process: bool) -> RankState:
+        """The state of a rank that a line names; process ids become ranks in the order in which they are met."""
+        if by_process:
+            told = self._processes.setdefault(rank, len(self._processes)) if len(self._processes) < MOST_RANKS else 0
+        else:
+            told = int(rank) if rank.isascii() and rank.isdigit() else 0
+        state = self._state(told)
+        state.series.rank = told if state is self._ranks.get(told) else state.series.rank
+        return state
+
+    def _state(self, rank: int) -> RankState:
+        """Lines that name no rank are the first one's."""
+        state = self._ranks.get(rank)
+        if state is None:
+            if rank and len(self._ranks) >= MOST_RANKS:
+                return self._state(0)
+            state = self._ranks[rank] = RankState(self.source)
+        return state
+
+
+def _has_remark(reading: Reading, line: str) -> bool:
+    """Whether something is said behind the numbers, such as what another process printed into the same line."""
+    end = max((end for _, _, end in reading.fields), default=len(line))
+    return len(line) - end > 12 and _REMARK.search(line, end) is not None

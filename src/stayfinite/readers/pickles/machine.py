@@ -1,0 +1,204 @@
+"""The stack machine that a pickle is a program for, with inert values only.
+
+A call becomes a ``Made``, a dict a list of pairs: nothing is imported, called, built or even hashed (hashing nested
+tuples can take for ever).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Global(NamedTuple):
+    """A class or function, by name only."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Persistent(NamedTuple):
+    """A reference to something outside of the pickle: in torch files, a storage."""
+
+    key: Any
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """What a call would have returned, and what was put into it afterwards."""
+
+    callee: Any
+    args: Any
+    names: Any = None
+    """Named arguments, where it has some."""
+
+    state: Any = None
+    items: list[Any] = field(default_factory=list)
+    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Pairs:
+    """A dict, as the pairs that were put into it."""
+
+    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+
+
+_MARK = object()
+
+
+class Machine:
+    """The stack, the memo, and the names asked for. ``ValueError`` and its like if it makes no sense."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.globals: dict[Global, None] = {}
+
+    def run(self, operation: str, argument: Any) -> None:
+        """Carry out one operation."""
+        if operation in _PUSHED:
+            self.stack.append(argument)
+        elif (plain := _PLAIN.get(operation)) is not None:
+            plain(self)
+        else:
+            _WITH_ARGUMENT[operation](self, argument)
+
+    def since_mark(self) -> list[Any]:
+        """Take everything above the last mark, and the mark."""
+        for at in range(len(self.stack) - 1, -1, -1):
+            if self.stack[at] is _MARK:
+                taken = self.stack[at + 1 :]
+                del self.stack[at:]
+                return taken
+        raise ValueError("a mark is missing")
+
+    def take(self, count: int) -> list[Any]:
+        """Take the topmost values."""
+        taken = self.stack[-count:]
+        if len(taken) < count:
+            raise ValueError("a value is missing")
+        del self.stack[-count:]
+        return taken
+
+    def push(self, value: Any) -> None:
+        """Put a value on the stack."""
+        self.stack.append(value)
+
+    def push_named(self, module: Any, name: Any) -> None:
+        """Put a global on the stack, and note it down."""
+        self.push(self.named(module, name))
+
+    def named(self, module: Any, name: Any) -> Global:
+        """A global, noted down."""
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise ValueError("a global without a name")
+        found = Global(module, name)
+        self.globals[found] = None
+        return found
+
+    def put(self, flat: list[Any]) -> None:
+        """Put keys and values into the dict on top, or what stands for one."""
+        self.stack[-1].pairs.extend(zip(flat[::2], flat[1::2], strict=True))
+
+    def make_dict(self) -> None:
+        """Make a dict of everything above the mark."""
+        flat = self.since_mark()
+        self.push(Pairs())
+        self.put(flat)
+
+    def append(self, values: list[Any]) -> None:
+        """Put values into the list on top, or what stands for one."""
+        target = self.stack[-1]
+        (target.items if isinstance(target, Made) else target).extend(values)
+
+    def call(self) -> None:
+        """Replace a callee and its arguments by what the call would have made."""
+        callee, args = self.take(2)
+        self.push(Made(callee, args))
+
+    def call_with_names(self) -> None:
+        """The same with named arguments."""
+        callee, args, names = self.take(3)
+        self.push(Made(callee, args, names))
+
+    def call_since_mark(self) -> None:
+        """The same where callee and arguments lie above a mark."""
+        callee, *args = self.since_mark()
+        self.push(Made(callee, tuple(args)))
+
+    def instance(self, module: str, name: str) -> None:
+        """The same where the arguments lie above a mark and the callee is named."""
+        self.push(Made(self.named(module, name), tuple(self.since_mark())))
+
+    def build(self) -> None:
+        """Give what is below the top the state on top."""
+        state = self.stack.pop()
+        if isinstance(self.stack[-1], Made):
+            self.stack[-1].state = state
+
+    def remember(self, number: int) -> None:
+        """Keep what is on top under a number."""
+        self.memo[number] = self.stack[-1]
+
+
+_PUSHED = frozenset({
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
+    "BINBYTES8", "BYTEARRAY8",
+})  # fmt: skip
+_PLAIN: dict[str, Callable[[Machine], Any]] = {
+    "MARK": lambda m: m.push(_MARK),
+    "POP": lambda m: m.stack.pop(),
+    "POP_MARK": Machine.since_mark,
+    "DUP": lambda m: m.push(m.stack[-1]),
+    "NONE": lambda m: m.push(None),
+    "NEWTRUE": lambda m: m.push(True),
+    "NEWFALSE": lambda m: m.push(False),
+    "EMPTY_LIST": lambda m: m.push([]),
+    "EMPTY_SET": lambda m: m.push([]),
+    "EMPTY_TUPLE": lambda m: m.push(()),
+    "EMPTY_DICT": lambda m: m.push(Pairs()),
+    "LIST": lambda m: m.push(m.since_mark()),
+    "FROZENSET": lambda m: m.push(m.since_mark()),
+    "TUPLE": lambda m: m.push(tuple(m.since_mark())),
+    "TUPLE1": lambda m: m.push(tuple(m.take(1))),
+    "TUPLE2": lambda m: m.push(tuple(m.take(2))),
+    "TUPLE3": lambda m: m.push(tuple(m.take(3))),
+    "DICT": Machine.make_dict,
+    "APPEND": lambda m: m.append(m.take(1)),
+    "APPENDS": lambda m: m.append(m.since_mark()),
+    "ADDITEMS": lambda m: m.append(m.since_mark()),
+    "SETITEM": lambda m: m.put(m.take(2)),
+    "SETITEMS": lambda m: m.put(m.since_mark()),
+    "MEMOIZE": lambda m: m.remember(len(m.memo)),
+    "STACK_GLOBAL": lambda m: m.push_named(*m.take(2)),
+    "REDUCE": Machine.call,
+    "NEWOBJ": Machine.call,
+    "NEWOBJ_EX": Machine.call_with_names,
+    "OBJ": Machine.call_since_mark,
+    "BUILD": Machine.build,
+    "BINPERSID": lambda m: m.push(Persistent(m.stack.pop())),
+    "NEXT_BUFFER": lambda m: m.push(None),
+    "READONLY_BUFFER": lambda m: None,  # noqa: ARG005
+}
+_WITH_ARGUMENT: dict[str, Callable[[Machine, Any], Any]] = {
+    "PROTO": lambda m, a: None,  # noqa: ARG005
+    "FRAME": lambda m, a: None,  # noqa: ARG005
+    "PUT": Machine.remember,
+    "BINPUT": Machine.remember,
+    "LONG_BINPUT": Machine.remember,
+    "GET": lambda m, a: m.push(m.memo[a]),
+    "BINGET": lambda m, a: m.push(m.memo[a]),
+    "LONG_BINGET": lambda m, a: m.push(m.memo[a]),
+    "GLOBAL": lambda m, a: m.push_named(*a.split(" ", 1)),
+    "INST": lambda m, a: m.instance(*a.split(" ", 1)),
+    "EXT1": lambda m, a: m.push_named("copyreg", f"extension {a}"),
+    "EXT2": lambda m, a: m.push_named("copyreg", f"extension {a}"),
+    "EXT4": lambda m, a: m.push_named("copyreg", f"extension {a}"),
+    "PERSID": lambda m, a: m.push(Persistent(a)),
+}

@@ -1,0 +1,65 @@
+"""The pickle in a file that torch.save wrote: since 1.6 a member of a zip archive, before that the fourth of five."""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO
+
+from stayfinite.readers.malformed import Malformed
+from stayfinite.readers.pickles.inert import Bounds, Bytes, Inert, read_inert
+from stayfinite.readers.pickles.zip_directory import Entry, Read, data_offset
+
+MAGIC = 0x1950A86A20F9469CFC6C
+VERSION = 1001
+
+
+def part_reader(file: BinaryIO, start: int, size: int) -> Read:
+    """Reads parts of an archive that lies in so many bytes of a file."""
+
+    def part(offset: int, length: int) -> bytes:
+        if offset < 0 or offset >= size:
+            return b""
+        file.seek(start + offset)
+        return file.read(min(length, size - offset))
+
+    return part
+
+
+def read_zipped(part: Read, members: dict[str, Entry], bounds: Bounds) -> tuple[str, Inert]:
+    """What goes before the names of an archive's members, and its pickle.
+
+    Raises:
+        Malformed: there is none, it is compressed, longer than any string in it may be, cut off, or makes no sense.
+    """
+    names = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
+    if not names:
+        raise Malformed(
+            f"it is a zip archive of {len(members)} members, and none is data.pkl: torch.save did not write it"
+        )
+    entry = members[min(names, key=len)]
+    if not entry.stored:
+        raise Malformed(f"its {entry.name} is compressed, which torch never does; it was not unpacked", kind="unread")
+    if entry.size > bounds.longest:
+        raise Malformed(f"its {entry.name} claims {entry.size:,} bytes; more than {bounds.longest:,} are not believed")
+    data = part(data_offset(part, entry), entry.size)
+    if len(data) < entry.size:
+        raise Malformed(f"it is cut off inside {entry.name}", kind="truncated")
+    return entry.name.removesuffix("data.pkl"), read_inert(io.BytesIO(data), bounds)
+
+
+def looks_old(head: bytes) -> bool:
+    """Whether a file that begins so is of the older form: its first pickle is the magic number."""
+    return MAGIC.to_bytes(10, "little") in head[:32]
+
+
+def read_old(file: Bytes, bounds: Bounds) -> Inert:
+    """The pickle that matters of the older form; the file is left standing behind it.
+
+    Raises:
+        Malformed: it is of another version, cut off, or makes no sense.
+    """
+    magic, version = (read_inert(file, bounds).value for _ in range(2))
+    if magic != MAGIC or version != VERSION:
+        raise Malformed(f"it begins like an old torch file and is not of version {VERSION}, the only one known")
+    read_inert(file, bounds)  # the writer's machine
+    return read_inert(file, bounds)

@@ -1,0 +1,103 @@
+"""The table of contents of a zip archive, which may lie inside a larger file. Nothing is unpacked."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stayfinite.readers.malformed import Malformed
+
+Read = Callable[[int, int], bytes]
+"""``read(offset, length)``: bytes of the archive; fewer at its end."""
+
+LARGEST_TABLE = 128 << 20
+
+
+class Entry(NamedTuple):
+    """One member of an archive."""
+
+    name: str
+    stored: bool
+    """Whether its bytes lie there as they are; torch never compresses."""
+
+    size: int
+    header: int
+    """Where its own header begins."""
+
+
+def read_directory(read: Read, size: int) -> dict[str, Entry]:
+    """All members by their name.
+
+    Raises:
+        Malformed: the table is missing, which it is in every archive that was cut off, or makes no sense.
+    """
+    tail_at = max(0, size - 65_557)
+    tail = read(tail_at, size - tail_at)
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) < at + 22:
+        raise Malformed(
+            f"it is cut off: a zip archive's table of contents stands at the end, and is not in its {size:,} bytes",
+            kind="truncated",
+        )
+    count, length, start = struct.unpack("<10xHII2x", tail[at : at + 22])
+    if count == 0xFFFF or 0xFFFFFFFF in (length, start):
+        count, length, start = _of_zip64(read, tail_at + at)
+    if start + length > size:
+        raise Malformed(f"its table of contents would end at byte {start + length:,} of {size:,}", kind="truncated")
+    if length > LARGEST_TABLE:
+        raise Malformed(f"its table of contents takes {length:,} bytes; more than {LARGEST_TABLE:,} are not believed")
+    return _entries(read(start, length), count)
+
+
+def data_offset(read: Read, entry: Entry) -> int:
+    """Where the bytes of a member begin.
+
+    Raises:
+        Malformed: its own header is not there.
+    """
+    header = read(entry.header, 30)
+    if len(header) < 30 or header[:4] != b"PK\x03\x04":
+        raise Malformed(f"{entry.name} is listed at byte {entry.header:,}, and is not there")
+    name, extra = struct.unpack("<HH", header[26:30])
+    return entry.header + 30 + int(name) + int(extra)
+
+
+def _of_zip64(read: Read, end_at: int) -> tuple[int, int, int]:
+    locator = read(max(0, end_at - 20), 20)
+    if len(locator) < 20 or locator[:4] != b"PK\x06\x07":
+        raise Malformed("its table of contents says that it is a large one, and the end of a large one is missing")
+    (record_at,) = struct.unpack("<8xQ4x", locator)
+    record = read(record_at, 56)
+    if len(record) < 56 or record[:4] != b"PK\x06\x06":
+        raise Malformed("the end of its large table of contents is not where it should be")
+    count, length, start = struct.unpack("<32xQQQ", record)
+    return count, length, start
+
+
+def _entries(table: bytes, count: int) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    at = 0
+    while at + 46 <= len(table) and table[at : at + 4] == b"PK\x01\x02":
+        method, packed, size, name, extra, comment, header = struct.unpack("<10xH8xIIHHH8xI", table[at : at + 46])
+        start = at + 46 + name
+        packed, size, header = _wide(table[start : start + extra], packed, size, header)
+        text = table[at + 46 : start].decode("utf-8", "replace")
+        entries[text] = Entry(name=text, stored=method == 0 and packed == size, size=size, header=header)
+        at = start + extra + comment
+    if len(entries) != count:
+        raise Malformed(f"its table of contents lists {len(entries):,} members, it should be {count:,}")
+    return entries
+
+
+def _wide(extra: bytes, packed: int, size: int, header: int) -> tuple[int, int, int]:
+    """Sizes and place of a member, from the field that has room for large ones, where they do not fit."""
+    at = 0
+    while at + 4 <= len(extra):
+        tag, length = struct.unpack_from("<HH", extra, at)
+        if tag == 1:
+            wide = [int.from_bytes(extra[i : i + 8], "little") for i in range(at + 4, at + 4 + length - 7, 8)]
+            values = [wide.pop(0) if each == 0xFFFFFFFF and wide else each for each in (size, packed, header)]
+            return values[1], values[0], values[2]
+        at += 4 + length
+    return packed, size, header

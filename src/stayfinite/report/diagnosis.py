@@ -1,0 +1,80 @@
+"""A diagnosis on the terminal: the verdict, the likeliest cause with evidence and fix, then what else is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from stayfinite.report.printable import printable
+
+STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
+SHOWN = 3
+"""Findings that are shown in full."""
+WORTH_SHOWING = 0.3
+"""Below this confidence a finding that is not the first gets one line."""
+
+
+def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
+    """Print a diagnosis, given as its plain data."""
+    diagnosis = _clean(diagnosis)
+    verdict = diagnosis["verdict"]
+    console.print(Text.assemble((verdict, STYLES[verdict]), f"  {_headline(diagnosis)}"))
+    loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]
+    quiet = [finding for finding in diagnosis["findings"] if finding["severity"] == "info"]
+    brief = []
+    for index, finding in enumerate(loud):
+        if everything or index == 0 or (index < SHOWN and finding["confidence"] >= WORTH_SHOWING):
+            _show_finding(finding, console)
+        else:
+            brief.append(finding)
+    if brief:
+        names = ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.2f})" for finding in brief)
+        console.print(Text(f"\nless likely: {names}", style="dim"))
+    for finding in quiet:
+        console.print(Text.assemble("\n", (f"{finding['code']} {finding['cause']}", "cyan"), f"  {finding['title']}"))
+        _show_evidence(finding, console)
+    unread = [source for source in diagnosis["sources"] if not source["read_as"]]
+    for source in unread:
+        console.print(Text(f"\nnot read: {source['path']}: {source['said']}", style="yellow"))
+    if loud:
+        console.print(Text(f"\nstayfinite explain {loud[0]['code']} tells more.", style="dim"))
+
+
+def _clean(part: Any) -> Any:
+    """The same data with every text fit for a terminal: file names and log lines may hold anything."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, Mapping):
+        return {name: _clean(value) for name, value in part.items()}
+    return [_clean(each) for each in part] if isinstance(part, list) else part
+
+
+def _headline(diagnosis: Mapping[str, Any]) -> str:
+    if diagnosis["trouble"]:
+        return ", ".join(diagnosis["trouble"]) + "."
+    if diagnosis["verdict"] == "healthy":
+        return "nothing is wrong with what was read: " + _sources(diagnosis)
+    if diagnosis["verdict"] == "sick":
+        return "no measurement shows it yet, but something is wrong in " + _sources(diagnosis)
+    return "nothing that is known to fail was recognised: " + _sources(diagnosis)
+
+
+def _sources(diagnosis: Mapping[str, Any]) -> str:
+    return "; ".join(f"{source['path']} ({source['said']})" for source in diagnosis["sources"] if source["read_as"])
+
+
+def _show_finding(finding: Mapping[str, Any], console: Console) -> None:
+    colour = "red" if finding["severity"] == "error" else "yellow"
+    heading = (f"{finding['code']} {finding['cause']}", f"bold {colour}")
+    console.print(Text.assemble("\n", heading, f"  {finding['confidence']:.0%}  {finding['title']}"))
+    _show_evidence(finding, console)
+    console.print(Padding(Text.assemble(("fix  ", "bold green"), finding["fix"]), (0, 0, 0, 2)))
+
+
+def _show_evidence(finding: Mapping[str, Any], console: Console) -> None:
+    for line in finding["evidence"]:
+        console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))

@@ -1,0 +1,138 @@
+"""Curves of one or several runs over one another: loss on a log scale, gradient norm, learning rate, bad steps."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stayfinite.core.series import RunSeries
+from stayfinite.errors import MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KINDS = (".png", ".svg", ".pdf", ".html")
+PANELS = {"loss": "loss", "grad_norm": "gradient norm", "lr": "learning rate", "loss_scale": "loss scale"}
+COLOURS = ("#3366aa", "#cc7722", "#338855", "#884499", "#666666", "#aa3355")
+BAD = "#d62728"
+MOST_MARKS = 400
+"""More lines than this in one panel are one red area to the eye."""
+
+
+def save_plot(runs: Sequence[RunSeries], out: Path, *, title: str = "") -> None:
+    """Draw the runs into a file; its ending says which kind: png, svg, pdf or html."""
+    if out.suffix.lower() not in KINDS:
+        raise UsageError(f"{out}: expected a name that ends in {', '.join(KINDS)}", fix="-o loss.png")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra.of("matplotlib", extra="report", what_for="drawing") from None
+    drawn = [run for run in runs if any(run.column(name) for name in PANELS)]
+    if not drawn:
+        raise UsageError(
+            "there is nothing to draw: no loss, gradient norm or learning rate was found", fix="give a training log"
+        )
+    figure = _figure(drawn, Figure(figsize=(10, 7), layout="constrained"), title)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix.lower() == ".html":
+        out.write_text(_page(figure, drawn, title), encoding="utf-8")
+    else:
+        figure.savefig(out, dpi=150)
+
+
+def _figure(runs: Sequence[RunSeries], figure: Figure, title: str) -> Figure:
+    panels = [name for name in PANELS if any(run.column(name) for run in runs)]
+    heights = [2.0 if name == "loss" else 1.0 for name in panels]
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for name, axis in zip(panels, axes, strict=True):
+        for run, colour in zip(runs, _colours(len(runs)), strict=True):
+            _draw(axis, run, name, colour, label=_label(run, runs))
+        _scale(axis, name, [value for run in runs for _, value, _ in run.column(name)])
+        axis.set_ylabel(PANELS[name])
+        axis.grid(alpha=0.25)
+        axis.margins(x=0.01)
+    handles, labels = axes[0].get_legend_handles_labels()
+    named = dict(zip(labels, handles, strict=True))
+    if len(named) > 1 or len(runs) > 1:
+        axes[0].legend(named.values(), named.keys(), loc="upper right", fontsize="small", framealpha=0.8)
+    axes[-1].set_xlabel("step")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str) -> None:
+    column = run.column(name)
+    good = [(step, value) for step, value, _ in column if math.isfinite(value)]
+    bad = [step for step, value, _ in column if not math.isfinite(value)]
+    if name == "loss":
+        # A loss of 0 has no place on a log scale and is never earned: it is marked instead.
+        bad += [step for step, value in good if value == 0]
+        good = [(step, value) for step, value in good if value != 0]
+        for evaluated in ("eval_loss", "val_loss", "valid_loss"):
+            track = run.metrics.get(evaluated)
+            if track is not None:
+                shown = [
+                    (s, v) for s, v in zip(track.steps, track.values, strict=True) if s is not None and math.isfinite(v)
+                ]
+                axis.plot(
+                    *_columns(shown), "--o", color=colour, markersize=3, linewidth=1, label=f"{label} {evaluated}"
+                )
+    few = len(good) <= 60
+    axis.plot(*_columns(good), color=colour, linewidth=1.2, marker="o" if few else None, markersize=3, label=label)
+    skips = [point.step for point in run.points if point.skipped and point.step is not None]
+    for steps, shade, word in ((bad, BAD, "not finite, or 0"), (skips, "#e8a33d", "skipped")):
+        for index, step in enumerate(steps[:: max(1, len(steps) // MOST_MARKS)]):
+            axis.axvline(
+                step,
+                color=shade,
+                alpha=0.35,
+                linewidth=1,
+                zorder=0,
+                label=word if index == 0 and name == "loss" else None,
+            )
+
+
+def _scale(axis: Axes, name: str, values: Sequence[float]) -> None:
+    finite = [value for value in values if math.isfinite(value)]
+    if name == "lr" or not finite or max(finite) <= 0:
+        return
+    if min(finite) < 0:
+        axis.set_yscale("symlog")
+    elif any(value > 0 for value in finite):
+        axis.set_yscale("log")
+
+
+def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _colours(count: int) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]
+
+
+def _label(run: RunSeries, runs: Sequence[RunSeries]) -> str:
+    path = Path(run.source)
+    alike = sum(Path(other.source).name == path.name for other in runs) > 1
+    name = str(path) if alike else path.name
+    return f"{name} rank {run.rank}" if run.rank else name
+
+
+def _page(figure: Figure, runs: Sequence[RunSeries], title: str) -> str:
+    drawing = io.StringIO()
+    figure.savefig(drawing, format="svg")
+    svg = drawing.getvalue()
+    svg = svg[svg.index("<svg") :]
+    rows = "".join(f"<li>{html.escape(run.source)}: {run.points_seen:,} measurements</li>" for run in runs)
+    heading = html.escape(title or "training curves")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{heading}</title>'
+        "<style>body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}"
+        "svg{width:100%;height:auto}</style>"
+        f"<h1>{heading}</h1>{svg}<ul>{rows}</ul></html>\n"
+    )

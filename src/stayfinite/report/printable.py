@@ -1,0 +1,15 @@
+"""Text from files on its way to a terminal: nothing in it may move the cursor, change colours or turn what is read."""
+
+from __future__ import annotations
+
+import re
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but tabs and line ends
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # what turns the direction of reading
+)
+
+
+def printable(text: str) -> str:
+    """The text with every character that would act on a terminal shown as its code."""
+    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)

@@ -1,0 +1,42 @@
+"""A progress bar for reading files: only on a terminal, and only past a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+PATIENCE = 1.0
+"""Seconds that pass before a bar appears."""
+
+
+@contextmanager
+def reading_progress(*, quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Yields ``told(name, done, total)``, bytes each, from any thread; or None where nobody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
+    start, lock = time.monotonic(), threading.Lock()
+
+    def told(name: str, done: int, total: int) -> None:
+        with lock:
+            if not bar.live.is_started:
+                if time.monotonic() - start < PATIENCE:
+                    return
+                bar.start()
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+        bar.update(tasks[name], completed=done)
+
+    try:
+        yield told
+    finally:
+        bar.stop()

@@ -1,0 +1,142 @@
+"""What a scan of checkpoints came to, for a person: a table, the findings, and a last line that says where to go on."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"good": "green", "poisoned": "bold red", "damaged": "red", "suspect": "yellow", "unknown": "yellow"}
+COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+ROWS = 24
+"""More checkpoints than this are shortened in the middle."""
+
+FULL = 3
+"""So many findings of one code are shown with their evidence; of those that are no more than information, one."""
+
+
+def show(result: Mapping[str, Any], console: Console) -> None:
+    """Print a scan's JSON form for a person."""
+    result = _printable(result)
+    checkpoints = result["checkpoints"]
+    if checkpoints:
+        base = _common([each["path"] for each in checkpoints])
+        if base:
+            console.print(Text(f"in {base}:", style="dim"), soft_wrap=True)
+        console.print(_table(checkpoints, base))
+    for line in _findings(result["findings"]):
+        console.print(line, soft_wrap=True)
+    console.print(Text(last_line(result), style="bold"), soft_wrap=True)
+
+
+def last_line(result: Mapping[str, Any]) -> str:
+    """The newest good checkpoint, and the step at which poison entered."""
+    good, entered = result["newest_good"], result["poison_entered"]
+    many = len(result["checkpoints"])
+    if not many:
+        return "No checkpoint was found there."
+    if entered is None and result["verdict"] == "healthy":
+        if many == 1:
+            return "The checkpoint is good: every number that should be finite is."
+        return f"All {many} checkpoints are good; the newest is {_called(good['path'], good['step'])}."
+    words = []
+    if entered is not None:
+        by = _called(entered["by"], entered["by_step"])
+        if entered["after"] is None:
+            dated = entered["by_step"] is not None and many > 1
+            words.append(f"Poison is there already in the oldest one, {by}." if dated else f"{by} is poisoned.")
+        elif entered["after_step"] is not None and entered["by_step"] is not None:
+            words.append(f"Poison entered between step {entered['after_step']} and step {entered['by_step']}.")
+        else:
+            words.append(f"Poison entered between {_called(entered['after'], None)} and {by}.")
+    if good:
+        words.append(f"Newest good checkpoint: {_called(good['path'], good['step'])}.")
+    elif all(each["state"] == "unknown" for each in result["checkpoints"]):
+        words.append("No number was looked at.")
+    elif any(each["state"] == "good" for each in result["checkpoints"]):
+        words.append("No checkpoint of the same training is good.")
+    else:
+        words.append("No checkpoint is good.")
+    return " ".join(words)
+
+
+def _table(checkpoints: Sequence[Mapping[str, Any]], base: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("checkpoint", overflow="fold")
+    for name in ("step", "files", "size", "tensors", "not finite"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    left_out = len(checkpoints) - ROWS
+    for number, each in enumerate(checkpoints):
+        if left_out > 0 and ROWS // 2 <= number < ROWS // 2 + left_out:
+            if number == ROWS // 2:
+                states = Counter(each["state"] for each in checkpoints[number : number + left_out])
+                table.add_row(f"… {left_out} more: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+            continue
+        count = each["not_finite"]
+        table.add_row(
+            Text(os.path.relpath(each["path"], base) if base else each["path"]),
+            "-" if each["step"] is None else str(each["step"]),
+            str(each["files"]),
+            size_in_words(each["bytes"]),
+            str(each["tensors"]),
+            "not looked" if count is None else f"{count:,}",
+            Text(each["state"], style=STYLES[each["state"]]),
+        )
+    return table
+
+
+def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    shown: Counter[tuple[str, str]] = Counter()
+    for finding in findings:
+        kind = (finding["code"], finding["severity"])
+        shown[kind] += 1
+        if shown[kind] > (1 if finding["severity"] == "info" else FULL):
+            continue
+        # Names of tensors may hold brackets, so nothing here is markup.
+        yield Text(f"\n{finding['severity']} {finding['code']} {finding['cause']}", style=COLOURS[finding["severity"]])
+        yield Text(f"  {finding['title']}  ({finding['where']})")
+        for line in finding["evidence"]:
+            yield Text(f"    {line}", style="dim")
+        yield Text(f"  fix: {finding['fix']}")
+    for (code, severity), count in shown.items():
+        more = count - (1 if severity == "info" else FULL)
+        if more > 0:
+            yield Text(f"{more} more {code} of severity {severity}: --json lists them all", style="dim")
+    if findings:
+        yield Text("")
+
+
+def _printable(value: Any) -> Any:
+    """The same without characters that could play tricks on a terminal: names come from files."""
+    if isinstance(value, str):
+        return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value)
+    if isinstance(value, Mapping):
+        return {key: _printable(each) for key, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, list) else value
+
+
+def _common(paths: Sequence[str]) -> str:
+    """The directory that all of several checkpoints lie in; nothing for one, or where there is none."""
+    with suppress(ValueError):
+        return os.path.commonpath([os.path.dirname(path) for path in paths]) if len(paths) > 1 else ""  # noqa: PTH120
+    return ""
+
+
+def size_in_words(size: int) -> str:
+    """Bytes as a person says them."""
+    if size < 1000:
+        return f"{size} B"
+    power = min(int(math.log(size, 1000)), 5)
+    return f"{size / 1000**power:.1f} {'kMGTP'[power - 1]}B"
+
+
+def _called(path: str, step: int | None) -> str:
+    return path if step is None else f"{path} (step {step})"

@@ -1,0 +1,98 @@
+"""A trained adapter was replaced by a fresh one.
+
+## What it means
+LoRA's second matrix starts at zero, so a fresh adapter does nothing. If the trained adapter is not found, or is put
+under another name, training goes on from the bare base model as if nothing had been learned, and the next save writes
+the fresh adapter over the trained one.
+
+## Why it happens
+- The program looks for one file name (`adapter_model.bin`) and peft has written the other
+  (`adapter_model.safetensors`), finds nothing, says so in one line and goes on.
+- `get_peft_model(model, config)` after `PeftModel.from_pretrained(...)`: a second, fresh adapter on top of the first or
+  in its place.
+- The names do not match (`base_model.model.model...`, another adapter name than `default`, a compiled or wrapped
+  model), so that loading with `strict=False` loads nothing.
+- An old trick that replaces `model.state_dict` makes newer peft versions save an empty file of some hundred bytes.
+- ZeRO-3 saved shards of size 0.
+
+## How to recognise it
+- `Checkpoint .../adapter_model.bin not found`, `Found missing adapter keys while loading the checkpoint`,
+  `Already found a peft_config attribute in the model`.
+- After a restart the loss is exactly where the first run began.
+- `adapter_model.*` of less than a kilobyte; all `lora_B` weights zero (`stayfinite scan` shows wholly zero tensors).
+
+## How to fix it
+1. Copy the trained adapter away before the next save.
+2. Load it once, trainable: `PeftModel.from_pretrained(base, path, is_trainable=True)`; then no `get_peft_model`.
+3. transformers: `trainer.train(resume_from_checkpoint=path)` restores adapter, optimizer and schedule together.
+4. By hand: `result = set_peft_model_state_dict(model, load_file("adapter_model.safetensors"))` and look at
+   `result.unexpected_keys` and missing `lora_` keys.
+5. Check after loading: `max(p.abs().max() for n, p in model.named_parameters() if "lora_B" in n)` is more than 0.
+
+## When it is a false alarm
+A *first* training starts with a fresh adapter, of course. Two adapters side by side with different names (DPO's
+reference) are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.checkpoint.restart import restart, resumed
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_NOT_FOUND = (
+    r"checkpoint .{0,120}adapter_model\.\w+ (?:is )?not found|(?:can'?t|cannot|could not|"
+    r"unable to) find .{0,60}adapter_(?:model|config)|adapter\w* .{0,60}not found, (?:starting|training|"
+    r"initiali[sz]ing)|adapter\w* .{0,60}not found.{0,10}initiali[sz]ing a new"
+)
+_KEYS = r"found missing adapter keys while loading|missing adapter keys|no adapter weights (?:were )?(?:found|loaded)"
+_SECOND = (
+    r"already found a `?peft_config`? attribute|modify a model with peft for a second time|"
+    r"trying to modify a model with peft"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A file that was not found, keys that were not loaded, or a loss that begins again."""
+    gone = facts.said(_NOT_FOUND)
+    if gone:
+        yield Clue(gone.text.strip(), PROOF - HINT / 2, gone.where)
+    keys = facts.said(_KEYS)
+    if keys:
+        yield Clue(keys.text.strip()[:240], STRONG + HINT, keys.where)
+    second = facts.said(_SECOND)
+    if second:
+        yield Clue(second.text.strip()[:240], STRONG, second.where)
+    twice = facts.mentioned(r"PeftModel\.from_pretrained.{0,200}get_peft_model\(|get_peft_model\(.{0,120}PeftModel")
+    if twice:
+        yield Clue(f"a fresh adapter after loading one: {twice[1].strip()[:140]}", STRONG, twice[0])
+    jump = restart(facts) if facts.context.adapters and resumed(facts) else None
+    names = facts.mentioned(r"adapter_model\.bin"), facts.mentioned(r"adapter_model\.safetensors")
+    if names[0] and names[1]:
+        grown = jump is not None and jump.before > 0 and jump.after > 1.3 * jump.before
+        text = f"two file names for one adapter: {names[0][1].strip()[:80]}; {names[1][1].strip()[:60]}"
+        yield Clue(text, STRONG + HINT if grown else FAIR + HINT, names[0][0], risk=not grown)
+    if jump is not None and jump.first is not None and jump.first > 1.3 * jump.before:
+        back = abs(jump.after - jump.first) < 0.15 * (jump.first - jump.before)
+        if back:
+            text = f"after the restart the loss is where the first run began ({jump.after:.4g})"
+            yield Clue(text, STRONG + FAIR, jump.where)
+    zero = facts.seen("adapter.all_zero")
+    if zero is not None and zero.value:
+        yield Clue("every second matrix of the saved adapter is zero", PROOF, zero.where)
+
+
+RULE = Rule(
+    code="SF705",
+    slug="adapter-overwritten",
+    severity="error",
+    title="A trained adapter was replaced by a fresh one.",
+    fix="copy the trained adapter away, load it with PeftModel.from_pretrained(base, path, is_trainable=True) and "
+    "drop get_peft_model",
+    judge=judge,
+    page=__doc__,
+    beats=("resume-state-missing", "nan-loss"),
+    observes={"adapter.all_zero": "whether every lora_B tensor of a saved adapter is zero"},
+)

@@ -1,0 +1,122 @@
+"""The checkpoint's tensors are not those of this model.
+
+## What it means
+A weight in the file has another shape than the model's, or one of the two has names that the other lacks. A strict
+loader stops; a lenient one (`strict=False`, most `from_pretrained`) goes on, and every name that it did not find keeps
+its random start.
+
+## Why it happens
+- Another size or version of the model: 13B weights into a 7B configuration, another number of layers, heads, classes or
+  tokens.
+- Another wrapper: `module.` (DataParallel), `_orig_mod.` (compiled), `base_model.model.` (peft), `model.` (Lightning)
+  stands before every name.
+- Tokens were added: embedding and output rows differ (32,001 against 32,000).
+- A ZeRO-3 or FSDP shard was saved as if it were whole: shapes of `torch.Size([0])`.
+- The code changed since: a renamed module, a fused projection.
+- The optimizer's groups are of another model: `loaded state dict contains a parameter group that doesn't match the size
+  of optimizer's group`.
+
+## How to recognise it
+- `size mismatch for transformer.h.0.attn.weight: copying a param with shape torch.Size([15360, 5120]) from checkpoint,
+  the shape in current model is torch.Size([12288, 4096])`: the two sizes say which model it is.
+- `Missing key(s) in state_dict` and `Unexpected key(s)`: compare the first name of each list; a common prefix is the
+  wrapper.
+- `Some weights ... were not initialized from the model checkpoint` with *most* of the model in the list, followed by a
+  loss near `ln(vocabulary)`.
+
+## How to fix it
+- Take size and class from the checkpoint itself: its `config.json` (`AutoConfig.from_pretrained(path)`), Lightning's
+  `hyper_parameters`, the script that wrote it.
+- Wrapper: `state = {k.removeprefix("module."): v for k, v in state.items()}`; save `model.module.state_dict()` next
+  time.
+- Another number of classes, on purpose: `from_pretrained(path, num_labels=n, ignore_mismatched_sizes=True)`; plain
+  torch: delete the head's entries, then `strict=False` and *print* what it returns.
+- Added tokens: `model.resize_token_embeddings(len(tokenizer))` before loading the adapter or the state.
+- ZeRO-3: `python zero_to_fp32.py . pytorch_model.bin`, or `"stage3_gather_16bit_weights_on_model_save": true`; FSDP: a
+  full state dict (`fsdp_config: {"state_dict_type": "FULL_STATE_DICT"}`).
+
+## When it is a false alarm
+A new classification head is missing from every pre-trained checkpoint, a pooler or a language-model head is often left
+over, and buffers such as `position_ids` or `rotary_emb.inv_freq` come and go between versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.device.aftermath import went_on
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_SHAPES = (
+    r"size mismatch for [\w.]+|copying a param with shape|trying to set a tensor of shape .{0,60}which has shape|"
+    r"whose dimensions in the model are .{0,60}dimensions in the checkpoint|"
+    r"shapes? (?:in|of) (?:the )?(?:checkpoint|model|state_dict).{0,60}(?:do(?:es)? not match|mismatch|differ)|"
+    r"checkpoint .{0,40}(?:shape|architecture|config\w*) .{0,20}(?:mismatch|differ|does not match)|"
+    r"the model and loaded state dict do not match exactly|architecture mismatch|size of tensor .{0,30}in checkpoint"
+)
+_KEYS = (
+    r"error\(?s?\)? in loading state_dict for|missing key\(s\) in state_dict|unexpected key\(s\) in state_dict|"
+    r"missing_keys.{0,40}unexpected_keys|keyerror: ['\"][\w.]*(?:\.weight|\.bias)['\"]"
+)
+_GROUPS = r"doesn'?t match the size of optimizer'?s group|different number of parameter groups"
+_PEFT = r"target modules .{0,80}not found in the base model|no modules? (?:were )?targeted"
+_INSIDE = (
+    r"mat1 and mat2 shapes cannot be multiplied|weight of size \[.{1,40}expected input\[|"
+    r"expected input\[.{1,40}to have \d+ channels|shape '\[.{1,40}is invalid for input of size"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The loader's list of names and shapes; shapes that clash in the forward pass are the same thing later."""
+    shapes = facts.said(_SHAPES)
+    keys = facts.said(_KEYS)
+    if shapes:
+        yield Clue(shapes.text.strip()[:240], PROOF, shapes.where)
+        if went_on(facts, shapes):
+            yield Clue("training went on after it", AGAINST * 3)
+    elif keys:
+        yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
+        if went_on(facts, keys):
+            yield Clue("training went on after it", AGAINST * 3)
+    groups = facts.said(_GROUPS)
+    if groups:
+        yield Clue(groups.text.strip(), FAIR, groups.where)
+    target = facts.said(_PEFT)
+    if target:
+        yield Clue(target.text.strip()[:240], STRONG + HINT, target.where)
+    inside = facts.said(_INSIDE)
+    if inside:
+        yield Clue(f"shapes clash inside the model: {inside.text.strip()}", STRONG, inside.where)
+    unloaded = measured(facts, "checkpoint.unmatched_share")
+    if unloaded is not None:
+        if unloaded[0] >= 0.2:
+            yield Clue(
+                f"{unloaded[0]:.0%} of the model's parameters have no match in the checkpoint",
+                STRONG + HINT,
+                unloaded[1],
+            )
+        else:
+            yield Clue(
+                f"only {unloaded[0]:.0%} of the model's parameters have no match in the checkpoint",
+                AGAINST,
+                unloaded[1],
+            )
+
+
+RULE = Rule(
+    code="SF704",
+    slug="architecture-mismatch",
+    severity="error",
+    title="The checkpoint's tensors are not those of this model.",
+    fix="build the model from the checkpoint's own config; strip wrapper prefixes (module., _orig_mod.); resize "
+    "the embeddings before loading",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "environment", "resume-state-missing", "tokenizer-mismatch"),
+    observes={
+        "checkpoint.unmatched_share": "share of the model's parameters that a checkpoint has no tensor of the same "
+        "name and shape for"
+    },
+)

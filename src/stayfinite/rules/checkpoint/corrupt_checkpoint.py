@@ -1,0 +1,100 @@
+"""The checkpoint's file is cut short, damaged, or no checkpoint at all.
+
+## What it means
+The reader cannot make sense of the bytes: the archive's directory is missing, the pickle ends in the middle, the header
+announces more than the file holds, or the hash differs. No weight was loaded.
+
+## Why it happens
+- The writer was stopped half-way: disk full, quota, a job killed at its time limit, a second process writing to the
+  same name.
+- The download was: a broken connection, a proxy's error page (the file begins with `<`), a Git LFS pointer instead of
+  the file (begins with `version https://git-lfs`, hence `invalid load key, 'v'`).
+- A copy in text mode, or an archive that somebody unpacked and packed again (`.tar` of a `.pth`).
+- A reader older than the writer: torch before 1.6 cannot read zip archives; an old safetensors does not know a new
+  dtype.
+
+## How to recognise it
+- `PytorchStreamReader failed reading zip archive: failed finding central directory`,
+  `invalid magic number; corrupt file?`, `unexpected EOF`, `pickle data was truncated`, `invalid load key`,
+  `Ran out of input`, `Error while deserializing header: HeaderTooLarge`, `MetadataIncompleteBuffer`,
+  `invalid hash value`.
+- While writing: `[enforce fail at inline_container.cc] unexpected pos 960 vs 854`, `No space left on device`.
+- `ls -l`: a size of 0, of some hundred bytes, or smaller than its neighbours'. `head -c 100 file` shows what it is.
+
+## How to fix it
+1. Look at the size and the first bytes; `stayfinite scan PATH` tells short, damaged and good apart and names the newest
+   good one.
+2. Download: delete the file *and* its cache entry, fetch again (`hf download REPO --force-download`, `git lfs pull`),
+   compare the hash.
+3. Own checkpoint: take the one before. Delete the broken one, or automatic resuming will choose it again.
+4. Make it impossible: write to a temporary name, `fsync`, then `os.replace`; leave room for two checkpoints
+   (`save_total_limit=2` in transformers, `save_top_k` in Lightning); let one rank write.
+5. Killed at the time limit: save on the signal early enough (`#SBATCH --signal=B:USR1@300`).
+
+## When it is a false alarm
+`invalid load key` also comes from loading a *data* pickle or a TensorFlow file with `torch.load`.
+`Weights only load failed` is a refusal for safety (a pickle with code in it) and no damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.device.aftermath import went_on
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_READING = (
+    r"pytorchstreamreader failed|failed finding central directory|invalid magic number; corrupt file|"
+    r"pickle data was truncated|unpickling stack underflow|invalid load key|"
+    r"unexpected eof, expected \d+ more bytes|the file might be corrupted|error while deserializing header|"
+    r"headertoo(?:large|small)|metadataincompletebuffer|invalidheader|"
+    r"invalid hash value \(expected|(?:hash|checksum|sha256|md5)\w* (?:mismatch|does ?n[o']t match|differs)|"
+    r"not a zip ?archive|badzipfile|file is not a zip file|"
+    r"unable to load weights from (?:pytorch )?checkpoint|(?:checkpoint|model|weights?|ckpt)\b.{0,40}\b(?:is |"
+    r"seems? |appears? |may be |might be )?(?:corrupt(?:ed)?|truncated|incomplete|damaged)\b|"
+    r"tarfile\.readerror|central directory not found|truncated (?:file|tar|archive)|safetensors_?rust\.SafetensorError"
+)
+_WRITING = (
+    r"inline_container\.cc.{0,60}(?:unexpected pos|fail)|pytorchstreamwriter failed|"
+    r"\[enforce fail at .{0,30}inline_container"
+)
+_NO_ROOM = r"no space left on device|disk quota exceeded|errno 28|disk (?:is )?full"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The reader's complaint is proof; so is the writer's."""
+    reading = facts.said(_READING)
+    if reading:
+        yield Clue(reading.text, PROOF, reading.where)
+        if went_on(facts, reading):
+            yield Clue("training went on after it", AGAINST * 3)
+        refused = facts.said(r"weights[_ ]only load failed|weightsunpickler error")
+        if refused and refused.line == reading.line:
+            yield Clue("a refusal for safety, no damage", AGAINST, refused.where)
+    eof = facts.said(r"EOFError: Ran out of input")
+    if eof:
+        yield Clue(eof.text, STRONG + FAIR, eof.where)
+    writing = facts.said(_WRITING)
+    if writing:
+        yield Clue(f"the file could not be written whole: {writing.text}", PROOF, writing.where)
+    room = facts.said(_NO_ROOM)
+    if room:
+        yield Clue(room.text, STRONG + HINT, room.where)
+    scan = facts.seen("checkpoint.damaged")
+    if scan is not None and scan.value:
+        yield Clue(f"damaged: {scan.value}", PROOF, scan.where)
+
+
+RULE = Rule(
+    code="SF703",
+    slug="corrupt-checkpoint",
+    severity="error",
+    title="The checkpoint's file is cut short or damaged.",
+    fix="delete it (and its cache entry) and take the one before or download it again; write checkpoints to a "
+    "temporary name and rename them",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing"),
+    observes={"checkpoint.damaged": "files that are short, unreadable or differ from their hash; empty when none"},
+)

@@ -1,0 +1,101 @@
+"""The checkpoint itself holds NaN or infinite values.
+
+## What it means
+Some tensor in the file, a weight or an optimizer moment, is not finite. Whatever is started from it is NaN at its first
+step, whatever the data, the learning rate or the precision.
+
+## Why it happens
+- It was saved after the step that broke the run: checkpoints come by the clock and nobody looked at the numbers. Later
+  ones then push the good ones out (`save_total_limit`).
+- The moments went first: a gradient of infinity was skipped for the weights and had already entered Adam's averages.
+  The weights look fine and the first step after loading destroys them.
+- A conversion overflowed: weights of more than 65,504 cast to fp16, an adapter merged in half precision, quantising
+  with a scale of 0.
+- BatchNorm's running statistics took in one NaN batch: training is fine and evaluation is NaN.
+
+## How to recognise it
+- `stayfinite scan PATH` names the tensors and the newest checkpoint that is finite.
+- A resumed run is NaN from its first logged step, while the run before was healthy when that step was logged.
+- NaN with any batch, in fp32 as well, already in the forward pass.
+
+## How to fix it
+1. Go back to the newest finite checkpoint, not the newest.
+2. Find out why it broke (its log, round the step at which poison entered); else it will break again at the same place.
+3. If only moments are sick: keep the weights, drop the optimizer's state and warm up again.
+4. If only BatchNorm statistics are: reset them (`m.reset_running_stats()`) and run some hundred batches in train mode.
+5. Refuse to write such a file: check `all(torch.isfinite(p).all() for p in model.parameters())` before saving. This
+   toolkit's checkpoints are verified before they are renamed into place.
+
+Retention that keeps old ones: transformers `save_total_limit=None` or `load_best_model_at_end=True`; Lightning
+`ModelCheckpoint(save_top_k=3, monitor="val_loss")` besides `save_last=True`.
+
+## When it is a false alarm
+Minus infinity in a *mask buffer* is meant. Tensors of an unused head may be NaN because they were never initialised;
+they harm nothing until they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.checkpoint.restart import resumed
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.nan_weights import NAMED_TENSOR
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_SAYS = (
+    r"\b(?:checkpoint|ckpt|state_dict|\.safetensors|\.bin|\.pth?)\b.{0,60}\b(?:contains?|has|holds|with|full of|"
+    r"are all|is all|are|is)\b.{0,20}\b(?:nan|inf|non-?finite)|"
+    r"\b(?:nan|inf)s?\b.{0,30}\bin (?:the )?(?:checkpoint|ckpt|saved (?:weights|model)|state_dict)|(?:saved|merged|"
+    r"converted) (?:weights|model)\b.{0,40}\bnan\b"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A scan proves it; a resumed run that is NaN from its first step suggests it."""
+    scan = facts.seen("checkpoint.nonfinite")
+    if scan is not None:
+        if scan.value:
+            yield Clue(f"not finite in the checkpoint: {scan.value}", PROOF + HINT, scan.where)
+        else:
+            yield Clue("every tensor of the checkpoint is finite", AGAINST * 3, scan.where)
+    said = facts.mentioned(_SAYS)
+    if said:
+        yield Clue(said[1].strip()[:160], STRONG + HINT, said[0])
+    tensor = facts.said(NAMED_TENSOR)
+    file = facts.mentioned(
+        r"\b\w*(?:checkpoint|ckpt|pre-?trained|resume\w*|load_from|weights|restore\w*|init_from)\w*\b\W{1,3}.{0,80}"
+        r"(?:\.(?:pth?|ckpt|bin|safetensors|h5|npz|t7|tar|onnx)\b|checkpoint-\d+|/)|\btorch\.load\(|load_state_dict\("
+    )
+    if tensor and file and facts.symptoms.good_before == 0:
+        yield Clue(f"a tensor of what was loaded is not finite: {tensor.text.strip()[:120]}", STRONG, tensor.where)
+        yield Clue(f"loaded from a file: {file[1].strip()[:100]}", FAIR, file[0])
+    bad = not_finite(facts)
+    taken_up = resumed(facts)
+    if bad and taken_up:
+        text, where = taken_up
+        if facts.symptoms.from_start or facts.symptoms.points == 0:
+            weight = STRONG if facts.symptoms.points else FAIR
+            yield Clue(f"not finite from the first step after it was loaded ({text[:100]})", weight, where)
+        else:
+            yield Clue(text[:120], HINT / 2, where)
+    good = facts.seen("worlds.good_weights.finite")
+    if good is not None and good.value is True and bad:
+        yield Clue("the same step is finite with the weights of an older checkpoint", FAIR, good.where)
+
+
+RULE = Rule(
+    code="SF702",
+    slug="poisoned-checkpoint",
+    severity="error",
+    title="The checkpoint holds values that are not finite.",
+    fix="go back to the newest checkpoint that `stayfinite scan` calls finite, and find out what broke the run there",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-collapse", "nan-weights"),
+    observes={
+        "checkpoint.nonfinite": "names of tensors with NaN or infinite values; empty when none",
+        "worlds.good_weights.finite": "whether the same step is finite with older, good weights",
+    },
+)

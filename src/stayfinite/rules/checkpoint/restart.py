@@ -1,0 +1,116 @@
+"""Where a log was taken up again, and what its loss did there."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from stayfinite.core.series import RunSeries
+from stayfinite.rules.facts import Facts
+
+RESUMED = (
+    r"\bresum(?:e[ds]?|ing)\b(?! download)|\b(?:(?:re-?)?load(?:ed|ing)|restor(?:ed|ing)|"
+    r"continu(?:ing|ed)|re-?start(?:ing|ed)?)\b.{0,60}"
+    r"\b(?:checkpoint|ckpt|epoch \d|step \d|iteration \d)|continuing training from"
+)
+"""Messages with which programs say that they go on from a checkpoint."""
+
+SWITCH = (
+    "resume_from_checkpoint",
+    "resume",
+    "resume_from",
+    "auto_resume",
+    "resume_path",
+    "load_checkpoint",
+    "restore_file",
+    "ckpt_path",
+    "finetune_from",
+)
+"""Settings that ask for it."""
+
+WINDOW = 5
+"""Losses on either side that are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A run taken up again within one log."""
+
+    before: float
+    """The median loss before it."""
+    after: float
+    """The first losses after it, their median."""
+    first: float | None
+    """The loss that the log began with."""
+    points: int
+    """Losses on the side that has fewer."""
+    lr_before: float | None
+    lr_after: float | None
+    where: str
+
+
+def resumed(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` that says that this run goes on from a checkpoint."""
+    for name in SWITCH:
+        for setting in facts.settings.all(name):
+            if setting.value not in (None, False, "", "None", "none", "False", "false", "null", 0):
+                return f"{setting.name}: {setting.value}", setting.where
+    said = facts.said(RESUMED)
+    if said:
+        return said.text.strip(), said.where
+    note = facts.settings.search(
+        r"--resume\b|\bresum(?:e|ed|ing)\b|continu(?:e|ed|ing) (?:training )?from (?:a |the )?(?:checkpoint|step|"
+        r"epoch)|\bre-?start(?:ed|ing)?\b|load_weights\(.{0,40}(?:find_last|latest|last)"
+    )
+    return None if note is None else (note[1].strip(), note[0])
+
+
+def restart(facts: Facts) -> Restart | None:
+    """The restart inside a log: where a message stands between two losses, else where the level of the loss jumps."""
+    for run in facts.runs:
+        losses = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
+        cut = _message_between(run, losses)
+        if cut is None and resumed(facts) is not None:
+            cut = _new_level(losses)
+        if cut is not None:
+            return _restart(run, losses, cut)
+    return None
+
+
+def _restart(run: RunSeries, losses: list[tuple[float, int]], cut: int) -> Restart:
+    before = [value for value, _ in losses[max(0, cut - WINDOW) : cut]]
+    after = [value for value, _ in losses[cut : cut + WINDOW]]
+    rates = [rate for rate in run.column("lr") if math.isfinite(rate[1])]
+    line = losses[cut][1]
+    return Restart(
+        before=median(before),
+        after=median(after),
+        first=losses[0][0] if cut > 1 else None,
+        points=min(len(before), len(after)),
+        lr_before=next((value for _, value, at in reversed(rates) if at < line), None),
+        lr_after=next((value for _, value, at in rates if at >= line), None),
+        where=run.where(line),
+    )
+
+
+def _message_between(run: RunSeries, losses: list[tuple[float, int]]) -> int | None:
+    lines = [message.line for message in run.messages if _says_so(message.text)]
+    pairs = enumerate(pairwise(losses), 1)
+    return next((i for i, (one, two) in pairs if any(one[1] < line <= two[1] for line in lines)), None)
+
+
+def _new_level(losses: list[tuple[float, int]]) -> int | None:
+    """Where the loss rises at once by half or more, above all that came just before, and stays there."""
+    for cut in range(1, len(losses)):
+        before = [value for value, _ in losses[max(0, cut - WINDOW) : cut]]
+        after = [value for value, _ in losses[cut : cut + WINDOW]]
+        if min(before) > 0 and losses[cut][0] > 1.5 * max(before) and median(after) > 1.3 * max(before):
+            return cut
+    return None
+
+
+def _says_so(text: str) -> bool:
+    return re.search(RESUMED, text, re.IGNORECASE) is not None

@@ -1,0 +1,189 @@
+"""Training went on from a checkpoint without all of its state.
+
+## What it means
+A training state is more than weights: the optimizer's moments, the schedule's position, the gradient scaler's scale,
+the random generators and the position in the data belong to it. If one of them starts afresh, the loss jumps at the
+restart, and takes long to come back or does not.
+
+## Why it happens
+- Only the weights were saved (`save_only_model`, `torch.save(model.state_dict())`), or only the weights were loaded
+  (`from_pretrained(checkpoint)` instead of resuming).
+- The optimizer's file is missing, belongs to another world size, or its loading failed with a warning and was skipped.
+- Adam without its moments takes first steps of full learning rate in every coordinate: at a late, large learning rate
+  without warmup that is a jolt.
+- The schedule starts again with warmup, or at its highest rate; `last_epoch` was not restored
+  (`param 'initial_lr' is not specified`).
+- The data starts again at its first row, so that those rows are seen twice; the same seed shuffles the same way.
+- The parameter groups changed in between (new parameters, frozen ones, another order):
+  `loaded state dict contains a parameter group that doesn't match`.
+
+## How to recognise it
+- A jump of the loss right after `Resuming from ...`, with a learning rate that is not the one from before.
+- `KeyError: 'optimizer'`, `KeyError: "param 'initial_lr' is not specified in param_groups[0] when resuming an
+  optimizer"`, `doesn't match the size of optimizer's group`, a warning that no optimizer state was found.
+
+## How to fix it
+- transformers: `trainer.train(resume_from_checkpoint=True)` with `save_only_model=False` and `ignore_data_skip=False`;
+  the folder must hold `optimizer.pt`, `scheduler.pt`, `rng_state*.pth` (and `scaler.pt` with fp16).
+- Lightning: `trainer.fit(model, ckpt_path="last")`, and `save_weights_only=False` in `ModelCheckpoint`.
+- accelerate: `accelerator.save_state(dir)` and `accelerator.load_state(dir)`;
+  `accelerator.skip_first_batches(loader, n)` for the data.
+- DeepSpeed: `engine.load_checkpoint(dir, load_optimizer_states=True, load_lr_scheduler_states=True)`, with the same
+  number of ranks or a universal checkpoint.
+- plain torch: save and load `optimizer.state_dict()`, `scheduler.state_dict()`, `scaler.state_dict()` and the
+  generators in one file. This toolkit: `guard.resume()`.
+- If the state is lost: warm up again (some hundred steps from a tenth of the rate).
+
+## When it is a false alarm
+Starting a *new* training from old weights (fine-tuning) is meant to begin with a fresh optimizer. A small step in a
+smoothed loss after a restart comes from the average that started anew.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.checkpoint.restart import restart, resumed
+from stayfinite.rules.device.aftermath import went_on
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_MISSING = (
+    r"param 'initial_lr' is not specified|keyerror: ['\"](?:optimizer|optim|scheduler|lr_scheduler|scaler|"
+    r"optimizer_state\w*|lr_schedulers|epoch|global_step|amp|state)['\"]|"
+    r"(?:optimizer|scheduler|scaler|moment)\w*(?: state)?s? .{0,40}(?:not (?:found|loaded|restored|saved|"
+    r"in (?:the )?checkpoint|available)|(?:is|are|was|were) missing|will be reset|re-?initiali[sz]ed|skipped)|"
+    r"(?:could not|cannot|can't|failed to|unable to|not) (?:find|load|restore|resume) .{0,30}(?:optimizer|scheduler|"
+    r"scaler|lr state)|without (?:loading |restoring )?(?:the )?optimizer state|"
+    r"no optimizer state|optimizer\.pt .{0,20}(?:not|missing)|reset[- ]optimizer|did not find .{0,20}optimizer"
+)
+_GROUPS = (
+    r"doesn'?t match the size of optimizer'?s group|different number of parameter groups|"
+    r"parameter group that doesn't match"
+)
+_ONLY_WEIGHTS = (
+    "save_only_model",
+    "save_weights_only",
+    "reset_optimizer",
+    "ignore_data_skip",
+    "no_load_optim",
+    "no_load_rng",
+    "load_weights_only",
+    "finetune",
+)
+
+
+_FROM_THE_START = (
+    r"\b(?:samples?|data|steps?|schedule\w*|lr|learning rate|warmup|epochs?|counter)\b.{0,40}"
+    r"\b(?:restart|start(?:s|ed)? (?:over|again|from)|begins? again|from (?:the )?(?:start|beginning|zero|scratch)|"
+    r"reset)\w*"
+)
+_LOSS_BEFORE = re.compile(
+    r"\b(?:before|prior to|previous(?:ly)?|until|at the end of|first run)\b.{0,60}\bloss\b\D{0,20}(\d+\.\d+)|"
+    r"\bloss\b\D{0,20}(\d+\.\d+)\D{0,20}\b(?:before|at the checkpoint|when (?:it was )?(?:saved|stopped|"
+    r"interrupted))\b",
+    re.IGNORECASE,
+)
+SMALL_JUMP, CLEAR_JUMP, BEYOND_NOISE = 1.1, 1.3, 1.4
+"""Loss after a restart over that before it: what wants a second sign, what several points prove, what one proves."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A library that misses a part, or a loss that jumps where the run was taken up again."""
+    groups = facts.said(_GROUPS)
+    if groups:
+        yield Clue(groups.text, STRONG + HINT, groups.where)
+    missing = facts.said(_MISSING)
+    if missing:
+        yield Clue(missing.text, PROOF if "error" in missing.text.lower() else STRONG + HINT, missing.where)
+        if facts.symptoms.healthy and facts.symptoms.points >= 8 and went_on(facts, missing):
+            yield Clue("the loss goes on as if nothing had happened", 2 * AGAINST)
+    seen = facts.seen("checkpoint.missing_parts")
+    if seen and isinstance(seen.value, list | tuple) and seen.value:
+        yield Clue(f"the checkpoint holds no {', '.join(map(str, seen.value))}", STRONG, seen.where, risk=True)
+    taken_up = resumed(facts)
+    if taken_up is None:
+        return
+    jump = restart(facts)
+    text, where = taken_up
+    grown = jump.after / jump.before if jump is not None and jump.before > 0 else 1.0
+    if jump is not None and grown > SMALL_JUMP and jump.after - jump.before > 0.05:
+        clear = grown > CLEAR_JUMP and (jump.points >= 3 or grown > BEYOND_NOISE)
+        weight = STRONG if clear else HINT - 0.2
+        yield Clue(f"the loss jumps from {jump.before:.4g} to {jump.after:.4g} at the restart", weight, jump.where)
+        yield Clue(text, HINT, where)
+        if jump.lr_before and jump.lr_after is not None and not 0.67 < jump.lr_after / jump.lr_before < 1.5:
+            change = f"the learning rate goes from {jump.lr_before:.3g} to {jump.lr_after:.3g} there"
+            yield Clue(change, FAIR, jump.where)
+        again = facts.settings.search(_FROM_THE_START)
+        if again:
+            yield Clue(again[1].strip()[:140], FAIR + HINT, again[0])
+    elif facts.symptoms.trouble or missing or groups:
+        yield Clue(text, HINT, where, risk=True)
+    said = facts.settings.search(
+        r"\b(?:loss|perplexity|ppl|metric)\b.{0,60}\b(?:jump|spike|higher|increase|rises?|drop|starts? (?:over|"
+        r"again))\w*\b.{0,40}\b(?:resum|restart|load|checkpoint)|"
+        r"\b(?:resum|restart|reload|continu|interrupt|re-?start)\w*\b.{0,60}\b(?:loss|perplexity|ppl|accuracy|metric|it)\b"
+        r".{0,30}\b(?:jump|spike|higher|increase|rises?|drops?|starts? (?:over|again|at|from)|goes (?:up|back)|"
+        r"bigger|worse|reset)\w*"
+    )
+    if said:
+        yield Clue(said[1].strip()[:140], STRONG, said[0])
+    yield from _rate_from_the_start(facts)
+    told = _told_before(facts)
+    first = facts.symptoms.first_loss
+    if told and jump is None and first is not None and first > SMALL_JUMP * told[0]:
+        yield Clue(f"the loss was {told[0]:.4g} before and starts at {first:.4g} again", STRONG, told[1])
+    for name in _ONLY_WEIGHTS:
+        setting = facts.settings.find(name)
+        if setting is not None and str(setting.value).lower() in ("true", "1", "yes", "on"):
+            yield Clue(f"{setting.name}: {setting.value}", FAIR, setting.where, risk=True)
+            break
+
+
+def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
+    """A run that goes on in a late epoch, at the rate that it began with, where the rate is meant to fall."""
+    late = facts.said(r"\bepoch\W{0,4}(?:[2-9]|\d{2,})\b|\b(?:step|iter\w*)\W{0,3}\d{4,}")
+    falls = facts.mentioned(
+        r"\bdecay(?:ed|s)?\b(?! ?[:=] ?0)(?<!weight decay)(?<!weight_decay)|lr_?schedul|milestones|\bcosine|step_size|"
+        r"MultiStepLR|StepLR|lr_step|\binitial (?:lr|rate|one)|warmup"
+    )
+    begun, now = facts.context.lr, facts.symptoms.first_lr
+    if now is None:
+        for message in facts.all_said(r"\b(?:lr|learning rate)\b\W{1,3}\d"):
+            found = re.search(r"\b(?:lr|learning rate)\b\W{1,3}(\d+\.?\d*(?:e-?\d+)?)", message.text, re.IGNORECASE)
+            now = float(found.group(1)) if found else None
+            break
+    if late is None or falls is None or begun is None or now is None:
+        return
+    if math.isfinite(now) and begun.value > 0 and abs(now / begun.value - 1) < 1e-3:
+        yield Clue(f"the rate is {now:g} again, as at the very start ({begun.text})", STRONG + HINT, late.where)
+
+
+def _told_before(facts: Facts) -> tuple[float, str] | None:
+    """``(loss, where)`` that a note gives for the time before the restart."""
+    for where, text in facts.settings.notes:
+        found = _LOSS_BEFORE.search(text)
+        if found:
+            return float(found.group(1) or found.group(2)), where
+    return None
+
+
+RULE = Rule(
+    code="SF701",
+    slug="resume-state-missing",
+    severity="error",
+    title="Training was taken up again without all of its state.",
+    fix="save and restore optimizer, scheduler, scaler, generators and data position together (transformers: "
+    "resume_from_checkpoint with save_only_model=False; "
+    "Lightning: ckpt_path), or warm up again",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-diverging"),
+    observes={
+        "checkpoint.missing_parts": "which of optimizer, scheduler, scaler, generators a checkpoint lacks; empty "
+        "when none"
+    },
+)

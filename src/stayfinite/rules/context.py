@@ -1,0 +1,150 @@
+"""What kind of run it was: model, precision, optimizer, adapters, hardware, whatever the framework calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stayfinite.core.settings import Settings
+from stayfinite.rules import model_families
+from stayfinite.rules.known import Known, first_number, first_text, mention, switched_on, written
+from stayfinite.rules.precision_settings import precision_of, weights_of
+
+LR = ("learning_rate", "lr", "max_lr", "base_lr")
+OPTIMIZER = ("optim", "optimizer", "optimizer_type", "optimizer_name")
+WARMUP = ("warmup_steps", "warmup_ratio", "warmup_iters", "warmup_updates", "num_warmup_steps", "warmup")
+CLIP = (
+    "max_grad_norm", "gradient_clip_val", "clip_norm", "gradient_clipping", "clip_grad", "grad_clip", "clip_grad_norm",
+    "max_norm",
+)  # fmt: skip
+CHECKPOINTING = (
+    "gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing", "gradient_checkpointing_enable",
+)  # fmt: skip
+MODEL = (
+    "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id", "base_model", "pretrained_model",
+    "from_pretrained_name", "model_type", "checkpoint", "model_checkpoint", "arch", "model", "llm",
+)  # fmt: skip
+ADAPTERS = (
+    "lora_r", "lora_rank", "lora_alpha", "use_lora", "use_peft", "lora_target", "lora_target_modules", "qlora", "lora",
+    "peft_type",
+)  # fmt: skip
+QUANTIZED = {"load_in_8bit": "int8", "load_in_4bit": "int4", "use_4bit": "int4", "use_8bit": "int8"}
+ATTENTION = (
+    "attn_implementation", "attention_implementation", "attn_impl", "flash_attn", "use_flash_attention_2",
+    "attention_backend",
+)  # fmt: skip
+GPU = (
+    r"\b(?:V100|T4|P100|K80|GTX ?\d+\w*|RTX ?\d+\w*|A10G?|A100|A6000|H100|H200|L4|L40S?|2080 ?Ti|3090|4090|MI\d+\w*|"
+    r"TPU|MPS)\b"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What is known of the run's set-up. ``None`` is unknown."""
+
+    precision: Known | None = None
+    """Of the computation: fp16, bf16, fp32. fp16 here means autocast or a framework's fp16 mode."""
+    weights: Known | None = None
+    """The dtype that the weights were loaded in: fp16, bf16, fp32."""
+    model: Known | None = None
+    """The model's name as given."""
+    family: Known | None = None
+    """The family of models that it belongs to, where fp16 is known to be trouble: `T5`, `Gemma`, ..."""
+    lr: Known | None = None
+    optimizer: Known | None = None
+    warmup: Known | None = None
+    """Steps, or a share of training; 0 when it was switched off."""
+    clip: Known | None = None
+    """The largest gradient norm; 0 when clipping was switched off."""
+    adapters: Known | None = None
+    """LoRA or its kin is in use."""
+    quantized: Known | None = None
+    """The base is loaded in 8 or 4 bits: int8, int4."""
+    checkpointing: Known | None = None
+    """Gradient checkpointing is on."""
+    attention: Known | None = None
+    """The attention implementation: eager, sdpa, flash_attention_2, ..."""
+    gpu: Known | None = None
+    deepspeed: Known | None = None
+    """The words that tell of it."""
+
+    @property
+    def half(self) -> Known | None:
+        """Where fp16 comes in, be it the computation or the weights."""
+        for known in (self.precision, self.weights):
+            if known is not None and known.value == "fp16":
+                return known
+        return None
+
+    @property
+    def not_half(self) -> Known | None:
+        """What says that no fp16 is in use."""
+        if self.half is None and self.precision is not None and self.precision.value in ("bf16", "fp32"):
+            return self.precision
+        return None
+
+
+def understand(settings: Settings, messages: Sequence[str] = ()) -> Context:
+    """Read the set-up from settings, and from what the log says of itself."""
+    return Context(
+        precision=precision_of(settings, messages),
+        weights=weights_of(settings),
+        model=_model(settings),
+        family=_family(settings, messages),
+        lr=first_number(settings, *LR),
+        optimizer=first_text(settings, *OPTIMIZER),
+        warmup=first_number(settings, *WARMUP),
+        clip=first_number(settings, *CLIP),
+        adapters=switched_on(settings, *ADAPTERS)
+        or mention(settings, r"(?:\b|_)q?lora(?:\b|_)|\bpeft\b|\badapters?\b"),
+        quantized=_quantized(settings),
+        checkpointing=switched_on(settings, *CHECKPOINTING),
+        attention=_attention(settings),
+        gpu=mention(settings, GPU),
+        deepspeed=mention(settings, r"deepspeed|\bzero[_ -]?(?:stage)?[_ -]?[0-3]\b|zero_optimization"),
+    )
+
+
+def _model(settings: Settings) -> Known | None:
+    setting = settings.find(*MODEL)
+    return written(setting, setting.value) if setting is not None and isinstance(setting.value, str) else None
+
+
+def _family(settings: Settings, messages: Sequence[str]) -> Known | None:
+    model = _model(settings)
+    if model is not None and (family := model_families.family_of(str(model.value))) is not None:
+        return Known(family, model.where, model.text)
+    for where, text in settings.texts():
+        if (family := model_families.family_of(text)) is not None:
+            return Known(family, where, text)
+    for text in messages:
+        if (family := model_families.family_of(text)) is not None:
+            return Known(family, "", text)
+    return None
+
+
+def _quantized(settings: Settings) -> Known | None:
+    for name, bits in QUANTIZED.items():
+        if (known := switched_on(settings, name)) is not None:
+            return Known(bits, known.where, known.text)
+    # An 8-bit optimizer leaves the weights as they are.
+    found = mention(
+        settings, r"(?<!adam_)(?<!adamw_)\b(?:int8|8[- ]?bit|int4|4[- ]?bit|nf4|qlora|gptq|awq)\b(?! ?adam| ?optim)"
+    )
+    return (
+        None
+        if found is None
+        else Known(
+            "int4" if re.search(r"4|qlora", str(found.value), re.IGNORECASE) else "int8", found.where, found.text
+        )
+    )
+
+
+def _attention(settings: Settings) -> Known | None:
+    if (known := switched_on(settings, *ATTENTION)) is not None:
+        named = isinstance(known.value, str) and known.value.lower() not in ("true", "1", "yes")
+        return Known(str(known.value).lower() if named else "flash_attention_2", known.where, known.text)
+    found = mention(settings, r"\b(?:sdpa|flash[- _]?att\w*|xformers|eager attention|memory[- ]efficient attention)\b")
+    return None if found is None else Known(str(found.value).lower().split(" ")[0], found.where, found.text)

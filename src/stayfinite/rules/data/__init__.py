@@ -1,0 +1,1 @@
+"""Rows, labels, tokens and inputs."""

@@ -1,0 +1,201 @@
+"""Nothing is left to learn: every label of a batch is masked.
+
+## What it means
+All labels are -100 (or the loss's `ignore_index`), so the mean runs over no token: 0 divided by 0, a NaN loss and NaN
+gradients. Implementations that guard the division report a loss of 0.0 with a gradient of 0 instead. transformers
+replaces a NaN loss in its log, so `loss: 0.0` beside `grad_norm: nan` is the usual face of it.
+
+## Why it happens
+- The answer was cut away: prompts longer than `max_length`, truncation on the right, and only the answer is trained
+  on (`completion_only_loss`, `assistant_only_loss`, `train_on_responses_only`, `train_on_prompt: false`).
+- The response template is never found: it is tokenised differently after a newline or a space, the chat template is
+  another model's, `{% generation %}` is missing from it.
+- For preference training: `max_prompt_length` is as large as `max_length`, so nothing is left for the answer.
+- Padding is masked by token id, and the pad token is the end token, or every token.
+- A collator masks by role names that the data does not have (`gpt` against `assistant`); segmentation masks that hold
+  nothing but the ignore value.
+
+## How to recognise it
+- `loss` 0.0 and `grad_norm` nan or 0.0 from the first step on, in bf16 and fp32 too; `mean_token_accuracy` 0.0 or
+  nan.
+- `eval_loss: nan` beside a good training loss: some batch of the evaluation has no answer left.
+- `Could not find response key ... This instance will be ignored in loss calculation`,
+  `All labels in your dataset are -100`.
+- One line tells: `[(row["labels"] != -100).sum() for row in batch]`, and decode what is left.
+
+## How to fix it
+- Raise the limit above prompt plus answer: TRL `SFTConfig(max_length=...)`, LLaMA-Factory `cutoff_len`, axolotl
+  `sequence_len`, ms-swift `--max_length`; or drop rows that do not fit before training.
+- TRL: `completion_only_loss` needs `prompt` and `completion` columns; `assistant_only_loss=True` needs a chat
+  template with `{% generation %}`. With the old `DataCollatorForCompletionOnlyLM`, give the template as token ids.
+- unsloth: `train_on_responses_only(trainer, instruction_part=..., response_part=...)` with the exact text of the
+  template.
+- DPO and its kin: `max_prompt_length` well below `max_length`.
+- Own loss: `loss.sum() / (labels != -100).sum().clamp(min=1)`; it keeps a batch without labels from breaking the
+  weights.
+
+## When it is a false alarm
+A loss of 0.0 with a live gradient is not this: GRPO's loss is 0 by construction at the first step, and a finished
+overfit goes to 0 slowly. A single such batch among many is harmless when the mean is guarded.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.data.lookups import longest_input
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import number_in
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+
+_SAID = (
+    r"could not find (?:the )?(?:response|instruction|assistant) (?:key|template)|"
+    r"(?:all|most) labels (?:in your dataset )?are (?:-100|masked|ignored)|"
+    r"no (?:valid |trainable |supervised |unmasked )(?:label|token|target)s?|zero trainable tokens|"
+    r"(?:this )?instance will be ignored in loss|no assistant (?:token|mask)|"
+    r"return_assistant_tokens_mask.{0,40}generation"
+)
+_MASKS = (
+    r"assistant_only_loss|completion_only|CompletionOnly|response_template|train_on_responses_only|"
+    r"train_on_inputs: ?false|train_on_prompt: ?false|mask_prompt|\bonly_?(?:answer|response|completion)|"
+    r"only the (?:answer|response|completion)s?\b|mask(?:s|ed|ing)? (?:the )?(?:prompt|instruction|user)|"
+    r"labels?\b.{0,30}-100|ignore_index"
+)
+_CUT_AWAY = (
+    r"(?:prompt|input|instruction|context|user turn|text)s?\b.{0,40}\b(?:longer|exceed\w*|larger)\b.{0,30}\b(?:max|"
+    r"cutoff|limit)|"
+    r"(?:answer|response|completion|assistant)\w*\b.{0,40}\b(?:cut|truncated|truncation|removed)\b|"
+    r"truncat\w+ .{0,20}\b(?:answer|response|completion|assistant)|"
+    r"\b\w*labels?\w*['\"\]]*\s*=\s*[\w.\[\]'\"]*labels?\w*['\"\]]*\[\s*:\s*[\w.]*(?:max|len|limit|size|ctx|context)|"
+    r"\b\w*labels?\w*\[\s*:\s*[\w.]*(?:max|len|limit|cutoff)|\btruncat\w*\W.{0,30}\blabels\b|"
+    r"(?:prompt|instruction|context|input)s?\b.{0,30}\b(?:up to|around|about|over|of)\b.{0,12}\b\d{4,}\b tokens"
+)
+_ANSWERS = (
+    r"\b(?:SFT|DPO|TPO|KTO|ORPO|CPO|SimPO|Reward)(?:Trainer|Config)\b|ultrafeedback|\bsft\b|\bstage: ?dpo|"
+    r"truncation_mode|\btrl\b|instruction[- _]?tun|\balpaca|sharegpt|\bdolly\b|instruct[-_ ]?data|samsum|"
+    r"\bconversation|\bchat[- _]?template"
+)
+_FINE = r"train(?:ing)?[ _]loss\W{0,2} ?(?:is |stays |looks )?(?:finite|fine|ok|normal|falls|decreas\w+|good)"
+_POLICY = r"\bgrpo\b|\bppo\b|\brloo\b|num_generations|reward_func"
+FEW = 5
+"""Points of a healthy course that show that most rows have something to learn from."""
+SHORT = 256
+"""Tokens. Few conversations fit into so short a limit with prompt and answer."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A loss of 0 or NaN with nothing learnt from the start, and settings that mask."""
+    yield from _observed(facts)
+    said = facts.said(_SAID)
+    if said is not None:
+        yield Clue(said.text, STRONG + 1.0, said.where)
+        if facts.symptoms.healthy and facts.symptoms.points >= FEW:
+            yield Clue("training goes on as it should: few rows are concerned", REFUTED)
+    symptoms, empty = facts.symptoms, _empty_means(facts)
+    if symptoms.zero_loss or symptoms.bad_losses or symptoms.bad_norms or symptoms.bad_evals or empty:
+        yield from empty
+        yield from _numbers(facts)
+        yield from _settings(facts)
+        yield from _against(facts)
+
+
+def _numbers(facts: Facts) -> Iterator[Clue]:
+    symptoms = facts.symptoms
+    accuracy = facts.metric("mean_token_accuracy", "token_accuracy", "token_acc")
+    if accuracy and all(value == 0 or not math.isfinite(value) for value, _ in accuracy):
+        yield Clue("the share of right tokens is 0 or not a number: there is none to be right", STRONG, accuracy[0][1])
+    if symptoms.zero_loss and symptoms.from_start:
+        place = symptoms.where.get("first_zero", "")
+        if symptoms.bad_norms:
+            yield Clue("loss 0 beside a gradient norm that is not finite, from the start", HINT, place)
+            if facts.context.not_half is not None and longest_input(facts) is not None:
+                yield Clue("in full range, and texts are cut to a length", FAIR, place)
+        elif symptoms.zero_norms * 2 >= symptoms.points:
+            yield Clue("loss and gradient norm are exactly 0 from the start", 3.5, place)
+    if symptoms.bad_evals and not symptoms.bad_losses and not symptoms.bad_norms:
+        place = symptoms.where.get("bad_eval", "")
+        if symptoms.good_losses or facts.mentioned(_FINE) is not None:
+            yield Clue("the evaluation's loss is not finite, the training loss is", FAIR, place)
+        else:
+            yield Clue("the evaluation's loss is not finite", HINT, place)
+
+
+def _settings(facts: Facts) -> Iterator[Clue]:
+    masks, cut, answers = facts.mentioned(_MASKS), facts.mentioned(_CUT_AWAY), facts.mentioned(_ANSWERS)
+    if masks is not None:
+        yield Clue(f"only a part of each text is trained on ({masks[1].strip()[:100]})", STRONG, masks[0])
+    if cut is not None:
+        yield Clue(f"the answers may be cut away ({cut[1].strip()[:100]})", STRONG, cut[0])
+    if answers is not None:
+        yield Clue(f"answers to prompts are trained ({answers[1].strip()[:80]})", 1.5, answers[0], risk=True)
+    limit = longest_input(facts)
+    short = facts.symptoms.zero_loss or masks is not None or (answers is not None and facts.symptoms.bad_evals > 0)
+    if limit is not None and limit[0] <= SHORT and short:
+        yield Clue(f"texts are cut after {limit[0]} tokens ({limit[1]})", FAIR, limit[2], risk=True)
+    prompt, whole = facts.settings.find("max_prompt_length"), facts.settings.find("max_length")
+    if prompt is not None and whole is not None:
+        inner, outer = number_in(prompt.value), number_in(whole.value)
+        if inner is not None and outer is not None and inner >= outer > 0:
+            text = f"max_prompt_length {inner:g} leaves nothing of max_length {outer:g} to the answer"
+            yield Clue(text, STRONG, prompt.where)
+
+
+def _empty_means(facts: Facts) -> list[Clue]:
+    """Means over the answers' tokens that are NaN, while no loss is."""
+    if facts.symptoms.bad_losses or facts.symptoms.bad_norms:
+        return []
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            if re.search(r"log(?:its|ps)/(?:chosen|rejected)", name) and not all(map(math.isfinite, track.values)):
+                return [Clue(f"{name} is not a number: a mean over no token", 2.5, run.where(track.lines[0]))]
+    told = facts.said(r"log(?:its|ps)/(?:chosen|rejected)\W{1,4}nan\b")
+    return [] if told is None else [Clue(f"{told.text.strip()[:80]}: a mean over no token", 2.5, told.where)]
+
+
+def _against(facts: Facts) -> Iterator[Clue]:
+    symptoms = facts.symptoms
+    if facts.context.half is not None:
+        yield Clue(
+            f"fp16 is in use, which explains it as well ({facts.context.half.text})", -1.0, facts.context.half.where
+        )
+    policy = facts.mentioned(_POLICY)
+    if policy is not None or facts.metric("reward_std", "reward", "kl"):
+        yield Clue("a policy is trained on rewards, not a model on labels", 2 * AGAINST, policy[0] if policy else "")
+    if symptoms.good_before >= 3:
+        yield Clue(f"{symptoms.good_before} points were good before", AGAINST, symptoms.where.get("start", ""))
+    if symptoms.explodes:
+        yield Clue("the loss exploded", AGAINST, symptoms.where.get("largest_loss", ""))
+
+
+def _observed(facts: Facts) -> Iterator[Clue]:
+    share = facts.seen("labels.supervised_share")
+    if share is not None:
+        if share.value == 0:
+            yield Clue("no label of the batch is left to learn from", PROOF, share.where)
+        elif share.value > 0.01:
+            yield Clue(f"{share.value:.1%} of the labels are left to learn from", REFUTED, share.where)
+    world = facts.seen("worlds.labels_sanitised.finite")
+    if world is not None and world.value is True:
+        yield Clue("the same step is finite when wholly masked rows are left out", STRONG, world.where)
+
+
+RULE = Rule(
+    code="SF302",
+    slug="all-labels-masked",
+    severity="error",
+    title="Every label of a batch is masked, so there is nothing to learn from.",
+    fix=(
+        "raise max_length (cutoff_len) above prompt plus answer or drop longer rows, and check that the response "
+        "template occurs in the tokens"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+    beats=("nan-loss", "loss-collapse", "zero-gradient", "truncation"),
+    observes={
+        "labels.supervised_share": "the share of a batch's labels that are not ignored, 0 to 1",
+        "worlds.labels_sanitised.finite": "whether the same step is finite with wholly masked rows left out",
+    },
+)

@@ -1,0 +1,310 @@
+"""A row of the data that no model can learn from: NaN, empty, corrupt, or impossible.
+
+## What it means
+One or a few examples hold something that turns the loss or its gradient into NaN or infinity, whatever the weights
+and the precision: a NaN in a feature, a picture that is half a file, a box of width 0, a recording shorter than its
+transcript. The step that meets them is lost; if its update is applied, every later step is lost too.
+
+## Why it happens
+- Missing values: an empty cell of a table is NaN after `read_csv`; a gap of a time series; `log` or a division by a
+  standard deviation of 0 in the preparation.
+- Detection: boxes with `xmax <= xmin`, of size 0 after a resize, beyond the picture, or counted from 1 where 0 is
+  meant. The regression target is `log(w / anchor)`: a width of 0 makes it -infinity, a negative one NaN.
+- Speech with CTC: after the encoder's down-sampling the audio has fewer frames than the transcript has symbols. No
+  alignment exists, so the loss is infinite. Empty transcripts, silent or 0-second files and wrong sampling rates do
+  the same.
+- Corrupt files: truncated JPEG, a download that holds an HTML error page, half a line of JSON.
+- Sentences of absurd length, labels of 1e38, a placeholder such as -9999 among temperatures.
+
+## How to recognise it
+- NaN comes suddenly, after good steps and without a climb of the loss or of the gradient norm, in fp32 or bf16 as
+  well.
+- It comes back at the same place of the data with another learning rate, and moves when the shuffle's seed changes.
+- Only some losses are NaN (the box regression, CTC) while the others stay ordinary.
+- Messages of the loader or of the loss: `samples got nan grad`, `Found invalid box`, `image file is truncated`,
+  `Input contains NaN`; for CTC `No valid path found` or a loss of exactly infinity.
+- numpy's `RuntimeWarning: invalid value encountered in log` (or `divide`, `subtract`): numpy is no part of the graph,
+  it prepares inputs and targets.
+- `stayfinite` names the rows: run again with `Guard(..., forward=...)` and look at the incident.
+
+## How to fix it
+- Find it: loop once over the dataset with `assert torch.isfinite(x).all(), index` for inputs and targets.
+- Repair or drop: `df.dropna()` or a fill; `dataset.filter(...)` in datasets; for boxes keep those with `xmax > xmin`
+  and `ymax > ymin` inside the picture, after the augmentation too.
+- CTC: `nn.CTCLoss(zero_infinity=True)`; ESPnet `ctc_conf: ignore_nan_grad: true`; transformers
+  `ctc_zero_infinity=True` in the config of Wav2Vec2; better, drop rows with fewer frames than symbols.
+- transformers replaces NaN losses in its log: `logging_nan_inf_filter=False` shows them.
+- Do not train on: weights that took such a step are NaN. Go back to the last good checkpoint.
+
+## When it is a false alarm
+When the same batch is finite on good weights, the weights were broken before (learning rate, precision), and the row
+is only where it showed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
+from stayfinite.rules.device.aftermath import went_on
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+
+_REFUSED = (
+    r"length of all samples has to be greater than 0|label contains nan|no valid path found|"
+    r"not enough time for target transition|labels? length is zero|ignore_longer_outputs_than_inputs|"
+    r"expected input_lengths to have value at most|label length .{0,30}(?:longer|greater) than|"
+    r"ignoring corrupt|out of bounds coordinates|negative label values|"
+    r"samples? got nan grad|returning nan value instead of ctc|no (?:valid )?(?:ctc )?alignment|"
+    r"bounding boxes should have positive height and width|found inval?id box|degenerate box|invalid bounding box|"
+    r"boxes\d?\[:, 2:\] >= boxes\d?\[:, :2\]|input contains (?:nan|infinity)|sample has nan|"
+    r"\b(?:batch|data\w*|sample|x|image|audio|feature|target|label|row|column|array|frame|series|observation|file)s?\b"
+    r".{0,20}\bcontains? (?:a |some |any )?(?:nan|inf)|"
+    r"\bis_?nan\(\W*(?:batch|inputs?|data|images?|imgs?|labels?|targets?|feats?|features?|audio|mels?|boxes|gt)\b"
+    r".{0,40}[:=>]\s*(?:tensor\()?True|\bnan in (?:batch|inputs?|data|labels?|targets?)\W{1,3}True|"
+    r"nan (?:values? )?(?:found )?in (?:the )?(?:input|batch|data|sample|feature|image|audio|target)s?|"
+    r"image file is truncated|cannot identify image file|UnidentifiedImageError|broken data stream|"
+    r"Premature end of JPEG|Corrupt JPEG|libpng error|OSError: unrecognized data stream|DecompressionBomb|"
+    r"corrupt(?:ed)? (?:image|audio|sample|file|record|row|data)|LibsndfileError|"
+    r"Error opening .{0,80}\.(?:wav|flac|mp3)|moov atom not found|Invalid data found when processing input|"
+    r"(?:audio|input|feats?|utterance|sequence) (?:length )?(?:is )?(?:too short|shorter than)|"
+    r"input_?lengths?.{0,30}(?:must be|smaller|less).{0,20}target|JSONDecodeError|"
+    r"zero-(?:size|length) (?:audio|image|array|row|sample)|"
+    r"nan or inf(?:inite)? (?:values? )?in (?:the )?(?:dataset|data|label)|"
+    r"labels? length is (?:zero|0)\b|label[_ ]?lengths?.{0,20}(?:must be|should be) (?:positive|greater)|"
+    r"sequence_length\(\d+\) ?<= ?\d+|saw a non-null label|target_lengths?.{0,30}(?:zero|greater|exceed|larger)|"
+    r"cannot convert (?:float )?(?:nan|infinity)|could not convert string to float|"
+    r"(?:input|x|y|target)s? contains? (?:nan|infinity|a value too large)|found array with (?:nan|inf)|"
+    r"(?:image|img|sample|clip|video|frame)\w* (?:is|was) (?:None|empty|corrupt\w*|unreadable)|"
+    r"cv2\.error.{0,80}empty\(\)|"
+    r"(?:failed|unable|could not|cannot|error) (?:to )?(?:load|read|open|decod)\w*(?:ing)? .{0,60}"
+    r"\.(?:jpe?g|png|wav|flac|mp[34]|npy|npz|tiff?|parquet|avi)\b|BadZipFile|zlib\.error|EOFError: Ran out of input|"
+    r"expected x_max|expected [xy]_\w+ for bbox|bbox\b.{0,60}\bto be in the range \[0|x_max is less than|"
+    r"box(?:es)? (?:with|of|has|have) (?:zero|negative|non-?positive|no) (?:area|width|height|size)"
+)
+_MEASURED = (
+    r"\b(?:time[- _]?series|regression|tabular|sensors?|EEG|weather|traffic|climate|netcdf|air quality|time-?moe|"
+    r"nemo|manifests?|train_ds|icefall|espnet|wav2vec2?|lidar|chronos|patchtst|informer|gluonts|neuralforecast|pytorch[-_]forecasting|ts(?:ai|tensor|standardize|datasets?)|audio|"
+    r"voice|ASR|CTC|WER)\b|(?:\b|_)ctc(?:_|\b)|"
+    r"(?:\b|_)(?:tacotron|fastspeech|glow-?tts|waveglow|hifi-?gan|vits\b|tts\b|vocoder|mfa\b)|"
+    r"\b(?:pitch|mel|duration|decoder)[_ ]loss|"
+    r"\b(?:n-?beats|darts\b|prophet|deepar)|\b(?:forecast|speech|spectrogram|mel[-_ ]spec|common[-_ ]?voice)|"
+    r"\b(?:aishell|thchs|librispeech|wenetspeech|gigaspeech|tedlium|switchboard|timit|ljspeech|vctk|st-?cmd|voxceleb)\w*|"
+    r"\.csv\b|\bread_(?:csv|excel|table|parquet|hdf|sql)\b|\bgenfromtxt|\bloadtxt|"
+    r"\.iloc\[|\bDataFrame\b|\b(?:stock|finance|financial|qlib|alpha(?:158|360)|crypto|forex|electricity|"
+    r"medical records|EHR|MIMIC|clinical|genom\w+|gene expression|single[- ]cell|protein|molecul\w+|ECG|EMG|IMU|"
+    r"satellite|remote sensing|hyperspectral|depth maps?|density maps?)\b"
+)
+_COLLECTED = (
+    r"\b(?:data(?:set)?: ?(?:my |our )?(?:own|custom|private|self|in-?house|internal)|VOC (?:format|style)|"
+    r"(?:own|custom|in-?house|private|self-?made) (?:[\w-]+ )?(?:data(?:set)?|annotations?|recordings?|images)\b|"
+    r"annotations?\b|bounding box|DICOM\b|point ?clouds?\b|labelImg\b|roboflow\b|labelme\b|cvat\b|"
+    r"(?:own|my|our|custom|self-?made) (?:[\w-]+ ){0,2}(?:files?|csv|table|preprocess\w*|pre-processing|loader|corpus|"
+    r"recordings?|features?|labels?|masks?|ground truth|collected)\b|"
+    r"preprocess\w*: ?(?:own|custom)|own preprocess\w*|"
+    r"(?:dataset|data)\w* (?:I|we) (?:made|created|collected|labell?ed|built)|scraped|crawled)"
+)
+_CONTROL = (
+    r"(?:trains?|works?|runs?|is|are|was) (?:fine|well|ok|okay|normal\w*|good)\b.{0,40}\b(?:with|on|using|for)\b.{0,40}"
+    r"\b(?:same|other|another|public|original|official|sample|librispeech|coco|imagenet)\b|"
+    r"\b(?:voc|coco|imagenet|kitti|librispeech|cityscapes|mnist|cifar\w*|wider\w*|demo|sample|toy|official) "
+    r"(?:\w+ )?(?:itself |data |dataset )?(?:trains?|works?|is fine|is ok|converges?)\b|"
+    r"\bonly (?:with|on) (?:my|our|this|the new|one|some) (?:own )?(?:data|dataset|file|row|part)"
+)
+_SUSPECTED = (
+    r"(?<!no )(?<!without )(?<!0 )"
+    r"\bmissing (?:values?|dates?|entries|timestamps?|records?|frames?|pixels?|labels?|data)\b"
+    r"(?!.{0,12}(?:imput|fill|drop|remov))|"
+    r"\bfillna\b.{0,12}\bnot\b|"
+    r"\bnan\b.{0,30}\b(?:in|rows?)\b.{0,30}\b(?:data|row|input|feature|csv)|bad (?:row|sample|annotation)|"
+    r"(?:images?|frames|tiles|samples|batch(?:es)?) without (?:any )?"
+    r"(?:annotations?|labels?|objects?|box(?:es)?|targets?)|"
+    r"empty (?:images?|frames?|annotations?|targets?)\b|wrong annotation|empty (?:row|line|transcript|text)s?\b|"
+    r"\b(?:0|zero|no|too few|few|less) frames\b|\b(?:corrupt|broken|incomplete|damaged|wrong)\b.{0,20}"
+    r"\b(?:download|data\w*|file|image|label|mask|annotation)s?\b|\b(?:download|data\w*|file|image|label|mask)s? "
+    r"(?:is|was|are|were) (?:corrupt|broken|incomplete|damaged|wrong)|\ball[- ]?zeros?\b|"
+    r"\b(?:observations?|inputs?|data|rows?|features?|labels?|targets?|batch(?:es)?|images?) "
+    r"(?:contains?|has|have|with) (?:a |some |many )?(?:nan|inf)|"
+    r"filter_empty_gt\W{1,3}False|fill_missing_dates ?= ?True|"
+    r"\b(?:nan|null)s? (?:in|among) (?:the |my )?(?:data|columns?|series|features?|labels?|"
+    r"targets?)|\bsilen(?:t|ce) (?:segment|part|audio|file|recording)s?|"
+    r"\ball[- ]zero (?:row|audio|file)|"
+    r"\b(?:box|point|object|instance|annotation|label|coordinate|keypoint|polygon)\w*\b.{0,30}"
+    r"\b(?:beyond|outside|out of|exceed\w*|leave)\b.{0,20}\b(?:image|picture|bounds?|border|frame|range)|"
+    r"\b(?:beyond|outside) (?:of )?(?:the )?image|\bdegenerate\b|\bzero[- ](?:area|width|height|length|sized?)\b|"
+    r"\b(?:width|height|area|length|duration)s? (?:of|is|are|=|==) ?(?:0|zero)\b|"
+    r"\b(?:some|a few|several|many) (?:files?|rows?|images?|labels?|samples?|clips?) (?:are|is|were) "
+    r"(?:empty|missing|blank|corrupt\w*|broken|silent|black|zero)"
+)
+_OWN_CHANGES = (
+    r"\b(?:custom|own|new|my|copy-?paste|mosaic|mix-?up|random crop\w*) (?:[\w-]+ )?(?:augment\w*|transforms?|crop\w*)"
+)
+_MERE_WARNING = r"^\W*W\b|\bwarn|\bignor\w+|\bskipp\w+|\bdropp\w+"
+_ONE_PLACE = (
+    r"\b(?:same|fixed|certain|particular|specific|one) (?:step|batch|iteration|sample|index|point|image|row)\b.{0,30}"
+    r"\b(?:every|each|again|always|epoch|run|time)|\b(?:every|each|always)\b.{0,20}\b(?:at|on|in|after) "
+    r"(?:the )?(?:same|step|batch|iteration)\b|\b(?:batch|step|iteration) \d+ (?:in|of) (?:every|each)|"
+    r"\bregularly\b|\bonce (?:per|an|every) epoch"
+)
+"""What comes back at one place comes from what is read there."""
+_SKIPPED = r"grad norm is nan\. ?(?:skipping|do not) updat"
+_PAIR = re.compile(
+    r"\b(\w{1,40}(?:[ _][Ll]oss)?)\s?[:=]?\s{1,4}\(?(nan|-?inf|-?\d+\.?\d*(?:e[-+]?\d+)?)\b", re.IGNORECASE
+)
+_REGRESSES = re.compile(
+    r"(?:box|bbox|reg|regression|loc|localization|iou|dfl|ctc|l1|[wh]h|size|offset)(?:[_ ]loss)?$", re.IGNORECASE
+)
+_CLASSIFIES = re.compile(
+    r"(?:cls|class|classifier|classification|ce|conf|obj|objectness|att|hm|heatmap)(?:[_ ]loss)?$", re.IGNORECASE
+)
+ORDINARY = 100.0
+"""A part of a loss that never was above this had not exploded."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Messages of loader and loss; else a sudden NaN without a climb, where data of the outside world goes in."""
+    yield from _observed(facts)
+    refused, skipped = facts.said(_REFUSED), facts.said(_SKIPPED)
+    if refused is not None:
+        yield Clue(refused.text, STRONG + 1.0, refused.where)
+    elif skipped is not None:
+        yield Clue(f"{skipped.text} (in speech training mostly a row that CTC cannot align)", FAIR, skipped.where)
+    divided = facts.said(r"ZeroDivisionError: (?:float )?division by zero")
+    by_size = facts.said(
+        r"/ ?\(?(?:float\()?[\w.\[\]'\"]*(?:width|height|img_?[wh]|duration|num_frames|box_[wh]|"
+        r"\[['\"]?[wh]['\"]?\]|area)\b"
+    )
+    if divided is not None and by_size is not None:
+        yield Clue(f"a size in the data is 0: {by_size.text.strip()[:100]}", STRONG + 1.0, by_size.where)
+        refused = refused or divided
+    symptoms = facts.symptoms
+    impossible = list(impossible_alignment(facts))
+    sick = bool(
+        symptoms.bad
+        or symptoms.bad_losses
+        or symptoms.bad_evals
+        or impossible
+        or facts.said(r"(?<![\w.])nan(?!\w)") is not None
+    )
+    told = refused or skipped
+    if (
+        symptoms.healthy
+        and not impossible
+        and (not_finite(facts) is None or (told is not None and went_on(facts, told)))
+    ):
+        yield Clue("training goes on as it should", REFUTED, symptoms.where.get("start", ""))
+    lone = refused is not None and not symptoms.trouble and not sick
+    if lone and refused is not None and re.search(_MERE_WARNING, refused.text, re.IGNORECASE):
+        yield Clue("a warning, and nothing that went wrong after it", REFUTED, refused.where)
+    if refused is None and (not sick or symptoms.settles):
+        return
+    yield from impossible
+    if refused is None:
+        yield from remarks(facts)
+    for pattern, text, weight in (
+        (_SUSPECTED, "the data is suspected", 3.0),
+        (_CONTROL, "other data is fine", 2.5),
+        (_ONE_PLACE, "at one and the same place", 2.8),
+        (_MEASURED, "measured values go in", FAIR if refused is None else HINT),
+        (_OWN_CHANGES, "rows are changed by code of one's own", 1.5),
+        (_COLLECTED, "data collected by hand", _weight_of_own_data(facts)),
+    ):
+        found = facts.mentioned(pattern)
+        if found is not None:
+            yield Clue(f"{text}: {found[1].strip()[:100]}", weight, found[0])
+    measured = facts.mentioned(_MEASURED)
+    if measured is not None and symptoms.from_start and refused is None and facts.context.half is None:
+        yield Clue("and not one number was good", 1.3, symptoms.where.get("first_bad", ""))
+    yield from _course(facts)
+
+
+def _weight_of_own_data(facts: Facts) -> float:
+    """Data that nobody else has used is the first suspect, above all where the very first numbers are lost."""
+    if facts.context.half is not None or facts.symptoms.explodes:
+        return HINT
+    return 3.2 if facts.symptoms.from_start else 1.7
+
+
+def _course(facts: Facts) -> Iterator[Clue]:
+    symptoms, context = facts.symptoms, facts.context
+    place = symptoms.where.get("first_bad", "")
+    part = _only_regression(facts)
+    if part is not None:
+        yield Clue(part, 3.0, place)
+    mean = facts.metric("train_loss", "training_loss")
+    if symptoms.zero_loss and symptoms.good_before == 0 and mean and math.isfinite(mean[-1][0]) and mean[-1][0] > 1e-3:
+        text = f"a mean training loss of {mean[-1][0]:.4g}: it began in the middle, after good steps"
+        yield Clue(text, 3.0, mean[-1][1])
+    if symptoms.explodes:
+        yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.where.get("largest_loss", ""))
+    elif symptoms.good_before >= 3:
+        steps = "suddenly" if symptoms.good_after == 0 else "now and then"
+        yield Clue(f"not finite {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
+    if context.half is not None:
+        yield Clue(f"fp16 is in use, which explains more ({context.half.text})", -1.0, context.half.where)
+    elif context.not_half is not None and symptoms.bad:
+        yield Clue(f"not a matter of fp16 ({context.not_half.text})", 0.5, context.not_half.where)
+
+
+def _only_regression(facts: Facts) -> str | None:
+    """Says so when a regression part of the loss is not finite while classification parts are ordinary."""
+    values: dict[str, list[float]] = {}
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            values.setdefault(name, []).extend(track.values)
+    for message in facts.all_said(r"[:=\s(](?:nan|inf)\b"):
+        for name, number in _PAIR.findall(message.text):
+            values.setdefault(name, []).append(float(number))
+    broken, ordinary = [], []
+    for name, numbers in values.items():
+        finite = [abs(value) for value in numbers if math.isfinite(value)]
+        if max(finite, default=0.0) >= ORDINARY:
+            continue
+        if len(finite) < len(numbers) and _REGRESSES.search(name):
+            broken.append(name)
+        elif finite and len(finite) == len(numbers) and _CLASSIFIES.search(name):
+            ordinary.append(name)
+    lost = [name for name, numbers in values.items() if not all(map(math.isfinite, numbers))]
+    total = facts.symptoms.bad_losses > 0 and all(not _CLASSIFIES.search(name) for name in lost)
+    if not broken and total and not facts.symptoms.explodes:
+        broken = ["the loss"]
+    if not broken or not ordinary:
+        return None
+    return (
+        f"{', '.join(broken[:3])} is not finite while {', '.join(ordinary[:3])} is ordinary: its targets are at fault"
+    )
+
+
+def _observed(facts: Facts) -> Iterator[Clue]:
+    rows = facts.seen("data.bad_rows")
+    if rows is not None and rows.value:
+        yield Clue(f"rows that are not finite, empty or corrupt: {rows.value}", PROOF, rows.where)
+    removed = facts.seen("worlds.rows_removed.finite")
+    if removed is not None:
+        if removed.value is True:
+            yield Clue("the same step without these rows is finite", PROOF, removed.where)
+        else:
+            yield Clue("the step is not finite without these rows either", REFUTED, removed.where)
+
+
+RULE = Rule(
+    code="SF301",
+    slug="bad-data-row",
+    severity="error",
+    title="A row of the data is not finite, corrupt or impossible to learn from.",
+    fix=(
+        "find the row (assert torch.isfinite on every example), repair or drop it, and resume from a checkpoint "
+        "before it"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+    beats=("nan-loss", "loss-collapse", "toxic-batch"),
+    observes={
+        "data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list",
+        "worlds.rows_removed.finite": "whether the same step is finite without the suspected rows",
+    },
+)

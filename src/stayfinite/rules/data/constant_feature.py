@@ -1,0 +1,95 @@
+"""A feature, or a target, that never changes.
+
+## What it means
+A column with one value carries no information. Harmless by itself, it becomes NaN as soon as something divides by its
+spread, and it is often the trace of a mistake: a column that was read wrongly, a label that was lost.
+
+## Why it happens
+- Standardisation `(x - mean) / std` with `std = 0`: 0 divided by 0.
+- A join or a parser filled a column with its default; all dates became 1970; all pictures are the same grey.
+- A series that stands still within a window: reversible instance normalisation, correlation and R2 divide by its
+  spread.
+- One-hot columns of categories that this split does not have.
+- A target that is constant in a batch: R2, Pearson and AUC are undefined there.
+
+## How to recognise it
+- `RuntimeWarning: invalid value encountered in divide` during the preparation, then NaN at the first step.
+- `ConstantInputWarning: An input array is constant; the correlation coefficient is not defined`.
+- `df.nunique() == 1`, `x.std(0) == 0`.
+
+## How to fix it
+- Drop it: sklearn `VarianceThreshold()`, or `df.loc[:, df.nunique() > 1]`.
+- Divide by `std.clamp(min=1e-6)` or `(x - mean) / (std + eps)` with an `eps` that fits the dtype; sklearn's
+  `StandardScaler` does so by itself.
+- Windows of a series: scale by the whole series, or add an `eps` of about 1e-5 to the spread.
+- Find out why it is constant before dropping it.
+
+## When it is a false alarm
+A bias column of ones and padding columns are constant on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_BY_SPREAD = (
+    r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
+    r"/ ?\(?.{0,30}max\w*.{0,12}- ?.{0,20}min|"
+    r"\.std\(|z-?score|StandardScaler|MinMaxScaler|standardi[sz]e"
+)
+"""A standardisation: a column of one value has a spread of 0."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Measured columns; or warnings of a spread of 0, with NaN after them."""
+    seen = facts.seen("data.constant_features")
+    if seen is not None and seen.value:
+        yield Clue(f"columns of one value: {seen.value}", PROOF, seen.where)
+    if facts.symptoms.healthy:
+        return
+    constant = facts.said(
+        r"input array is constant|ConstantInputWarning|features? .{0,60}(?:are|is) constant|zero[- ]variance|"
+        r"(?:std|standard deviation|variance)(?: of \w+)? (?:is|=|==) ?0(?:\.0*)?\b|"
+        r"no feature .{0,20}meets the variance threshold|constant (?:column|feature|series|target)s?\b"
+    )
+    if constant is not None:
+        yield Clue(constant.text, STRONG, constant.where)
+    divided = facts.said(r"invalid value encountered in (?:true_)?divide|divide by zero encountered")
+    symptoms = facts.symptoms
+    sick = symptoms.bad > 0 or symptoms.bad_losses > 0 or symptoms.bad_evals > 0
+    if divided is not None and sick:
+        yield Clue(f"{divided.text}, then values that are not finite", FAIR, divided.where)
+        if symptoms.from_start:
+            yield Clue("from the first point on", HINT, symptoms.where.get("first_bad", ""))
+        spread = facts.mentioned(_BY_SPREAD)
+        if spread is not None:
+            yield Clue(f"what is divided by is a spread: {spread[1].strip()[:100]}", 3.5, spread[0])
+    if (
+        sick
+        and constant is None
+        and (
+            noted := facts.mentioned(
+                r"constant (?:column|feature|series|input)s?\b|(?:std|variance)\b.{0,20}\bzero\b|"
+                r"/ ?(?:x|data|df|train)?\.?std\("
+            )
+        )
+        is not None
+    ):
+        yield Clue(noted[1].strip()[:100], FAIR, noted[0])
+
+
+RULE = Rule(
+    code="SF311",
+    slug="constant-feature",
+    severity="warning",
+    title="A feature or a target never changes.",
+    fix="drop columns of one value, or divide by std.clamp(min=1e-6); first find out why they are constant",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("bad-data-row", "nan-loss"),
+    observes={"data.constant_features": "names or numbers of input columns with one value, a list"},
+)

@@ -1,0 +1,70 @@
+"""The same rows again and again.
+
+## What it means
+A large share of the rows are copies. They count several times in every epoch: the model learns them by heart, the
+loss falls in steps, and everything that depends on the number of rows (epochs, schedule, class weights) is wrong.
+
+## Why it happens
+- Web data, logs and scraped forums; one page under several addresses.
+- Oversampling, augmentation without effect, a join that multiplied rows, a file that was appended to itself.
+- A dataset that returns the same item for every index: a closure over the loop's variable, a cached batch, random
+  numbers that every DataLoader worker draws from the same seed.
+- A cycle over a small dataset with a step count instead of epochs.
+
+## How to recognise it
+- A hash of each normalised row: `1 - len(set(hashes)) / len(hashes)`. Above some per cent it matters.
+- A training loss that drops at each epoch's border and lies far below the validation loss.
+- Generated text that repeats training text word for word.
+
+## How to fix it
+- Remove copies before splitting: `df.drop_duplicates()`, MinHash for near copies of text.
+- Keep one and weight it, where frequency is information.
+- Seeds of workers: `numpy` in a `Dataset` needs `worker_init_fn` (`np.random.seed(torch.initial_seed() % 2**32)`);
+  Lightning `seed_everything(seed, workers=True)`.
+- Look at ten rows of the dataset object itself, not of the file.
+
+## When it is a false alarm
+Oversampling a rare class on purpose, several epochs, and short rows that coincide (labels such as "yes") are
+duplicates by right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A measured share; from a log only what it says itself."""
+    seen = facts.seen("data.duplicate_share")
+    if seen is not None and seen.value > 0.05:
+        yield Clue(f"{seen.value:.0%} of the rows are copies", PROOF if seen.value > 0.2 else STRONG, seen.where)
+    if facts.symptoms.healthy:
+        return
+    told = facts.mentioned(
+        r"(?:[1-9]\d(?:\.\d+)? ?%|most|half|many|thousands) of (?:the )?(?:\w+ )?(?:rows|samples|examples|images|"
+        r"lines|data)\b.{0,20}\bduplicat|"
+        r"(?:same|identical) (?:row|sample|item|batch|example) (?:again|every|for every|each|repeated)|"
+        r"every (?:index|item|worker) returns the same"
+    )
+    if told is not None:
+        yield Clue(told[1].strip()[:100], STRONG, told[0])
+        if facts.symptoms.flat:
+            yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+
+
+RULE = Rule(
+    code="SF313",
+    slug="duplicate-rows",
+    severity="warning",
+    title="Many rows of the data are copies of each other.",
+    fix=(
+        "drop duplicates before splitting (drop_duplicates, MinHash for text), and give DataLoader workers different "
+        "seeds"
+    ),
+    judge=judge,
+    page=__doc__,
+    observes={"data.duplicate_share": "the share of rows that are copies of an earlier one, 0 to 1"},
+)

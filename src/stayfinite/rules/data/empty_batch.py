@@ -1,0 +1,91 @@
+"""A batch, or a whole dataset, without rows.
+
+## What it means
+There was nothing to compute with. A mean over nothing is NaN, a division by the number of batches fails, stacking an
+empty list fails, or the loop ends at once and training "finishes" after 0 steps.
+
+## Why it happens
+- A path or a pattern that matches no file; a filter that removes every row; a split that does not exist.
+- `drop_last=True` with fewer rows than the batch size, on each rank for itself.
+- A collator that drops bad rows and is left with none; a packer that gets only rows that are too long.
+- An iterable dataset that was used up by the first epoch.
+- Detection or segmentation batches without any object, where the loss divides by the number of positives.
+
+## How to recognise it
+- `ValueError: num_samples should be a positive integer value, but got num_samples=0`.
+- `RuntimeError: stack expects a non-empty TensorList`, `cannot reshape tensor of 0 elements`,
+  `expected a non-empty list of Tensors`.
+- `There seems not to be a single sample in your epoch_iterator, stopping training at step 0!` (transformers),
+  `Total length of DataLoader across ranks is zero` (Lightning), `Num examples = 0`.
+- `ZeroDivisionError: division by zero` at `total / len(loader)`.
+
+## How to fix it
+- Print `len(dataset)` and the first row before training, and fail there if it is empty.
+- `drop_last=False` for small sets (transformers: `dataloader_drop_last=False`), or a batch no larger than rows per
+  rank.
+- Filters: count before and after. Collators: return None for an empty batch and skip it, or fill up with other rows.
+- Streams: `dataset.repeat()` or `max_steps` within what there is.
+- Losses: `loss.sum() / max(count, 1)`; keep the graph with `pred.sum() * 0` when nothing is positive.
+
+## When it is a false alarm
+An evaluation or prediction split may be empty on purpose. With an iterable dataset the end of the data before
+`max_steps` is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
+
+_NOTHING = (
+    r"num_samples ?= ?0|stack expects a non-empty TensorList|cannot reshape tensor of 0 elements|"
+    r"not (?:to be )?a single sample in your epoch_iterator|"
+    r"(?:total length of|length of) .{0,20}DataLoader.{0,30} is zero|\bnum examples ?[=:] ?0\b|"
+    r"expected a non-empty list of tensors|input\.numel\(\) ?== ?0|"
+    r"expected .{0,40}non-?zero (?:batch|size|number of elements)|"
+    r"(?<!whole )(?:data ?set|data ?loader|training data) (?:is|was|seems) empty|"
+    r"empty (?:data ?set|batch|data ?loader)\b|\bfound 0 (?:files|images|samples|rows)|"
+    r"no (?:images|samples|examples|labels|training data|data) (?:were |was )?found|mean of empty slice|"
+    r"non-empty (?:sequence|dataset)|0 (?:training )?(?:samples|examples|images) (?:loaded|found|left|remain)"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Words for "nothing there" are proof; a division by zero at the number of batches is not far from it."""
+    seen = facts.seen("data.rows")
+    if seen is not None and seen.value == 0:
+        yield Clue("the dataset has no rows", PROOF, seen.where)
+    if facts.symptoms.healthy:
+        return
+    told = facts.said(_NOTHING)
+    if told is not None:
+        yield Clue(told.text, PROOF - 1.0, told.where)
+    divided = facts.said(r"ZeroDivisionError: (?:integer )?(?:division|modulo|division or modulo) by zero")
+    if divided is not None:
+        yield Clue(divided.text, FAIR, divided.where)
+        counted = facts.said(
+            r"/ ?\(?(?:len\(|n_?(?:batches|samples|steps)|num_(?:batches|samples|steps)|count|steps|total)|"
+            r"len\(\w*(?:loader|dataset|data)\w*\)"
+        )
+        if counted is not None:
+            yield Clue(
+                f"at a division by a number of rows or batches: {counted.text.strip()[:80]}", STRONG, counted.where
+            )
+        scaled = facts.said(r"\bloss_?scal|scaler|apex|amp\b")
+        if scaled is not None and counted is None:
+            yield Clue(f"a loss scale fell to 0: {scaled.text.strip()[:80]}", AGAINST, scaled.where)
+
+
+RULE = Rule(
+    code="SF315",
+    slug="empty-batch",
+    severity="error",
+    title="A batch or a dataset has no rows.",
+    fix="check paths, filters and drop_last: print len(dataset) before training, and guard means with max(count, 1)",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "environment"),
+    observes={"data.rows": "the number of rows of the training set"},
+)

@@ -1,0 +1,85 @@
+"""One class rules the data, and the model answers with it always.
+
+## What it means
+With 97% of one class, a model that always names it has an accuracy of 97% and a low loss. It has learnt the base
+rate, and nothing else. Precision and recall of the rare classes are 0.
+
+## Why it happens
+- The world is so: faults, fraud, diseases, spam, background pixels.
+- Filtering or sampling took one class away; a join lost labels and filled them with 0.
+- Batches too small to hold a rare class: most steps push towards the common one.
+
+## How to recognise it
+- Accuracy equal to the share of the largest class from the first evaluation on, and standing there; F1, recall or MCC
+  0.
+- sklearn's `UndefinedMetricWarning: Precision is ill-defined and being set to 0.0 due to no predicted samples`.
+- A confusion matrix with one filled column; `np.unique(predictions, return_counts=True)` shows one class.
+
+## How to fix it
+- Judge by F1, balanced accuracy, average precision or MCC, not by accuracy (transformers:
+  `metric_for_best_model="f1"`).
+- Weight the loss: `nn.CrossEntropyLoss(weight=total / (classes * counts))`,
+  `BCEWithLogitsLoss(pos_weight=negatives / positives)`; square roots of these where they are extreme.
+- Or sample: `WeightedRandomSampler(weights, len(weights))` in the DataLoader. One of the two, not both.
+- Move the threshold on the validation set instead of using 0.5.
+- Initialise the last bias with the base rate, `bias = log(p / (1 - p))`: the first hundreds of steps are then not
+  spent on it. Focal loss for dense detection.
+
+## When it is a false alarm
+Constant predictions in the first steps are usual; judge after an epoch. The same face has a learning rate of 0
+(SF202), a detached head (SF401) or labels that have nothing to do with the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A measured share of the largest class; or metrics that are 0 beside a high and constant accuracy."""
+    seen = facts.seen("labels.largest_share")
+    if seen is not None and seen.value >= 0.9:
+        yield Clue(f"{seen.value:.1%} of the labels are one class", PROOF if seen.value >= 0.97 else STRONG, seen.where)
+    undefined = facts.said(
+        r"(?:precision|recall|f-?score|f1).{0,40}ill-defined.{0,60}(?:no predicted|no true) samples|"
+        r"UndefinedMetricWarning"
+    )
+    accuracy = facts.metric("eval_accuracy", "accuracy", "val_accuracy", "val_acc", "acc")
+    score = facts.metric("eval_f1", "f1", "val_f1", "eval_recall", "recall", "eval_matthews_correlation", "mcc")
+    constant = len(accuracy) >= 2 and len({value for value, _ in accuracy}) == 1
+    nothing = len(score) >= 1 and all(value == 0 for value, _ in score)
+    if undefined is not None:
+        yield Clue(undefined.text, FAIR, undefined.where)
+    if constant and accuracy[0][0] > 0.5:
+        yield Clue(
+            f"the accuracy is {accuracy[0][0]:.4g} in each of {len(accuracy)} evaluations",
+            FAIR if nothing or undefined else HINT,
+            accuracy[0][1],
+        )
+    if nothing and (undefined is not None or constant or (accuracy and accuracy[-1][0] > 0.5)):
+        yield Clue("F1, recall or correlation is 0", FAIR, score[0][1])
+    told = facts.mentioned(
+        r"\bimbalanc|\bunbalanced|class(?:es)? (?:are |is )?skewed|"
+        r"(?:predicts?|predicting|always|only) (?:only )?(?:the )?(?:majority|one|same|single) class|pos_weight|"
+        r"\d{2}(?:\.\d+)? ?% (?:negative|background|class 0)"
+    )
+    if told is not None and (undefined is not None or constant or nothing or facts.symptoms.flat):
+        yield Clue(told[1].strip()[:100], STRONG, told[0])
+
+
+RULE = Rule(
+    code="SF310",
+    slug="label-imbalance",
+    severity="warning",
+    title="One class rules the labels, and the model answers with it.",
+    fix=(
+        "weight the loss (CrossEntropyLoss(weight=...), pos_weight) or sample by class (WeightedRandomSampler), and "
+        "judge by F1 or balanced accuracy"
+    ),
+    judge=judge,
+    page=__doc__,
+    observes={"labels.largest_share": "the share of the most frequent class, 0 to 1"},
+)

@@ -1,0 +1,123 @@
+"""A label that names a class the model does not have.
+
+## What it means
+The loss got a class index below 0 or at or above the number of outputs, and it is not the one index that the loss was
+told to ignore. On the CPU torch raises `IndexError: Target 5 is out of bounds`; on CUDA a kernel assert ends the
+process (`Assertion t >= 0 && t < n_classes failed`), and every later call fails with `device-side assert triggered`.
+
+## Why it happens
+- Labels count from 1, the model counts from 0; or `num_labels` is one too small (the default of transformers is 2).
+- Masks hold other values than class ids: 255 for "ignore" or for white, colours of a palette, anti-aliased edges
+  after a resize with bilinear interpolation.
+- The ignore label is not the loss's: -1 or 255 in the data, `ignore_index=-100` in the loss.
+- A token classification labels with a map that does not cover every tag; an added class that the head does not know.
+- Language models: labels from a larger vocabulary than the head, or -1 for masked places.
+
+## How to recognise it
+- `nll_loss_forward_reduce_cuda_kernel_2d`, `nll_loss2d_forward_kernel`, `ClassNLLCriterion`,
+  `SpatialClassNLLCriterion` with `t >= 0 && t < n_classes` or `cur_target >= 0 && cur_target < n_classes`.
+- `Target -1 is out of bounds`, `Class values must be smaller than num_classes` (one_hot),
+  `all elements of target should be between 0 and 1` (BCE with class ids).
+- One line tells: `labels.unique()` against `logits.shape[1]`.
+
+## How to fix it
+- transformers: `AutoModelFor...from_pretrained(name, num_labels=n, id2label=..., label2id=...)`; labels from 0 to n -
+  1; -100 where nothing is to be learnt. `ignore_mismatched_sizes=True` to put a new head on a trained checkpoint.
+- Segmentation: `nn.CrossEntropyLoss(ignore_index=255)`, masks resized with `InterpolationMode.NEAREST`, palette
+  images read as indices (mode "P", not converted to RGB), `reduce_zero_label` or `do_reduce_labels` where class 0 is
+  background.
+- Map once when loading: `labels = torch.tensor([index[name] for name in names])`, and assert the range there.
+- To see the true place: one batch on the CPU, or `CUDA_LAUNCH_BLOCKING=1`.
+
+## When it is a false alarm
+A label equal to `ignore_index` may lie anywhere. After a device-side assert the process is lost: later messages about
+cuBLAS or memory are only echoes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.data.lookups import (
+    SCATTER,
+    bare_assert,
+    longest_input,
+    lookup_failure,
+    position_limit,
+    target_failure,
+)
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, Clue, Rule
+
+_CLASSES = (
+    r"\bn(?:um)?_?(?:labels|classes)\b|\bclasses\b|\bn_classes\b|ignore_index|ignore_label|\bsegmentation\b|"
+    r"\bmasks?\b.{0,30}\bclass|label ?(?:map|encoder|2id)|classification|nll_?loss|cross_?entropy|one_hot|"
+    r"\bnc ?[:=] ?\d"
+)
+
+_PICTURES = (
+    r"\b(?:own|custom|my|new) (?:[\w-]+ )?data(?:set)?\b|\bdata(?:set)?: ?(?:own|custom)|\bsegment\w*|\bdetect\w*|"
+    r"\byolo\w*|"
+    r"\bu-?net\b|\bresnet|\bdeeplab|\bimage|\bclassif|\bcifar|\bimagenet|\blanes?\b|\bmask\b|\bface"
+)
+"""Work in which an index that fails is that of a class."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The loss's own words; else a failed gather or a bare assert where classes are about."""
+    seen = facts.seen("data.labels_out_of_range")
+    if seen is not None and seen.value:
+        yield Clue(f"labels outside the classes: {seen.value}", PROOF, seen.where)
+    target, scatter, vague = target_failure(facts), facts.said(SCATTER), bare_assert(facts)
+    if target is not None:
+        yield Clue(target.text, PROOF, target.where)
+    elif scatter is not None:
+        yield Clue(scatter.text, 2.5, scatter.where)
+    elif vague is not None:
+        yield Clue(vague.text, 1.5, vague.where)
+    sparse = facts.mentioned(r"sparse_?(?:softmax|categorical)_?cross_?entropy|start_positions|end_positions")
+    if target is None and sparse is not None and facts.symptoms.bad_losses and facts.symptoms.from_start:
+        text = "TensorFlow on a GPU gives NaN, and no error, for a class that does not exist"
+        yield Clue(f"{text}: {sparse[1].strip()[:80]}", 2.5, sparse[0], risk=True)
+    if target is None and (scatter is not None or vague is not None):
+        lookup = lookup_failure(facts)
+        if lookup is not None:
+            yield Clue(f"a table's row is missing, not a class: {lookup.text}", AGAINST, lookup.where)
+        named = facts.mentioned(_CLASSES)
+        if named is not None:
+            yield Clue(f"a loss over classes: {named[1].strip()}", FAIR, named[0])
+        seen_data = facts.mentioned(_PICTURES)
+        if seen_data is not None and named is None and lookup is None and scatter is None:
+            yield Clue(f"no text is looked up, labels are: {seen_data[1].strip()[:80]}", FAIR, seen_data[0])
+        longest, limit = longest_input(facts), position_limit(facts)
+        if longest is not None and limit is not None and longest[0] > limit[0]:
+            yield Clue(f"inputs are longer than the position table ({longest[1]}; {limit[1]})", AGAINST, longest[2])
+    if target is not None or scatter is not None or vague is not None:
+        declared = facts.mentioned(
+            r"ignore_index|ignore_label|labels? (?:start|from) (?:at )?1\b|class(?:es)? ids?|\b255\b"
+        )
+        if declared is not None:
+            yield Clue(f"labels that need a map: {declared[1].strip()}", HINT, declared[0])
+
+
+RULE = Rule(
+    code="SF305",
+    slug="label-out-of-range",
+    severity="error",
+    title="A label names a class that the model does not have.",
+    fix=(
+        "map labels to 0 ... num_labels - 1, set num_labels to their number and ignore_index to the value that marks "
+        "ignored places"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-3.0,
+    beats=(
+        "token-id-out-of-range",
+        "position-out-of-range",
+        "environment",
+        "hardware",
+        "nan-loss",
+    ),
+    observes={"data.labels_out_of_range": "the labels of a batch that are no class and not ignored, a list"},
+)

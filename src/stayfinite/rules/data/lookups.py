@@ -1,0 +1,162 @@
+"""Crashes of a look-up with an index that is not there: what torch says of them, and which table was meant.
+
+Embeddings, position tables and class targets fail with much the same words; the rules for each share these readings.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.core.series import Message
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import number_in
+
+EMBEDDING = (
+    r"srcIndex < srcSelectDimSize|index_?select(?:Large|Small)Index|index out of range in self|"
+    r"vectorized[_ ]gather[_ ]kernel|index out of range: Tried to access index \d+ out of table|"
+    r"index out of range at .{0,80}THTensor|embedding.{0,40}index out of (?:range|bounds)|piece id is out of range"
+)
+"""What torch, on the CPU and on CUDA, says when a row of a table is asked for that it does not have."""
+
+TARGET = (
+    r"(?:\bt|cur_target|target_val|target) ?>= ?0 ?&& ?(?:t|cur_target|target_val|target) ?< ?n_?classes|"
+    r"Target -?\d+ is out of bounds|Class values must be (?:smaller than num_classes|non-negative)|"
+    r"(?:Spatial)?ClassNLLCriterion.{0,200}Assertion|Label class \d+ exceeds|"
+    r"all elements of target should be between 0 and 1|target_val >= zero && target_val <= one|"
+    r"label value of -?\d+ which is outside the valid range|"
+    r"blank must be in label range|label must be in \[0, ?num_class\)|"
+    r"labels? (?:values? )?(?:is |are )?out of (?:range|bounds)"
+)
+"""What torch and others say when a class index lies outside the classes."""
+
+SCATTER = (
+    r"index out of bounds[\"'`]* ?\)?[`'\"]? failed|idx_dim >= 0 && idx_dim < index_size|-sizes\[i\] <= index|"
+    r"indexValue >= 0 && indexValue < (?:tensor|src)\.sizes|index out of bounds: 0 <= tmp\d+ < \d+|"
+    r"index -?\d+ is out of bounds for (?:dimension|axis) \d+ with size \d+"
+)
+"""An index of a gather, a scatter or a subscript that is out of bounds: labels more often than tokens."""
+
+ASSERT = (
+    r"device-side assert triggered|cuda (?:runtime )?error ?\((?:59|710)\)|cudaErrorAssert|"
+    r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED) when calling"
+)
+"""A kernel refused an index; which one, this line does not say."""
+
+_POSITION_TABLES = {
+    r"\bbertweet-large": 512,
+    r"\bbertweet|\bblenderbot-(?:\d|distill)": 128,
+    r"\bphobert": 256,
+    r"\bmodernbert|\bnomic-": 8192,
+    r"\blongformer|\bbig_?bird": 4096,
+    r"\bled-(?:base|large)|\bcanine": 16384,
+    r"\b(?:xlm-?)?roberta|camembert|\bcodebert|\bgraphcodebert|\bunixcoder|\bxlm-r": 512,
+    r"\b\w{0,8}bert\b|\b\w{0,8}bert[-_]|\belectra|\bernie|\bmpnet|\bminilm|\be5-|\bbge-|\bgte-(?:base|large|small)|"
+    r"\blayoutlm|\bopenai-gpt\b|\bopus-mt|\bmarian|\bprophetnet|\bbioclinical|\bsentence-transformers": 512,
+    r"\bsiglip": 64,
+    r"\bgpt-?2\b|\bdistilgpt2|\bdialogpt|\bm?bart\b|\bbart-|\bmbart|"
+    r"\bm2m100|\bnllb|\bbiogpt|\bpegasus|\bspeech_to_text": 1024,
+    r"\bclip\b|\bopenclip|\bclip-vit": 77,
+    r"\bopt-\d|\bgpt-?neo\b|\bxglm|\bgalactica": 2048,
+    r"\bwhisper": 448,
+}
+_LENGTHS = (
+    "max_length",
+    "max_seq_length",
+    "max_seq_len",
+    "max_sequence_length",
+    "block_size",
+    "model_max_length",
+    "cutoff_len",
+    "max_source_length",
+    "max_len",
+    "seq_length",
+    "seq_len",
+    "max_words",
+    "model_max_len",
+    "max_input_length",
+    "max_tokens",
+    "sequence_len",
+    "max_target_length",
+    "context_length",
+    "input_length",
+    "input_len",
+    "sequence_length",
+    "max_source_len",
+    "max_text_length",
+)
+_WRITTEN_LENGTH = re.compile(
+    r"\b(?:max_(?:seq(?:uence)?_)?len(?:gth)?|block_size|(?:input|sequence|text)[ _]len(?:gth)?|seq_len(?:gth)?)\b"
+    r"(?: ?[=:] ?| of (?:up to )?| up to )(\d+)|\binput_ids\b.{0,20}(?:shape|size)\W{1,12}\d+, ?(\d+)",
+    re.IGNORECASE,
+)
+_TABLE = re.compile(r"Tried to access index (\d+) out of table with (\d+) rows", re.IGNORECASE)
+_OF_SIZE = re.compile(r"index (\d+) is out of bounds for (?:dimension|axis) \d+ with size (\d+)", re.IGNORECASE)
+
+
+def lookup_failure(facts: Facts) -> Message | None:
+    """The line that says a row was asked for that a table does not have."""
+    return facts.said(EMBEDDING)
+
+
+def target_failure(facts: Facts) -> Message | None:
+    """The line that says a class was named that does not exist."""
+    return facts.said(TARGET)
+
+
+def bare_assert(facts: Facts) -> Message | None:
+    """A device-side assert of which nothing says what it was about."""
+    if facts.said(rf"{EMBEDDING}|{TARGET}|{SCATTER}|Assertion .+ failed|probability tensor contains") is not None:
+        return None
+    return facts.said(ASSERT)
+
+
+def table_rows(message: Message) -> int | None:
+    """The rows of the table, where the message tells them (old versions of torch give the last index)."""
+    found = _TABLE.search(message.text)
+    return int(found.group(2)) if found else None
+
+
+def first_missing(message: Message) -> int | None:
+    """The rows of the table, when the row asked for is the very next one: what counts up meets that one first."""
+    old, new = _TABLE.search(message.text), _OF_SIZE.search(message.text)
+    if old is not None and int(old.group(1)) == int(old.group(2)) + 1:
+        return int(old.group(1))
+    if new is not None and int(new.group(1)) == int(new.group(2)):
+        return int(new.group(1))
+    return None
+
+
+def longest_input(facts: Facts) -> tuple[int, str, str] | None:
+    """The largest length that inputs are cut or padded to: its value, as written, and where."""
+    found = []
+    for setting in facts.settings.all(*_LENGTHS):
+        value = number_in(setting.value)
+        if value is not None and 0 < value < 1e7:
+            found.append((int(value), f"{setting.name}: {setting.value}", setting.where))
+    for where, text in facts.settings.notes:
+        found += [
+            (int(match.group(1) or match.group(2)), match.group(), where) for match in _WRITTEN_LENGTH.finditer(text)
+        ]
+    return max(found, default=None)
+
+
+def position_limit(facts: Facts) -> tuple[int, str] | None:
+    """How many tokens the model's position table holds, and what says so."""
+    setting = facts.settings.find("max_position_embeddings", "n_positions", "n_ctx")
+    if setting is not None and (value := number_in(setting.value)) is not None and value > 0:
+        told = f"{setting.name}: {setting.value}"
+        if is_roberta(facts):
+            return int(value) - 2, f"{told}, of which a RoBERTa uses {int(value) - 2}"
+        return int(value), told
+    model = facts.context.model
+    texts = [model.value] if model is not None else [text for _, text in facts.settings.texts()]
+    for pattern, limit in _POSITION_TABLES.items():
+        for text in texts:
+            if re.search(pattern, text, re.IGNORECASE):
+                return limit, f"{text.strip()[:80]} has positions for {limit} tokens"
+    return None
+
+
+def is_roberta(facts: Facts) -> bool:
+    """Whether the model numbers its positions from padding_idx + 1 on, so that two rows of its table are never used."""
+    return facts.mentioned(r"\b(?:xlm-?)?roberta|camembert|longformer|\bbertweet|\bphobert") is not None

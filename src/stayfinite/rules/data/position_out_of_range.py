@@ -1,0 +1,206 @@
+"""An input longer than the model has positions for.
+
+## What it means
+The model looks up a learned vector for each position, and the sequence has more positions than that table has rows.
+It crashes as a missing token id does: `index out of range in self` on the CPU, `srcIndex < srcSelectDimSize` and a
+device-side assert on CUDA, or a shape error between the sequence length and the length of the table.
+
+## Why it happens
+- Nothing truncates: `truncation=True` is missing, or `max_length` is above what the model holds (BERT and RoBERTa
+  512, GPT-2 and BART 1,024, CLIP 77, Whisper's decoder 448).
+- RoBERTa and its kin count positions from `padding_idx + 1`, so a table of 514 rows holds 512 tokens. A config
+  written for training from scratch with `max_position_embeddings=512` fails at the first full-length row.
+- A tokenizer without a limit of its own (`model_max_length` 1e30) truncates nothing even with `truncation=True`.
+- Tokens that come on top: prompt tokens, image patches (a larger image has more patches), a separator added after
+  truncation.
+
+## How to recognise it
+- The warning `Token indices sequence length is longer than the specified maximum sequence length for this model (781
+  > 512)` before the crash.
+- The traceback passes `position_embeddings`, `embed_positions`, `wpe` or `pos_embed`.
+- `The size of tensor a (600) must match the size of tensor b (512) at non-singleton dimension 1`,
+  `The expanded size of the tensor (571) must match the existing size (512)`,
+  `Cannot forward sequence of length 2000, block size is only 1024`,
+  `Labels' sequence length 505 cannot exceed the maximum allowed length of 448 tokens`.
+- It comes after some good batches: with the first long row.
+
+## How to fix it
+- transformers: `tokenizer(text, truncation=True, max_length=512)`, where the number is at most
+  `model.config.max_position_embeddings` (less 2 for RoBERTa, CamemBERT, XLM-R, Longformer).
+  `tokenizer.model_max_length = 512` where the tokenizer knows no limit. In the example scripts:
+  `--max_seq_length 512` or `--block_size 512`.
+- From scratch: `RobertaConfig(max_position_embeddings=514)` for 512 tokens.
+- Long texts: split with `stride` and `return_overflowing_tokens=True`, or a model with relative or rotary positions.
+- Images: `interpolate_pos_encoding=True` in the forward of ViT models, or resize to the size they were trained with.
+- nanoGPT: `block_size` of the data no larger than that of the model.
+
+## When it is a false alarm
+The tokenizer's warning alone is harmless when the text is split or truncated afterwards, and in models with rotary or
+relative positions (LLaMA, Qwen, T5), which have no table to overrun.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.core.series import Message
+from stayfinite.rules.data.lookups import (
+    bare_assert,
+    first_missing,
+    longest_input,
+    lookup_failure,
+    position_limit,
+    table_rows,
+    target_failure,
+)
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_REFUSAL = (
+    r"cannot forward sequence of length|sequence length \d+ (?:exceeds|cannot exceed)|"
+    r"cannot exceed the maximum allowed length of|sequence length of \d+ is (?:longer|greater) than|"
+    r"exceeds? (?:the )?(?:maximum|max_position_embeddings|model's maximum)|input (?:is|sequence is) too long|"
+    r"max_position_embeddings.{0,40}(?:smaller|less|exceed)|tokens exceeds maximum length|"
+    r"size of sample #?\S+ is invalid .{0,60}max_positions|must be (?:less|smaller) than max_position_embeddings|"
+    r"sequence (?:length )?(?:is )?(?:longer|greater|larger) than (?:the )?(?:maximum|max|block|context|position)|"
+    r"maximum (?:context|sequence) length (?:is|of) \d+|larger than (?:the )?max(?:imum)? (?:position|sequence)|"
+    r"input image size \(.{3,20}\) doesn'?t match model|max(?:imum)?[_ ]seq(?:uence)?[_ ]len\w* .{0,20}exceeded"
+)
+_SHAPES = re.compile(
+    r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)|"
+    r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)",
+    re.IGNORECASE,
+)
+TABLES = frozenset(
+    {
+        50,
+        76,
+        77,
+        99,
+        100,
+        128,
+        196,
+        197,
+        256,
+        257,
+        448,
+        511,
+        512,
+        513,
+        514,
+        577,
+        1023,
+        1024,
+        1025,
+        1026,
+        2047,
+        2048,
+        2050,
+        4095,
+        4096,
+        4098,
+        1500,
+        5000,
+    }
+)
+"""Rows that tables of positions have (and the last index of each, which old versions of torch print)."""
+
+
+VOCABULARY = 5_001
+"""A table with at least so many rows is a vocabulary."""
+
+POSITIONS = (
+    r"\b(?:position_embeddings?|embed_positions|wpe|position_ids|pos_embed\w*|positional|pos_embeddings?|pos_emb|"
+    r"pos_table|self\.pe\[|pos_encod\w*|position_enc\w*|PositionalEncoding|PositionalEmbedding)(?:\b|(?<=\[))"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A failed look-up or a shape error, and lengths beyond the table."""
+    seen = facts.seen("data.longest_row")
+    limit = position_limit(facts)
+    if seen is not None and limit is not None and seen.value > limit[0]:
+        yield Clue(f"a row of {seen.value} tokens, and {limit[1]}", PROOF, seen.where)
+    if facts.symptoms.healthy:
+        return
+    refusal = facts.said(_REFUSAL)
+    if refusal is not None:
+        yield Clue(refusal.text, STRONG, refusal.where)
+    shapes = _overrun(facts)
+    if shapes is not None:
+        yield Clue(shapes.text, STRONG, shapes.where)
+    failure, vague = lookup_failure(facts), bare_assert(facts)
+    crash = failure or vague
+    frames = None
+    if crash is None and refusal is None and shapes is None:
+        # An excerpt may end before the error's last line: frames of a model's forward are left to tell of a crash.
+        frames = facts.said(r"\bin forward\b|modeling_\w+\.py|in _call_impl")
+        if frames is None or facts.symptoms.trouble:
+            return
+        yield Clue(f"it stopped in a forward: {frames.text.strip()[:80]}", HINT, frames.where)
+    if crash is not None:
+        yield Clue(crash.text, FAIR if failure else HINT, crash.where)
+        rows = table_rows(crash)
+        if rows is not None and rows in TABLES:
+            yield Clue(f"{rows} is the size of a table of positions", STRONG)
+        following = first_missing(crash)
+        if following is not None and following < VOCABULARY:
+            yield Clue(f"row {following} is the first that is missing, as when positions count up", FAIR)
+            longest = longest_input(facts)
+            if longest is not None and longest[0] == following:
+                yield Clue(f"the table is as long as {longest[1]}", FAIR, longest[2])
+    yield from _lengths(facts, crashed=crash is not None)
+    target = target_failure(facts)
+    if target is not None:
+        yield Clue(f"the loss names a class, not a position: {target.text}", AGAINST, target.where)
+
+
+def _lengths(facts: Facts, *, crashed: bool) -> Iterator[Clue]:
+    warned = facts.said(r"Token indices sequence length is longer than the specified maximum")
+    if warned is not None:
+        yield Clue(warned.text, STRONG, warned.where)
+    place = facts.said(POSITIONS)
+    learned = facts.settings.search(r"\blearn(?:ed|able|t) (?:absolute )?position|\bposition(?:al)? embedding")
+    if crashed and place is None and learned is not None:
+        yield Clue(f"positions are looked up in a table: {learned[1].strip()[:80]}", FAIR, learned[0], risk=True)
+    if place is not None:
+        yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
+    longest, limit = longest_input(facts), position_limit(facts)
+    if longest is not None and limit is not None and longest[0] > limit[0]:
+        yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), and {limit[1]}", STRONG, longest[2], risk=True)
+    elif limit is not None and limit[0] == 510 and "max_position" in limit[1]:
+        yield Clue(
+            f"a RoBERTa with {limit[1]} holds 510 tokens: it counts positions from padding_idx + 1", STRONG, risk=True
+        )
+    elif crashed and facts.mentioned(
+        r"truncation ?[=:] ?False|no truncation|not truncated|without truncat|long (?:document|text|sequence)s?|"
+        r"interpolate_pos"
+    ):
+        yield Clue("inputs are not cut to a length", FAIR)
+
+
+def _overrun(facts: Facts) -> Message | None:
+    """A shape error whose smaller side is the size of a table of positions."""
+    for message in facts.all_said(_SHAPES.pattern):
+        found = _SHAPES.search(message.text)
+        sizes = sorted(int(group) for group in found.groups() if group) if found else []
+        if len(sizes) == 2 and sizes[0] in TABLES and sizes[1] > sizes[0]:
+            return message
+    return None
+
+
+RULE = Rule(
+    code="SF304",
+    slug="position-out-of-range",
+    severity="error",
+    title="An input is longer than the model has positions for.",
+    fix=(
+        "tokenizer(..., truncation=True, max_length=N) with N at most model.config.max_position_embeddings (less 2 "
+        "for RoBERTa and its kin)"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("token-id-out-of-range", "truncation", "environment", "nan-loss"),
+    observes={"data.longest_row": "tokens of the longest row"},
+)

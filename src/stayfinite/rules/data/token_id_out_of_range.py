@@ -1,0 +1,131 @@
+"""A token id that the embedding has no row for.
+
+## What it means
+The input holds a token id that is larger than or equal to the number of rows of the embedding (or negative). On the
+CPU torch raises `IndexError: index out of range in self`; on CUDA a kernel assert kills the process
+(`srcIndex < srcSelectDimSize`), and every later call in it fails with `device-side assert triggered`, so the last
+line of the traceback is rarely the place.
+
+## Why it happens
+- Tokens were added (`tokenizer.add_tokens`, `add_special_tokens`, a `[PAD]` for a model without one), and the
+  embedding was not enlarged.
+- The tokenizer is not the model's: another checkpoint, another size, a self-trained vocabulary.
+- Placeholders went into the embedding: -100 of labels given as `input_ids` or as `decoder_input_ids`, -200 as an
+  image token, -1 as padding.
+- A table smaller than the tokenizer: `vocab_size` in a hand-written config, a `token_type_ids` of 1 in a model with
+  one type (RoBERTa), a `nn.Embedding` sized by `len(set(words))` and indexed from 1.
+
+## How to recognise it
+- `index out of range in self`, `Tried to access index 30522 out of table with 30521 rows`.
+- `indexSelectLargeIndex` or `indexSelectSmallIndex: ... Assertion srcIndex < srcSelectDimSize failed`; in newer
+  versions `vectorized_gather_kernel: Assertion ind >= 0 && ind < ind_dim_size`.
+- The traceback passes `word_embeddings`, `embed_tokens` or `wte`. If it passes `position_embeddings`,
+  `embed_positions` or `wpe`, the input is too long instead: see SF304.
+- One line tells: `int(input_ids.min()), int(input_ids.max()), model.get_input_embeddings().num_embeddings`.
+
+## How to fix it
+- transformers: after adding tokens `model.resize_token_embeddings(len(tokenizer))`, before adapters are put on and
+  before the optimizer is built; save tokenizer and model together. Load both from the same name.
+- Pad with a token that exists: `tokenizer.pad_token = tokenizer.eos_token`; leave -100 to the labels.
+- encoder-decoder models: give `labels` and let the model shift them (`DataCollatorForSeq2Seq` pads with -100 there
+  only).
+- plain torch: `nn.Embedding(max(ids) + 1, dim)`, and an id for unknown words.
+- To see the true place: run one batch on the CPU, or set `CUDA_LAUNCH_BLOCKING=1`.
+
+## When it is a false alarm
+An embedding with more rows than the tokenizer has tokens is normal (rounded up to a multiple of 64 or 128). Only ids
+at or above the number of rows fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.data.lookups import (
+    bare_assert,
+    longest_input,
+    lookup_failure,
+    position_limit,
+    table_rows,
+    target_failure,
+)
+from stayfinite.rules.data.position_out_of_range import POSITIONS
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+VOCABULARY = 5000
+"""A table with at least so many rows is a vocabulary, not a table of positions (longest in common use before RoPE: "
+"4,098)."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A failed look-up, and what says that it was the vocabulary's."""
+    yield from _observed(facts)
+    failure, vague = lookup_failure(facts), bare_assert(facts)
+    if failure is None and vague is None:
+        return
+    if failure is not None:
+        yield Clue(failure.text, 3.2, failure.where)
+        rows = table_rows(failure)
+        if rows is not None:
+            big = rows >= VOCABULARY
+            yield Clue(
+                f"a table of about {rows} rows is {'a vocabulary' if big else 'small for a vocabulary'}",
+                FAIR if big else AGAINST,
+            )
+    elif vague is not None:
+        yield Clue(vague.text, HINT, vague.where)
+    table = facts.said(
+        r"\b(?:word_embeddings?|embed_tokens|wte|inputs_embeds|tok_embeddings|src_embed|token_embedding)\b"
+    )
+    if table is not None:
+        yield Clue(f"the traceback passes the token embedding: {table.text.strip()}", FAIR, table.where)
+    added = facts.mentioned(
+        r"add(?:ed|ing)?[_ ](?:\w+[_ ])?(?:special[_ ])?tokens|special tokens? added|new tokens|"
+        r"resize_token_embeddings|not resized|custom tokenizer|own tokenizer|vocab(?:ulary)?[_ ]?size|pad_token|"
+        r"image_token|-200\b"
+    )
+    if added is not None:
+        yield Clue(f"the vocabulary was changed: {added[1].strip()}", STRONG if failure else FAIR, added[0])
+    elif (
+        tokenizer := facts.settings.find("tokenizer_name", "tokenizer_name_or_path", "tokenizer_path", "tokenizer")
+    ) is not None:
+        model = facts.context.model
+        if isinstance(tokenizer.value, str) and (model is None or model.value.lower() not in tokenizer.value.lower()):
+            yield Clue(f"a tokenizer of its own ({tokenizer.name}: {tokenizer.value})", HINT, tokenizer.where)
+    yield from _against(facts)
+
+
+def _against(facts: Facts) -> Iterator[Clue]:
+    target = target_failure(facts)
+    if target is not None:
+        yield Clue(f"the loss names a class, not a token: {target.text}", AGAINST, target.where)
+    place = facts.said(POSITIONS)
+    if place is not None:
+        yield Clue(f"the traceback passes the position table: {place.text.strip()}", AGAINST, place.where)
+    longest, limit = longest_input(facts), position_limit(facts)
+    if longest is not None and limit is not None and longest[0] > limit[0]:
+        yield Clue(f"inputs are longer than the position table ({longest[1]}; {limit[1]})", AGAINST, longest[2])
+
+
+def _observed(facts: Facts) -> Iterator[Clue]:
+    seen = facts.seen("data.token_ids_out_of_range")
+    if seen is not None and seen.value:
+        yield Clue(f"token ids outside the embedding: {seen.value}", PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF303",
+    slug="token-id-out-of-range",
+    severity="error",
+    title="A token id is larger than the embedding has rows.",
+    fix=(
+        "model.resize_token_embeddings(len(tokenizer)) after adding tokens, and load tokenizer and model from the "
+        "same checkpoint"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-3.0,
+    beats=("environment", "hardware", "nan-loss"),
+    observes={"data.token_ids_out_of_range": "the ids of a batch that the embedding has no row for, a list"},
+)

@@ -1,0 +1,136 @@
+"""The tokenizer or the prompt format is not the one that the model, or the labelling, counts on.
+
+## What it means
+Text becomes other ids than the model learnt, or the code that marks which tokens to train on counts other tokens than
+the tokenizer makes. Nothing crashes. Rows are silently masked or shifted, and the model learns little, or nonsense.
+
+## Why it happens
+- A training script for one conversation template (Vicuna, LLaMA-2, MPT) is run with another model: each turn is one
+  token longer or shorter than the script counts, and it masks the whole row
+  (`tokenization mismatch: 385 vs. 399. (ignored)`).
+- Another version of the tokenizer: fast against slow, `legacy=True` against `False` in LLaMA and T5, an added BOS, a
+  space after a special token.
+- The tokenizer of another checkpoint: ids mean other words. The loss starts near ln(vocabulary), as if nothing were
+  learnt.
+- Training formats the prompt in one way, generation in another.
+- A vocabulary that does not know the language: most words become the unknown token.
+
+## How to recognise it
+- `WARNING: tokenization mismatch: 276 vs. 272. (ignored)` in almost every row (LLaVA, FastChat and their
+  descendants), often with a loss of 0.0 because every label was masked.
+- `The tokenizer class you load from this checkpoint is not the same type as the class this function is called from.`
+- A pre-trained language model whose first loss is 8 to 12 instead of 1 to 4.
+- Decode a batch: `tokenizer.decode(batch["input_ids"][0])`, and the labels that are not -100.
+
+## How to fix it
+- Load both from the same name: `AutoTokenizer.from_pretrained(name)` beside
+  `AutoModelForCausalLM.from_pretrained(name)`.
+- Let the tokenizer build the prompt, in training and in use: `tokenizer.apply_chat_template(messages)`.
+- LLaVA, FastChat: pass the template of this model (`--version`, `--conv-mode`), and adapt the turn lengths in
+  `preprocess_*`: the constant that is subtracted per turn counts the special tokens.
+- LLaMA-Factory: `template: qwen` (or the family in use); axolotl: `chat_template: tokenizer_default`; TRL: leave the
+  data as `messages` and let `SFTTrainer` apply the template.
+- Pin the versions of transformers and tokenizers with the checkpoint.
+
+## When it is a false alarm
+A few mismatches among thousands of rows are truncated or odd rows.
+`The tokenizer has new PAD/BOS/EOS tokens that differ from the model config` and
+`Special tokens have been added in the vocabulary` are notices, not faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Counts that do not agree are proof; a tokenizer of another kind, or a first loss of a fresh model, speak for "
+    "it.
+    """
+    seen = facts.seen("data.unknown_token_share")
+    if seen is not None and seen.value > 0.1:
+        yield Clue(
+            f"{seen.value:.0%} of the tokens are the unknown token", PROOF if seen.value > 0.3 else STRONG, seen.where
+        )
+    mismatches = list(
+        facts.all_said(
+            r"tokeni[sz]ation mismatch|mismatch(?:ed)? token(?:s|i[sz]ation)|token (?:count|length) mismatch"
+        )
+    )
+    if mismatches:
+        count = sum(message.count for message in mismatches)
+        yield Clue(
+            f"{mismatches[0].text}, and {count - 1} more like it" if count > 1 else mismatches[0].text,
+            PROOF if count > 1 else STRONG,
+            mismatches[0].where,
+        )
+    other = facts.said(
+        r"missing pre-tokenizer type|vocab(?:ulary)? size mismatch|image features and image tokens do not match|"
+        r"number of image tokens? is \d+ while the number of image|"
+        r"tokenizer class you load from this checkpoint is not the same type|"
+        r"tokenizer.{0,40}(?:does not|doesn't) match|wrong tokenizer|different tokenizer"
+    )
+    if other is not None:
+        # This notice comes with a mere change of the class's name as well.
+        renamed = "not the same type" in other.text
+        yield Clue(other.text, 2.5 if renamed else STRONG, other.where)
+    symptoms = facts.symptoms
+    if mismatches and symptoms.healthy and sum(message.count for message in mismatches) <= symptoms.points:
+        yield Clue("few rows are concerned, and training goes on as it should", -5.0, symptoms.where.get("start", ""))
+    if mismatches or other is not None:
+        template = facts.mentioned(
+            r"\b(?:template|conv(?:ersation)?[-_ ]?(?:mode|version|template)|chat_template|version: ?(?:v1|mpt|plain|"
+            r"llama\w*))\b"
+        )
+        if template is not None:
+            yield Clue(
+                f"a conversation template is chosen by hand ({template[1].strip()[:80]})", HINT, template[0], risk=True
+            )
+        if symptoms.zero_loss:
+            yield Clue("the loss is 0: the rows were masked as a whole", HINT, symptoms.where.get("first_zero", ""))
+        return
+    noted = facts.mentioned(
+        r"tokenizer (?:of|from) (?:another|a different|the (?:base|old|wrong))|"
+        r"(?:another|different|old) (?:model's )?tokenizer|tokenizer.{0,30}(?:differs?|mismatch)|"
+        r"(?:differs?|mismatch).{0,30}tokenizer|"
+        r"(?:chat|prompt|conversation) template.{0,40}(?:differs?|mismatch|does not match|wrong)"
+    )
+    if noted is not None:
+        yield Clue(noted[1].strip(), STRONG, noted[0])
+    unknown = facts.mentioned(
+        r"\d{2,3}(?:\.\d+)? ?% .{0,30}(?:\[?unk\]?|unknown token)|"
+        r"(?:all|most|many|mostly) .{0,20}(?:\[unk\]|<unk>|unknown tokens)"
+    )
+    if unknown is not None:
+        yield Clue(f"the tokenizer does not know the text: {unknown[1].strip()[:100]}", STRONG + HINT, unknown[0])
+    if (
+        facts.context.model is not None
+        and symptoms.first_loss is not None
+        and 7.5 <= symptoms.first_loss <= 13.0
+        and noted is not None
+    ):
+        yield Clue(
+            f"the first loss of {symptoms.first_loss:.3g} is that of a model that knows none of these tokens",
+            FAIR,
+            symptoms.where.get("start", ""),
+        )
+
+
+RULE = Rule(
+    code="SF306",
+    slug="tokenizer-mismatch",
+    severity="error",
+    title="The tokenizer or the conversation template is not the one that the model or the labelling counts on.",
+    fix=(
+        "load the tokenizer from the model's own checkpoint and use the conversation template of this model "
+        "(tokenizer.apply_chat_template)"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+    beats=("all-labels-masked", "loss-collapse", "zero-gradient", "nan-loss", "fp16-overflow-model-family"),
+    observes={"data.unknown_token_share": "the share of unknown tokens in the data, 0 to 1"},
+)

@@ -1,0 +1,94 @@
+"""The same rows stand in the training and in the validation set.
+
+## What it means
+The validation score measures memory instead of generalisation. It looks too good, keeps improving while the true
+quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows it.
+
+## Why it happens
+- A random split over rows that belong together: frames of one video, recordings of one speaker, several pictures of
+  one patient, paraphrases.
+- Augmenting, oversampling or chunking before the split: copies of one row land on both sides.
+- Duplicates in the source, which web data is full of.
+- Splitting anew with another seed on resume; `eval_dataset=train_dataset` left over from a test.
+- A time series split at random: tomorrow stands in the training set.
+- Statistics (scaler, vocabulary, feature selection) fitted on all rows before the split.
+
+## How to recognise it
+- A hash of each normalised row, and the intersection: `len(set(map(hash_row, train)) & set(map(hash_row, val)))`.
+- A validation score far above that on data from another source or time.
+- A validation loss equal to the training loss to two digits through many epochs.
+
+## How to fix it
+- Split first, by group: sklearn `GroupShuffleSplit`, `GroupKFold`, or by time; `StratifiedGroupKFold` for rare
+  classes.
+- Remove duplicates before the split, near ones with MinHash for text or a perceptual hash for pictures.
+- datasets: `dataset.train_test_split(test_size=0.1, seed=42)`, once, and save both parts.
+- Fit scalers and vocabularies on the training part alone.
+
+## When it is a false alarm
+Short rows (yes/no questions, common phrases) coincide without any leak; boilerplate in common is no leak when the
+labels do not follow from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+
+_SAME = (
+    r"eval_dataset ?[=:] ?(?:self\.)?train_dataset|"
+    r"val(?:id\w*)?_(?:data|set|loader|dataset|file|path) ?[=:] ?(?:self\.)?train_(?:data|set|loader|dataset|file|"
+    r"path)\b|"
+    r"(?:same|identical) (?:data|rows|set|file|images) (?:for|in) (?:both )?train\w* and (?:val|eval|test)|"
+    r"train\w* and (?:val|eval|test)\w* (?:sets? )?(?:share|overlap|contain the same)"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A measured overlap, or settings and notes that name one set for both."""
+    seen = facts.seen("data.overlap_share")
+    if seen is not None and seen.value > 0.001:
+        yield Clue(
+            f"{seen.value:.1%} of the validation rows are in the training set",
+            PROOF if seen.value >= 0.01 else STRONG,
+            seen.where,
+        )
+    told = facts.said(
+        r"(?:overlap|leakage|duplicates?)\w* (?:between|across|of|in) (?:the )?(?:train|val|test)|\bdata leak|"
+        r"(?:train|val|test)\w* (?:set|data|split|rows)\w*\b.{0,20}\b(?:overlap|leak)"
+    )
+    if told is not None:
+        yield Clue(told.text, STRONG, told.where)
+    # It breaks no loss: where something else is wrong, one set for both is not why.
+    trouble = bool(facts.symptoms.trouble)
+    same = facts.mentioned(_SAME) or _one_file(facts)
+    if same is not None:
+        text = f"one set for both: {same[1].strip()[:100]}"
+        yield Clue(text, HINT if trouble else STRONG + 1.0, same[0], risk=True)
+        scores = facts.metric("eval_accuracy", "val_acc", "val_accuracy")
+        best = max((value for value, _ in scores if math.isfinite(value)), default=0.0)
+        if best >= 0.99:
+            yield Clue(f"a validation accuracy of {best:.3g}", STRONG, scores[-1][1])
+
+
+def _one_file(facts: Facts) -> tuple[str, str] | None:
+    train = facts.settings.find("train_file", "train_data", "train_path")
+    val = facts.settings.find("validation_file", "val_file", "val_data", "eval_file", "val_path")
+    if train is None or val is None or not isinstance(train.value, str) or train.value != val.value:
+        return None
+    return val.where, f"{train.name} and {val.name} are {train.value}"
+
+
+RULE = Rule(
+    code="SF308",
+    slug="train-val-overlap",
+    severity="warning",
+    title="Rows of the training set stand in the validation set.",
+    fix="remove duplicates, then split once by group (GroupShuffleSplit) or by time, before augmenting",
+    judge=judge,
+    page=__doc__,
+    observes={"data.overlap_share": "the share of validation rows that are in the training set too, 0 to 1"},
+)

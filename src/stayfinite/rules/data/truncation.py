@@ -1,0 +1,87 @@
+"""Rows are cut at the length limit, and what is cut is what should be learnt.
+
+## What it means
+Texts longer than the limit lose their end. Where the end is the answer, the verdict or the stop token, the model
+learns from what is left: to go on without end, or not at all. Nothing crashes.
+
+## Why it happens
+- A limit from an example script (128, 512) under data that is longer.
+- Truncation on the right, with the answer at the end; a long system prompt or few-shot examples in front.
+- Tokenizers count tokens, not words: code, tables, Chinese or Hindi text may need several tokens a word with a
+  vocabulary that was made for English.
+- Audio and pictures have limits too: 30 s in Whisper, a number of image tokens.
+
+## How to recognise it
+- The share of rows at exactly the limit: `(lengths == max_length).mean()`. Above a few per cent it matters.
+- `Token indices sequence length is longer than the specified maximum sequence length for this model (1313 > 1024)`.
+- Messages of the trainer about dropped or truncated rows.
+- Outputs that never stop: the end token was cut from most rows.
+
+## How to fix it
+- Look at the lengths first: `np.percentile(lengths, [50, 95, 99])`, and set the limit at the 99th.
+- transformers: `tokenizer(..., truncation=True, max_length=N)`; `tokenizer.truncation_side = "left"` where the end
+  matters most. TRL: `SFTConfig(max_length=N)`; LLaMA-Factory: `cutoff_len`; axolotl: `sequence_len`.
+- Split long rows: `return_overflowing_tokens=True` with `stride`; or drop them, and say how many.
+- Pack short rows instead of padding (`packing=True` in TRL), and use the room for a longer limit.
+
+## When it is a false alarm
+In pre-training on packed text every row is cut at the limit, and that is right. Classification of long documents
+often loses nothing by reading their beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+CUT = 0.05
+"""A share of cut rows above which something is lost."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A measured share of cut rows; from a log, words of the tokenizer or the trainer beside a run that does not "
+    "learn.
+    """
+    seen = facts.seen("data.truncated_share")
+    if seen is not None and seen.value > CUT:
+        yield Clue(
+            f"{seen.value:.0%} of the rows are cut at the length limit",
+            PROOF if seen.value > 0.2 else STRONG,
+            seen.where,
+        )
+    if facts.symptoms.healthy:
+        return
+    told = facts.said(
+        r"\d+(?:\.\d+)? ?% of (?:the )?(?:\w+ )?(?:rows|samples|examples|sequences|inputs|texts)\b.{0,30}\btruncat|"
+        r"(?:all|most|many) (?:\w+ )?(?:rows|samples|examples|sequences|inputs|prompts|answers)\b.{0,30}\btruncat|"
+        r"truncat\w+.{0,40}\b(?:answer|response|completion|label|eos|end token)"
+    )
+    if told is not None:
+        yield Clue(told.text, STRONG, told.where)
+    warned = facts.said(r"Token indices sequence length is longer than the specified maximum")
+    if warned is not None:
+        yield Clue(warned.text, FAIR if told is not None else HINT, warned.where)
+    noted = facts.mentioned(
+        r"(?:answer|response|completion|eos|stop token)s?\b.{0,40}\b(?:cut|truncat)|never stops? generat|"
+        r"does not stop generat"
+    )
+    if noted is not None:
+        yield Clue(noted[1].strip()[:100], FAIR, noted[0])
+
+
+RULE = Rule(
+    code="SF307",
+    slug="truncation",
+    severity="warning",
+    title="Rows are cut at the length limit.",
+    fix=(
+        "raise max_length (cutoff_len, sequence_len) to the 99th percentile of the lengths, split long rows, or "
+        "truncate on the side that matters less"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    observes={"data.truncated_share": "the share of rows that reach the length limit, 0 to 1"},
+)

@@ -1,0 +1,116 @@
+"""Inputs or targets far from unit scale.
+
+## What it means
+Networks are initialised and learning rates are tuned for inputs and targets of about zero mean and unit spread.
+Features of 1e4, prices in cents, pixels of 0 to 255 or timestamps multiply every gradient by their size: the first
+loss is huge, updates overshoot, and training diverges or crawls along one feature.
+
+## Why it happens
+- Raw tables: salaries beside ages beside dates; no standardisation.
+- Pictures without `ToTensor()` (0 to 255) or without the mean and spread of the pre-trained model.
+- Regression targets in their natural unit: a house price of 3e5 gives a squared error of 1e11.
+- A scaler fitted on one split and not applied to another, or applied twice; features of constant value divided by a
+  spread of 0.
+- Audio as 16-bit integers; time series with a trend.
+
+## How to recognise it
+- A first loss of thousands and more with a squared error, or `inf` in fp16 at once.
+- The loss falls from 1e9 to 1e5 and is still useless, while its square root is the spread of the targets.
+- Per feature: `x.mean(0)`, `x.std(0)`; anything with |mean| or spread above about 10, or below 0.01, wants scaling.
+
+## How to fix it
+- sklearn `StandardScaler().fit(train)`, applied to all splits; targets too, and inverted after prediction; `log1p`
+  for prices and counts.
+- torchvision: `ToTensor()` and `Normalize(mean, std)`, or `weights.transforms()` of the pre-trained weights;
+  transformers: the model's own `AutoImageProcessor` or `AutoFeatureExtractor`.
+- Time series: scale per series (reversible instance normalisation), differences for trends.
+- Audio: float in -1 to 1 (`waveform / 32768`).
+- As a first aid `nn.BatchNorm1d(features)` as the first layer, and a Huber loss for targets with outliers.
+
+## When it is a false alarm
+Token ids are no magnitudes. Summed losses (over pixels, or in sum reduction) are large by their number of terms.
+Trees do not mind scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import is_on
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_REGRESSION = (
+    r"\bmse\b|mse_?loss|\bregress|\bmae\b|l1_?loss|smooth_?l1|huber|\brmse\b|time[- _]?series|forecast|\bprice"
+)
+_RAW = (
+    r"(?:not|un|without|no) ?-?(?:normali[sz]|standardi[sz]|scal)(?:ed|ing|ation)|"
+    r"raw (?:pixel|feature|value|input|target|price|column|data|table)s?\b|\b0 ?(?:-|to|\.\.) ?255\b|"
+    r"values? (?:up to|of|around|in the) (?:\d{4,}|thousands|millions|1e\d)|"
+    r"large (?:input|target|feature|label) values"
+)
+_SCALES = (
+    "scale", "normalize", "normalise", "standardize", "standardise", "do_normalize", "scaling", "normalization",
+    "scale_data", "normalize_inputs", "normalize_targets", "scaler", "input_norm", "norm_data",
+)  # fmt: skip
+LARGE = 1e3
+"""A first loss above this is not that of standardised targets."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Measured scales; or a huge first loss in a regression, or notes that nothing was scaled."""
+    seen = facts.seen("data.input_scale")
+    if seen is not None and seen.value > 30:
+        yield Clue(
+            f"inputs lie {seen.value:.3g} spreads or units from zero", PROOF if seen.value > 100 else STRONG, seen.where
+        )
+    symptoms = facts.symptoms
+    start = symptoms.first_loss
+    raw = facts.mentioned(_RAW) or _switched_off(facts)
+    sick = (
+        symptoms.bad > 0
+        or symptoms.bad_losses > 0
+        or symptoms.bad_evals > 0
+        or symptoms.explodes
+        or symptoms.diverges
+        or symptoms.flat
+        or (start is not None and start >= LARGE)
+    )
+    if not sick or symptoms.healthy:
+        return
+    if raw is not None:
+        yield Clue(f"the data is not scaled: {raw[1].strip()[:100]}", STRONG, raw[0])
+    regression = facts.mentioned(_REGRESSION)
+    if start is not None and start >= LARGE:
+        text = f"the first loss is {start:.4g}"
+        still = symptoms.last_loss is not None and symptoms.last_loss <= 1.5 * start and not symptoms.bad
+        weight = (FAIR + HINT if still else FAIR) if regression is not None else 0.5
+        yield Clue(text, weight, symptoms.where.get("start", ""))
+    if regression is not None and (raw is not None or (start is not None and start >= LARGE)):
+        yield Clue(f"a regression ({regression[1].strip()[:80]})", HINT + 0.5, regression[0], risk=True)
+    if facts.context.half is not None and raw is None:
+        yield Clue(f"fp16 explains much of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
+
+
+def _switched_off(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of a setting that leaves the data as it is."""
+    for setting in facts.settings.all(*_SCALES):
+        if setting.value is not None and is_on(setting.value) is False:
+            return setting.where, f"{setting.name}: {setting.value}"
+    return None
+
+
+RULE = Rule(
+    code="SF309",
+    slug="unscaled-input",
+    severity="warning",
+    title="Inputs or targets are far from unit scale.",
+    fix=(
+        "standardise inputs and targets with the training set's mean and spread (StandardScaler, Normalize), log1p "
+        "for prices and counts"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "bad-init", "loss-diverging", "lr-too-high"),
+    observes={"data.input_scale": "the largest of |mean| and spread over the input features"},
+)

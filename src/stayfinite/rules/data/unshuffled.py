@@ -1,0 +1,87 @@
+"""The training data is read in its stored order.
+
+## What it means
+Rows come sorted: by class, by source, by length, by time. Each batch holds one kind, so the gradient points to that
+kind for hundreds of steps, then to the next. The model forgets as it goes, the loss goes up and down with the order,
+and BatchNorm sees a different world every minute.
+
+## Why it happens
+- `DataLoader(..., shuffle=False)`, the default, for the training set.
+- An `IterableDataset` or a streamed dataset: `shuffle` has no effect on it, or its buffer is smaller than a run of
+  one class.
+- A sampler of one's own, or one per rank without `set_epoch`: the same order in every epoch.
+- Concatenated sources without interleaving; a resumed run that starts at the head of the data each time.
+
+## How to recognise it
+- A loss that saws with the period of the data: low within a class, a jump at its border, the same teeth in every
+  epoch.
+- A training loss near 0 beside a validation accuracy of one class's share.
+- Print the labels of some batches: they are all the same.
+
+## How to fix it
+- plain torch: `DataLoader(train, batch_size=n, shuffle=True)`; `DistributedSampler(train, shuffle=True)` with
+  `sampler.set_epoch(epoch)`.
+- transformers shuffles by itself (`train_sampling_strategy="random"`); a streamed dataset does not:
+  `dataset.shuffle(seed=42, buffer_size=10_000)`.
+- Lightning: `shuffle=True` in `train_dataloader`; with several devices its sampler takes care of the epochs.
+- webdataset and the like: shuffle shards *and* a buffer; `interleave_datasets([...], probabilities=[...])` for
+  several sources.
+
+## When it is a false alarm
+Stateful training over a long text or a series wants the order, evaluation needs none, and data that was shuffled once
+on disk may be read as it lies for a single epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import is_on
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Measured runs of one label; or shuffling switched off for the training set, with a course that fits."""
+    seen = facts.seen("labels.batch_purity")
+    if seen is not None and seen.value >= 0.9:
+        yield Clue(
+            f"on average {seen.value:.0%} of a batch are one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
+        )
+    symptoms = facts.symptoms
+    if symptoms.healthy:
+        return
+    told = facts.mentioned(
+        r"(?:data|rows|samples|dataset|labels|classes)\b.{0,30}\b(?:sorted|ordered|grouped) by (?:class|label|source|"
+        r"target)|(?:not|un|never|forgot to|without) ?-?shuffl"
+    )
+    if told is not None:
+        yield Clue(told[1].strip()[:100], STRONG, told[0])
+    for setting in facts.settings.all("shuffle", "train_shuffle", "shuffle_train", "dataloader_shuffle"):
+        of_training = not any(word in setting.plain for word in ("val", "test", "eval", "dev"))
+        if of_training and is_on(setting.value) is False:
+            yield Clue(
+                f"the training data is not shuffled ({setting.name}: {setting.value})", FAIR, setting.where, risk=True
+            )
+            if symptoms.diverges or symptoms.flat:
+                yield Clue("and the loss does not settle", HINT, symptoms.where.get("start", ""))
+            break
+
+
+RULE = Rule(
+    code="SF312",
+    slug="unshuffled",
+    severity="warning",
+    title="The training data is read in its stored order.",
+    fix=(
+        "DataLoader(train, shuffle=True), DistributedSampler with set_epoch, or dataset.shuffle(seed, "
+        "buffer_size=10_000) for streams"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    observes={
+        "labels.batch_purity": "the mean share of the commonest label within a batch, where the data has several, 0 "
+        "to 1"
+    },
+)

@@ -1,0 +1,1 @@
+"""Devices, processes, builds and hardware."""

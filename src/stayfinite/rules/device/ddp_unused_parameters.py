@@ -1,0 +1,86 @@
+"""A parameter got no gradient on some rank, and DistributedDataParallel waits for it.
+
+## What it means
+DistributedDataParallel averages a parameter's gradient over the ranks as soon as every rank has it. A parameter that
+took no part in the loss of this step never has one, so its bucket is never sent: the next forward pass stops with
+"Expected to have finished reduction in the prior iteration", or all ranks hang.
+
+## Why it happens
+- A branch is skipped for some batches: a second stage without positive boxes, a modality that is missing, a
+  mixture-of-experts layer whose expert got no token, layer drop.
+- A head or an embedding is built and never used in the loss (an unused pooler is the usual one).
+- The forward pass returns an output that the loss leaves out.
+- The forward pass runs on `model.module` and so past the wrapper.
+- *Marked ready only once*: the same parameter is used twice in a step under re-entrant gradient checkpointing, or the
+  wrapper's forward is called twice before one backward.
+
+## How to recognise it
+- `Expected to have finished reduction in the prior iteration before starting a new one`: proof.
+- `Expected to mark a variable ready only once`: the other side of it, a parameter that reports twice.
+- `TORCH_DISTRIBUTED_DEBUG=DETAIL` adds the names of the parameters that did not receive a gradient.
+
+## How to fix it
+Use the parameter, freeze it (`requires_grad_(False)` before wrapping), or delete it. Where the branch is meant to be
+optional, tell DDP to look:
+
+- plain torch: `DistributedDataParallel(model, find_unused_parameters=True)`, or add
+  `0.0 * sum(p.sum() for p in branch.parameters())` to the loss. For *ready only once*: `static_graph=True`, or
+  `checkpoint(..., use_reentrant=False)`.
+- transformers: `TrainingArguments(ddp_find_unused_parameters=True)`;
+  `gradient_checkpointing_kwargs={"use_reentrant": False}`.
+- Lightning: `Trainer(strategy="ddp_find_unused_parameters_true")`.
+- accelerate: `Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])`.
+- mmcv, mmengine, detectron2: `find_unused_parameters = True` in the config.
+
+Looking costs a walk over the graph each step, so prefer to remove what is not used.
+
+## When it is a false alarm
+The warning that `find_unused_parameters=True` was set and *no* unused parameter was found is harmless. A crash with
+another error on one rank makes the other ranks report this one: read the first traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """DDP's own words; unused parameters that a probe has found are a risk once there are several ranks."""
+    refusal = facts.said(
+        r"expected to have finished reduction in the prior iteration|"
+        r"parameters that were not used in producing (?:the )?loss"
+    )
+    if refusal:
+        yield Clue(refusal.text, PROOF, refusal.where)
+    silent = facts.said(r"parameter indices which did not receive grad|parameters which did not receive grad for rank")
+    if silent:
+        yield Clue(silent.text, STRONG, silent.where)
+    twice = facts.said(r"expected to mark a variable ready only once|has been marked as ready twice")
+    if twice:
+        yield Clue(twice.text, STRONG + FAIR, twice.where)
+    unused = facts.seen("gradient.missing")
+    if (
+        unused
+        and unused.value
+        and facts.mentioned(r"\bddp\b|DistributedDataParallel|torchrun|torch\.distributed\.(?:launch|run)")
+    ):
+        yield Clue(f"no gradient reached {unused.value}, and the run is distributed", STRONG, unused.where, risk=True)
+
+
+RULE = Rule(
+    code="SF502",
+    slug="ddp-unused-parameters",
+    severity="error",
+    title="Some parameters got no gradient, and DistributedDataParallel cannot finish without them.",
+    fix="set find_unused_parameters=True (transformers: ddp_find_unused_parameters=True; Lightning: "
+    'strategy="ddp_find_unused_parameters_true"), or remove the parameters that the loss does not use',
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "unused-parameters", "rank-desync", "environment"),
+    observes={
+        "gradient.missing": "names of trainable parameters whose gradient is None after backward; empty when none"
+    },
+)

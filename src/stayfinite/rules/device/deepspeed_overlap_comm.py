@@ -1,0 +1,104 @@
+"""DeepSpeed's overlapped communication reads gradients that are still being written.
+
+## What it means
+With `overlap_comm` DeepSpeed reduces one bucket of gradients on a second stream while backward fills the next. If the
+two streams are not ordered correctly, the reduction reads a buffer that is being overwritten: a gradient norm of NaN
+(or of absurd size) although loss and data are fine.
+
+## Why it happens
+It is a race in some versions and combinations: `overlap_comm` with `contiguous_gradients` in ZeRO 1 and 2, with
+gradient accumulation, with parameters that are used twice, or with a second backward in a step. Which step it hits
+depends on timing, hence on the number of cards, the bucket size and the model.
+
+## How to recognise it
+- `"overlap_comm": true` in `zero_optimization`, and NaN in `grad_norm` while the loss before it is healthy, in bf16 or
+  fp32 too.
+- The same run is fine on one card, with `overlap_comm: false`, or with another `reduce_bucket_size`.
+- The step at which it begins changes from run to run with the same seed.
+
+## How to fix it
+- DeepSpeed: `"zero_optimization": {"overlap_comm": false}`; if that cures it, upgrade (DeepSpeed 0.19.0 reworked how
+  long these buffers live) and try again. `"contiguous_gradients": false` often hides it as well, at the price of
+  memory.
+- transformers and accelerate take the same JSON (`TrainingArguments(deepspeed="ds_config.json")`,
+  `DeepSpeedPlugin(hf_ds_config="ds_config.json")`); Lightning: `DeepSpeedStrategy(overlap_comm=False)`.
+- To prove it: run the same batch twice with `CUDA_LAUNCH_BLOCKING=1`; a race disappears, a real overflow stays.
+
+## When it is a false alarm
+Most DeepSpeed configurations have `overlap_comm` on and are fine. If fp16 is on, overflow is far likelier; if the loss
+is NaN before the gradient norm, the forward pass is to blame and communication is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import is_on
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The switch makes it possible; a NaN gradient beside a finite loss, not in fp16, makes it likely."""
+    overlap = facts.settings.find("overlap_comm")
+    if overlap is None or is_on(overlap.value) is None:
+        yield from _of_stage_two(facts)
+        return
+    if is_on(overlap.value) is False:
+        yield Clue(f"overlap_comm is off ({overlap.name}: {overlap.value})", REFUTED, overlap.where)
+        return
+    yield Clue(f"{overlap.name}: {overlap.value}", FAIR, overlap.where, risk=True)
+    contiguous = facts.settings.find("contiguous_gradients")
+    if contiguous is not None and is_on(contiguous.value):
+        yield Clue(f"{contiguous.name}: {contiguous.value}", HINT, contiguous.where, risk=True)
+    bad = not_finite(facts)
+    if bad is None:
+        return
+    first = facts.symptoms.first_bad
+    loss_alive = first is not None and first.grad_norm is not None and not math.isfinite(first.grad_norm)
+    loss_alive = loss_alive and first is not None and (first.loss is None or math.isfinite(first.loss))
+    yield Clue(
+        f"{bad[0]}{' while the loss is still finite' if loss_alive else ''}", FAIR if loss_alive else HINT, bad[1]
+    )
+    if facts.context.half is not None:
+        yield Clue(
+            f"fp16 is on, and overflow is likelier ({facts.context.half.text})", AGAINST, facts.context.half.where
+        )
+    cured = facts.mentioned(
+        r"overlap_comm\W{0,6}(?:false|off|disabled).{0,60}\b(?:fine|works?|ok|normal|no nan|cures?|fixed)\b"
+    )
+    if cured:
+        yield Clue(cured[1].strip(), STRONG, cured[0])
+
+
+def _of_stage_two(facts: Facts) -> Iterator[Clue]:
+    """ZeRO 2 by the name of a file: the templates that frameworks ship with have the switch on."""
+    stage = facts.mentioned(
+        r"\b(?:ds_)?(?:z|zero|stage)[-_ ]?2(?:\b|_)(?!.{0,12}offload)|zero_?stage\W{1,3}2\b|ds_z2|"
+        r"zero_optimization.{0,24}2"
+    )
+    first = facts.symptoms.first_bad
+    if stage is None or first is None or first.grad_norm is None or math.isfinite(first.grad_norm):
+        return
+    if first.loss is None or not math.isfinite(first.loss) or first.loss == 0 or facts.context.half is not None:
+        return
+    yield Clue(f"ZeRO 2, whose usual settings overlap communication: {stage[1].strip()[:80]}", 1.5, stage[0], risk=True)
+    text = "the gradient norm is not finite while the loss still is"
+    yield Clue(text, FAIR, facts.symptoms.where.get("first_bad", ""))
+    if facts.context.not_half is not None:
+        yield Clue("and no fp16 is in use", 1.0, facts.context.not_half.where)
+
+
+RULE = Rule(
+    code="SF504",
+    slug="deepspeed-overlap-comm",
+    severity="error",
+    title="DeepSpeed's overlapped communication may be corrupting the gradients.",
+    fix='set "overlap_comm": false in zero_optimization (and "contiguous_gradients": false if that is not enough), '
+    "then upgrade DeepSpeed",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-collapse"),
+)

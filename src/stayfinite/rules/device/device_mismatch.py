@@ -1,0 +1,102 @@
+"""Tensors that meet in one operation live on different devices.
+
+## What it means
+An operation got one tensor on a GPU and another on the CPU (or on another GPU). torch never copies silently, so it
+stops. No number is wrong yet: the run cannot take its first step, or cannot take its first step after loading.
+
+## Why it happens
+- A batch, a label, a mask or a constant made with `torch.tensor(...)`, `torch.arange(...)` or `torch.zeros(...)` inside
+  the forward pass was never moved to the model's device.
+- A tensor that belongs to the model is a plain attribute and no buffer, so `model.to(device)` passes it by. So does a
+  plain Python list of layers.
+- The checkpoint was loaded to the CPU and the optimizer's moments stayed there: the crash comes at `optimizer.step()`,
+  in `exp_avg.mul_` or `buf.mul_(momentum)`.
+- The optimizer was built before `model.to(device)`.
+- `device_map="auto"` spread the model over several cards and the code moves the batch, or adds two hidden states, by
+  hand.
+
+## How to recognise it
+- `Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!` and its older forms
+  (`Expected object of device type cuda but got device type cpu`, `Input type (torch.cuda.FloatTensor) and weight type
+  (torch.FloatTensor) should be the same`).
+- The traceback's last line of your own code names the tensor; with `optimizer.step()` in it, it is a restored optimizer
+  state.
+
+## How to fix it
+- Batches: `batch = {k: v.to(device, non_blocking=True) for k, v in batch.items()}` at one place, just before the
+  forward pass.
+- Constants inside a module: `self.register_buffer("mask", mask)`; those made on the fly:
+  `torch.arange(n, device=x.device)`.
+- Resuming in plain torch: `model.to(device)` first, then build the optimizer, then `optimizer.load_state_dict(state)`,
+  which moves the moments to where their parameters are. `torch.load(path, map_location=device)`.
+- Lightning: create tensors with `device=self.device` or `x.new_zeros(...)`; never `.cuda()` in a LightningModule.
+- accelerate and transformers: let `accelerator.prepare(...)` or the `Trainer` move model and batch; with
+  `device_map="auto"` send inputs to `model.device` and add nothing across blocks by hand.
+
+## When it is a false alarm
+A 0-dimensional CPU tensor may meet a GPU tensor, so a scalar constant is fine. The message with *HalfTensor* and
+*FloatTensor*, both of them `torch.cuda`, is about dtypes and not about devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_REFUSAL = (
+    r"expected all tensors to be on the same device|found at least two devices|"
+    r"all input tensors must be on the same device|"
+    r"expected object of (?:device type|backend) \w+ but got (?:device type|backend) \w+|"
+    r"expected device \S+ but got device|"
+    r"input type \(torch\.cuda\.\w+\) and weight type \(torch\.(?!cuda)\w+\)|"
+    r"input type \(torch\.(?!cuda)\w+\) and weight type \(torch\.cuda\.\w+\)|"
+    r"input type \(\w*cpu\w*\) and weight type \(cuda|"
+    r"tensor for .{0,60}is on (?:cpu|gpu|cuda).{0,40}expected (?:it|them) to be on|"
+    r"indices should be either on \W?\w+\W? or on the same device|(?:input|tensors?) .{0,40}(?:are|is) not (?:at|"
+    r"on) the same device|"
+    r"arguments are located on different gpus|parameters and buffers on device .{0,40}but found one of them on|"
+    r"expected a '?\w+'? (?:device type|generator device) for generator but found|"
+    r"placeholder storage has not been allocated on mps|"
+    r"tensor on device \w+(?::\d)? is not on the expected device|"
+    r"pointer argument .{0,40}cannot be accessed from triton|"
+    r"input, output and indices must be on the current device|expected .{0,30}to (?:be|"
+    r"have) .{0,20}device .{0,20}(?:but|got)"
+)
+_CONVERSION = r"can'?t convert cuda(?::\d+)? device type tensor to numpy|cannot copy out of meta tensor"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """torch's refusal is proof; where it was raised says which tensor was left behind."""
+    refusal = facts.said(_REFUSAL)
+    if refusal:
+        yield Clue(refusal.text, PROOF, refusal.where)
+        step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
+        if step:
+            yield Clue(
+                f"raised in the optimizer's step: its state lies elsewhere ({step.text.strip()})", HINT, step.where
+            )
+    conversion = facts.said(_CONVERSION)
+    if conversion:
+        yield Clue(conversion.text, STRONG + FAIR, conversion.where)
+    mixed = facts.seen("device.mixed")
+    if mixed and mixed.value:
+        yield Clue(f"tensors on different devices: {mixed.value}", PROOF, mixed.where)
+
+
+RULE = Rule(
+    code="SF501",
+    slug="device-mismatch",
+    severity="error",
+    title="Tensors that meet in one operation are on different devices.",
+    fix="move the model to the device before building the optimizer and loading its state; move every batch with "
+    ".to(device); "
+    "register constants as buffers",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "resume-state-missing", "environment", "upstream-bug"),
+    observes={
+        "device.mixed": "names of parameters, buffers or inputs that are not on the model's device; empty when none"
+    },
+)

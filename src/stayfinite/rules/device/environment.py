@@ -1,0 +1,164 @@
+"""The installed software does not fit together, or does not fit the card.
+
+## What it means
+A wheel was built for another CUDA, another torch, another numpy or another generation of cards. Either an import or the
+first kernel fails with a message that names a symbol or an architecture, or, worse, the kernel runs and returns wrong
+numbers: NaN from the first steps on, on this machine only.
+
+## Why it happens
+- torch's wheel has no kernels for the card (a new card with an old CUDA, an old card with a new wheel).
+- An extension (flash-attn, apex, bitsandbytes, xformers, mmcv, detectron2, DeepSpeed's ops) was compiled against
+  another torch and kept in the cache.
+- The driver is older than the runtime; two CUDA or cuDNN copies lie on `LD_LIBRARY_PATH`.
+- apex was installed without its CUDA extensions and falls back to slow Python paths that behave differently.
+- One library was upgraded alone: `unexpected keyword argument`, `cannot import name`, `has no attribute`.
+- Cards of the GTX 16xx series return NaN from half-precision convolutions with some cuDNN versions: train those in
+  fp32.
+
+## How to recognise it
+- `no kernel image is available for execution on the device`, `is not compatible with the current PyTorch installation`,
+  `undefined symbol`, `libcudart.so.11.0: cannot open shared object file`, `CUDA driver version is insufficient`,
+  `Torch not compiled with CUDA enabled`, `CUDNN_STATUS_VERSION_MISMATCH`.
+- The same code with the same seed is healthy in another environment (a container, the versions that the project names),
+  or on the CPU.
+- The card is younger than the CUDA in use: an A100 wants CUDA 11.0, an RTX 30 11.1, an RTX 40, L4 or H100 11.8, an
+  RTX 50 or B200 12.8. An older CUDA may start all the same, take minutes to compile, and return NaN.
+- `python -m torch.utils.collect_env` shows the pair; `ldd` on the extension's `.so` shows what it was linked with.
+
+## How to fix it
+1. Make a fresh environment; install torch first, by the command that pytorch.org gives for your CUDA.
+2. Then the extensions, built against *that* torch: `pip install --no-build-isolation --no-cache-dir flash-attn`; delete
+   `~/.cache/torch_extensions`.
+3. Use the versions that the project pins (its `requirements.txt`, its Dockerfile) before you search elsewhere.
+4. New card, old code: a wheel of a CUDA that knows it (Ampere needs CUDA 11.1, Hopper 11.8, Blackwell 12.8).
+5. apex: `pip install -v --no-build-isolation --config-settings "--build-option=--cpp_ext" --config-settings
+   "--build-option=--cuda_ext" ./`, or replace it by `torch.amp`.
+6. GTX 16xx: `fp16=False` (transformers), `precision="32-true"` (Lightning), `amp=False` (Ultralytics).
+
+## When it is a false alarm
+Warnings about slower fallbacks ("Triton not available", "fused kernel unavailable") slow training down and do not break
+it. If the same versions work for others with the same card, look at data and settings first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.device.aftermath import went_on
+from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_REFUSAL = (
+    r"no kernel image is available|not compatible with the current pytorch installation|undefined symbol|"
+    r"lib[\w.+-]+\.so[.\d]*: cannot open shared object|"
+    r"cuda driver version is insufficient|nvidia driver on your system is too old|"
+    r"torch not compiled with cuda enabled|no nvidia driver on your system|"
+    r"cudnn_status_(?:version_mismatch|not_initialized|arch_mismatch)|cuda_home environment variable is not set|"
+    r"mismatches the version that was used to compile|"
+    r"compiled without gpu support|cuda setup failed|compiled using numpy 1\.x cannot be run|"
+    r"numpy\.ndarray size changed|version `?glibc|glibcxx_[\d.]+' not found|"
+    r"error building extension|ninja is required to load|only supports ampere gpus or newer|"
+    r"ptx was compiled with an unsupported toolchain|device kernel image is invalid|"
+    r"dll load failed|no module named|unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|"
+    r"\bfatal:? kernel\b|kernel .{0,60}\bis for sm_?\d|was built for sm_?\d|\bnot built for (?:sm|compute)_?\d|"
+    r"no (?:suitable|compatible) kernel|unsupported (?:compute capability|cuda (?:version|arch\w*))|"
+    r"found gpu\d* .{0,60}which is of cuda capability|minimum cuda capability|cuda capability sm_\d|"
+    r"was built without .{0,30}(?:cuda|nccl)|nccl (?:version )?.{0,30}(?:mismatch|incompatible)"
+)
+_UNMET = (
+    r"\brequires (?:torch|transformers|accelerate|deepspeed|numpy|peft|trl)\s*[<>=!]|which is incompatible|"
+    r"incompatible versions?|\bis (?:only )?(?:supported|compatible) (?:with|for) .{0,40}\d+\.\d+"
+)
+_CHANGED_INTERFACE = (
+    r"cannot import name|got an unexpected keyword argument|module '[\w.]+' has no attribute|importerror|"
+    r"has been removed (?:in|from)|"
+    r"attempting to deserialize object on a cuda device but torch\.cuda\.is_available\(\) is false"
+)
+_LIBRARY_STATUS = (
+    r"results mismatch between different convolution algorithms|"
+    r"nccl error|nccl(?:unhandledcuda|system|invalidusage|internal)error|"
+    r"cudnn error|cudnn_status_(?:execution_failed|not_supported|mapping_error|internal_error)|"
+    r"cublas_status_(?:not_supported|execution_failed|arch_mismatch|invalid_value|not_initialized)"
+)
+_POOR_BUILD = (
+    r"apex was installed without|fused unscale kernel is unavailable|amp_c.{0,30}(?:not found|unavailable|no module)"
+)
+_OTHER_PLACE = (
+    r"\b(?:docker|container|conda|colab|kaggle|environment|env|requirements)\b.{0,60}"
+    r"\b(?:fine|works?|ok|normal|no nan|stable)\b|"
+    r"\b(?:without|disabl\w+|turning off|cudnn\W{0,2}(?:=|off|disabled)) ?(?:cudnn|apex|xformers|triton|mkl|nccl|"
+    r"cudnn\.benchmark|tf32|0|false)\b.{0,30}\b(?:fine|works?|ok|normal|no nan|stable|finite|trains?)\b|"
+    r"\b(?:fine|works?|ok|normal|no nan|stable|finite)\b.{0,40}\b(?:on|in|with) (?:the |a )?"
+    r"(?:docker|container|colab|kaggle|cpu|linux|windows|v100|a100|t4|cuda 1\d)\b"
+)
+_OTHER_MACHINE = (
+    r"\b(?:[GR]TX ?\d+\w*|[AVPHTL]\d{2,4}\w?|titan\w*|tesla|quadro|\d{4} ?ti)\b.{0,40}"
+    r"\b(?:fine|works?|ok|normal|no (?:nan|problem|issue|bug)s?|without (?:problem|issue|nan)s?|stable|finite)\b|"
+    r"\b(?:fine|works?|ok|normal|no nan|stable|finite)\b.{0,40}\b(?:on|with) (?:another|a different|the other|other) "
+    r"(?:gpu|card|machine|node|server|computer)s?\b|\b(?:another|different|other) (?:gpu|card|machine|server|"
+    r"computer)s?\b"
+    r".{0,60}\b(?:fine|works?|ok|normal|no nan|stable|finite)\b"
+)
+_SICKLY_CARD = (
+    r"\bGTX ?16(?:\d0|xx)|\bGTX ?16[- ]series|"
+    r"\b16[56]0 ?(?:ti|super)?\b(?=.{0,20}\b(?:gpu|ti|super|gb|card)\b)|\bT(?:400|500|600|1200)\b"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Messages of loaders and kernels name it; otherwise a remark that another environment is healthy."""
+    for pattern, weight in ((_REFUSAL, PROOF), (_CHANGED_INTERFACE, STRONG + HINT), (_LIBRARY_STATUS, STRONG)):
+        message = facts.said(pattern)
+        if message:
+            yield Clue(message.text, weight, message.where)
+            if went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
+                yield Clue("training went on after it", AGAINST * 3)
+            break
+    bad = not_finite(facts)
+    trouble = bad is not None or bool(facts.symptoms.trouble)
+    build = facts.said(_POOR_BUILD)
+    if build and trouble:
+        yield Clue(build.text, STRONG, build.where)
+    if not trouble:
+        return
+    unmet = facts.said(_UNMET)
+    if unmet:
+        yield Clue(unmet.text, FAIR + HINT, unmet.where)
+    place = facts.mentioned(_OTHER_PLACE)
+    if place:
+        yield Clue(f"healthy elsewhere: {place[1].strip()}", STRONG, place[0])
+    elif (machine := facts.mentioned(_OTHER_MACHINE)) is not None:
+        yield Clue(f"healthy elsewhere: {machine[1].strip()}", FAIR + HINT, machine[0])
+    elif (other := other_version(facts)) is not None:
+        yield Clue(f"another version behaves differently: {other[1].strip()}", FAIR + HINT, other[0])
+    card = facts.mentioned(_SICKLY_CARD)
+    if card and bad:
+        text = f"half-precision kernels of this card return NaN with some cuDNN versions: {card[1].strip()}"
+        yield Clue(text, STRONG + HINT, card[0])
+    versions = named_versions(facts)
+    young = card_too_new(facts, versions)
+    toolkit = toolkit_too_old(facts)
+    if toolkit:
+        yield Clue(toolkit[0], STRONG + HINT, toolkit[1])
+    elif young and bad:
+        yield Clue(young[0], FAIR, young[1], risk=True)
+    if versions and bad:
+        named = ", ".join(f"{one.library} {one.text}" for one in versions[:6])
+        explains = facts.context.half or facts.context.attention or facts.context.adapters
+        little_else = len(facts.settings) <= 2 * len(versions) + 3 and explains is None
+        yield Clue(f"versions in use: {named}", FAIR + 1.6 * HINT if little_else else HINT / 2, versions[0].where)
+
+
+RULE = Rule(
+    code="SF506",
+    slug="environment",
+    severity="error",
+    title="The installed software does not fit together, or does not fit the card.",
+    fix="make a fresh environment with the versions that the project pins; install torch for your CUDA first, then "
+    "rebuild the extensions against it",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-collapse", "loss-diverging"),
+)

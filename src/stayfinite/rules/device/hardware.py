@@ -1,0 +1,151 @@
+"""A card, its memory or its link returns wrong numbers or fails.
+
+## What it means
+The program is right and the result is not: the same input and the same weights give another answer the second time, or
+the driver reports a fault of the device. Nothing in the model or in its settings will cure it.
+
+## Why it happens
+Memory cells go bad (ECC corrects single flipped bits and reports double ones), links and connectors age, cards
+overheat, power supplies sag under a load that only training makes, consumer cards are overclocked. In large fleets some
+devices compute wrong numbers without any report: silent data corruption.
+
+## How to recognise it
+- `NVRM: Xid (PCI:0000:9b:00): 94, Contained ECC error`, `uncorrectable ECC error encountered`,
+  `GPU has fallen off the bus`, `Unable to determine the device handle`, `uncorrectable NVLink error`: the driver itself
+  says so. Look with `dmesg -T | grep -i xid`.
+- NaN on one rank, one card or one node only; the same job is healthy on another machine of the same kind.
+- A replay of the very same step (same weights, same batch, same generators) is finite. Megatron's re-run machine says
+  `Possible transient error`.
+- Crashes at different places, under load, with different messages.
+
+## How to fix it
+1. Take the card out: `CUDA_VISIBLE_DEVICES` without it, or drain the node (`scontrol update nodename=... state=drain`).
+2. Go back to a checkpoint from before the first bad step: what was trained after it may be damaged.
+3. Test: `nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,TEMPERATURE`, `dcgmi diag -r 3`; reset clocks to default
+   (`nvidia-smi -rgc`), try a lower power limit (`nvidia-smi -pl`).
+4. Xid 48, 63, 64, 74, 79, 94, 95 concern the device; 13, 31, 43 and 45 are usually the program's (an index out of
+   range).
+5. In the training: Megatron `--rerun-mode validate_results`, which computes each step twice.
+
+## When it is a false alarm
+Non-deterministic kernels (atomics) differ in the last digits between two runs; that is no fault. Two machines with
+other library versions or other card generations differ for reasons of software: see `environment`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_DRIVER = (
+    r"uncorrectable ecc error|double[- ]bit ecc|contained ecc error|gpu has fallen off the bus|"
+    r"unable to determine the device handle|"
+    r"uncorrectable nvlink error|nvlink error|row[- ]remap\w* (?:failure|pending|occurred)|gpu is lost|"
+    r"hardware error|machine check|"
+    r"cudaErrorECCUncorrectable|ERROR_ECC_UNCORRECTABLE|cuda error: (?:uncorrectable|hardware)|gpu memory page fault"
+)
+_XID = re.compile(r"\bxid\b\D{0,40}?(?:\([^)]*\)\s*:?\s*)?(\d{1,3})\b", re.IGNORECASE)
+_PROGRAM_XIDS = frozenset({"13", "31", "32", "43", "45", "68", "69"})
+_ONE_DEVICE = (
+    r"\b(?:only|always) (?:on|with|at|happens? on) (?:the )?(?:gpu|card|node|rank|machine|device|cuda:) ?#?\d+\b|"
+    r"\b(?:only|always) (?:on|happens? on) (?:this|that|one) (?:machine|node|server|card|host)\b|"
+    r"\bone of the (?:gpus|cards|nodes|machines)\b|\b(?:gpu|card|node|rank) ?#?\d+ (?:only|alone|always)\b"
+)
+_OTHER_DEVICE = (
+    r"\b(?:another|different|other|second) (?:gpu|card|machine|node|server|host|computer)s?\b.{0,60}"
+    r"\b(?:fine|works?|ok|normal|no nan|finite|stable|healthy|well)\b|"
+    r"\b(?:fine|works?|ok|normal|no nan|finite|stable|healthy)\b.{0,40}"
+    r"\b(?:on|with) (?:another|a different|the other|other) (?:gpu|card|machine|node|server|host|computer)s?\b"
+)
+_CARD = (
+    r"(?:[GR]TX ?\d+\w*|[AVPHTL]\d{1,4}\w?|titan\w*|tesla|"
+    r"quadro|\d{3,4} ?ti|vm|instance|laptop|colab|cloud|azure|aws|gcp)"
+)
+_SAME_ELSEWHERE = (
+    rf"\b(?:same|identical|unchanged) (?:\w+,? ){{0,4}}?"
+    r"(?:code|software|container|image|config|data\w*|script|build|env\w*)\b"
+    rf".{{0,80}}\bon (?:an? |the |another )?.{{0,30}}\b{_CARD}\b.{{0,60}}"
+    rf"\b(?:fine|works?|ok|normal|no nan|finite|stable|healthy|trains?)\b|"
+    r"\b(?:defective|dying|broken|faulty|damaged) (?:gpu|card|board|memory|vram)|\bRMA(?:'d|ed)?\b|memtest|"
+    r"gpu[-_ ]burn\b.{0,40}\b(?:error|fault|fail)|\bswapp?(?:ed|ing) (?:the )?(?:gpu|card)s?\b"
+)
+"""All else equal, another card is healthy: software is ruled out."""
+_UNREPEATABLE = (
+    r"same (?:step|batch|seed|checkpoint)\b.{0,60}\b(?:re-?run|again|replay\w*|second time)\b.{0,60}\b(?:finite|fine|"
+    r"differ\w*|no nan|ok)\b|possible transient error|silent data corruption|"
+    r"same (?:input|batch|seed|weights).{0,60}different (?:result|"
+    r"loss|output|value)s?|"
+    r"different (?:result|loss|output)s? .{0,30}same (?:input|batch|weights)|over-?clock|bad (?:ram|memory|gpu|"
+    r"card)|faulty (?:gpu|card|memory|ram)|power supply"
+)
+_FRAGILE = (
+    r"\bpci-?e? ?(?:extender|extension|riser)|\brisers?\b|\boverheat\w*|\bthermal(?:ly)? throttl|\bundervolt|\begpu\b|"
+    r"\bthunderbolt\b|\bmining (?:rig|card|gpu)s?\b|\bused (?:gpu|card)|"
+    r"\bgpu temperature|\b(?:9[0-9]|1[01]\d) ?°C\b|\bPSU\b|\d+ ?W power"
+)
+"""How the card is powered, cooled or plugged in is told only where it is unusual."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The driver's report, a result that a re-run does not repeat, or trouble on one device only."""
+    driver = facts.said(_DRIVER)
+    if driver:
+        yield Clue(driver.text, PROOF, driver.where)
+    for message in facts.all_said(r"\bxid\b"):
+        found = _XID.search(message.text)
+        if found:
+            program = found.group(1) in _PROGRAM_XIDS
+            yield Clue(message.text, HINT if program else PROOF, message.where)
+            break
+    launch = facts.said(
+        r"unspecified launch failure|cuda error: (?:unknown error|launch failed)|"
+        r"cudnn_status_internal_error.{0,40}launch"
+    )
+    if launch:
+        yield Clue(launch.text, FAIR + HINT, launch.where)
+    bad = not_finite(facts) or (
+        (facts.symptoms.crash.text, facts.symptoms.crash.where) if facts.symptoms.crash else None
+    )
+    one, other = facts.mentioned(_ONE_DEVICE), facts.mentioned(_OTHER_DEVICE)
+    if bad or facts.symptoms.trouble:
+        if one:
+            yield Clue(f"one device only: {one[1].strip()}", STRONG, one[0])
+        same = facts.mentioned(_SAME_ELSEWHERE)
+        if same:
+            yield Clue(f"all else equal, another device is healthy: {same[1].strip()[:140]}", STRONG + HINT, same[0])
+        elif other:
+            yield Clue(f"healthy on another device: {other[1].strip()}", FAIR + HINT, other[0])
+    fragile = facts.mentioned(_FRAGILE)
+    if fragile and (bad or facts.symptoms.trouble):
+        yield Clue(f"an unusual way to power, cool or plug in a card: {fragile[1].strip()[:100]}", 3.5, fragile[0])
+    unrepeatable = facts.mentioned(_UNREPEATABLE)
+    if unrepeatable and (bad or facts.symptoms.trouble):
+        yield Clue(unrepeatable[1].strip(), STRONG, unrepeatable[0])
+    replay = facts.seen("worlds.same.finite")
+    if replay is not None:
+        if replay.value is True:
+            yield Clue(
+                "the same step, run again with the same weights and batch, is finite", STRONG + HINT, replay.where
+            )
+        elif replay.value is False:
+            yield Clue("the same step fails again in the same way", AGAINST * 2, replay.where)
+
+
+RULE = Rule(
+    code="SF505",
+    slug="hardware",
+    severity="error",
+    title="A device returns wrong numbers or reports a fault.",
+    fix="take the device out (CUDA_VISIBLE_DEVICES, or drain the node), go back to a checkpoint from before the "
+    "first bad step, and test the card "
+    "with nvidia-smi -q -d ECC and dcgmi diag -r 3",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("nan-loss", "rank-desync", "loss-collapse", "loss-diverging"),
+    observes={"worlds.same.finite": "whether the failing step, run again with nothing changed, is finite"},
+)

@@ -1,0 +1,127 @@
+"""The ranks of one training no longer do, or no longer hold, the same.
+
+## What it means
+Data-parallel training is one computation done in copies. When one copy has other parameters, another number of batches
+or takes another decision (skip this step, stop, evaluate now), the copies either drift apart in silence or wait for
+each other until a timeout.
+
+## Why it happens
+- A decision is taken from a local number: `if torch.isnan(loss): continue` on one rank only, early stopping by each
+  rank's own metric, `if rank == 0:` round code that holds a collective (evaluation, saving a sharded model,
+  `barrier()`).
+- The ranks have different numbers of batches, and the one that ends first leaves the others waiting.
+- Parameters were initialised or loaded after wrapping, with another seed on each rank, or new ones were added on one
+  rank.
+- Weights are changed outside the optimizer on one rank; buffers (BatchNorm's, a queue, an EMA) are not broadcast.
+- A kernel's or a card's error changed the numbers of one rank (see `hardware`).
+
+## How to recognise it
+- `Watchdog caught collective operation timeout`, `Some NCCL operations have failed or timed out`,
+  `Detected mismatch between collectives on ranks`, `DDP expects same model across all ranks`: ranks wait for different
+  things.
+- fairseq: `Fatal error: gradients are inconsistent between workers`.
+- Checksums of the parameters that differ between ranks (the guard compares them every 100 steps).
+
+## How to fix it
+- Take every decision on a reduced number: `dist.all_reduce(flag, op=dist.ReduceOp.MAX)`, then all skip or none.
+- Call collectives on every rank; keep only printing and writing under `if rank == 0`.
+- Same length everywhere: `DistributedSampler(..., drop_last=True)`, or torch's `with Join([model]):` for uneven inputs.
+- Same start: seed before building the model, load weights before wrapping; DDP broadcasts rank 0's parameters when it
+  wraps.
+- To find the place: `TORCH_DISTRIBUTED_DEBUG=DETAIL`, `TORCH_NCCL_ASYNC_ERROR_HANDLING=1`, `NCCL_DEBUG=INFO`; a flight
+  record with `TORCH_NCCL_TRACE_BUFFER_SIZE=2000`.
+- A long step that is healthy (tokenising on rank 0): transformers `TrainingArguments(ddp_timeout=7200)`, plain torch
+  `init_process_group(timeout=timedelta(hours=2))`, Lightning `DDPStrategy(timeout=...)`.
+
+## When it is a false alarm
+Losses differ between ranks because their batches do. A timeout after another rank's traceback is a consequence: read
+that traceback first. A broken cable or a blocked port times out as well, at the first collective already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median
+
+from stayfinite.rules.checkpoint.restart import resumed
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_DIFFER = (
+    r"detected mismatch between collectives on ranks|SIZE_OR_SYNTAX_MISMATCH|COLLECTIVE_TYPE_MISMATCH|"
+    r"ranks? .{0,30}(?:ran|has|have|got) (?:a )?different (?:numbers? of )?(?:batches|steps|samples|iterations)|"
+    r"uneven (?:inputs|batches|number of (?:batches|samples))|ddp expects same model across all ranks|"
+    r"gradients are inconsistent between workers|"
+    r"appears not to match (?:sizes|strides) of the same param in process|(?:parameters|weights|params) (?:are|"
+    r"is) (?:not|out of) (?:in )?sync|"
+    r"(?:parameters|weights|replicas|checksums?) differ (?:between|across|on) (?:the )?ranks|desync(?:ed|"
+    r"hroni[sz]ed)? (?:at|between|across) rank"
+)
+_WAITING = (
+    r"watchdog caught collective operation timeout|some nccl operations have failed or timed out|timeout at nccl work|"
+    r"ran for \d+ milliseconds before timing out|timed out waiting for rank|collective operation timeout: WorkNCCL|"
+    r"\[?monitoredbarrier\]? .{0,40}(?:failed|timed? ?out)|ranks? .{0,30}failed to (?:pass|"
+    r"reach) (?:the )?(?:monitored ?)?barrier|watchdog got stuck|heartbeat monitor timed out|"
+    r"\bnccl\b.{0,40}\b(?:timeout|timed out)|timed out (?:initializing|waiting).{0,30}(?:process group|rank|recv|peer)|"
+    r"gloo.{0,80}timed out|wait timeout after \d+ ?ms|"
+    r"exception \(either an error or timeout\) detected by watchdog"
+)
+_LOCAL_DECISION = r"\bif\b.{0,30}\b(?:is_?nan|isinf|isfinite)\b.{0,40}\bcontinue\b"
+
+_SEVERAL_RANKS = (
+    r"\b(?:gpus?|nproc\w*|devices|world_size|ranks|num_processes)\W{1,3}(?:[2-9]|\d\d)\b|\b(?:[2-9]|\d\d) ?x ?\w|"
+    r"\bddp\b|torchrun|find_unused_parameters"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Libraries that compare the ranks name it; a timeout alone may have other reasons."""
+    differ = facts.said(_DIFFER)
+    if differ:
+        yield Clue(differ.text, PROOF, differ.where)
+    waiting = facts.said(_WAITING)
+    if waiting:
+        yield Clue(f"ranks wait for each other in vain: {waiting.text}", STRONG + HINT, waiting.where)
+        local = facts.mentioned(_LOCAL_DECISION)
+        if local:
+            yield Clue(f"a rank skips by its own number: {local[1].strip()}", FAIR, local[0], risk=True)
+    cured = _cured_by_restart(facts)
+    if cured:
+        yield Clue(
+            f"several ranks, a loss that stood still, and a restart that let it fall {cured[0]}", STRONG, cured[1]
+        )
+    seen = facts.seen("ranks.differing")
+    if seen and seen.value:
+        yield Clue(f"parameters that differ between ranks: {seen.value}", PROOF, seen.where)
+
+
+def _cured_by_restart(facts: Facts) -> tuple[str, str] | None:
+    """A loss that stood still on several ranks and fell at once when loading a checkpoint made them equal again."""
+    if resumed(facts) is None or facts.mentioned(_SEVERAL_RANKS) is None:
+        return None
+    for run in facts.runs:
+        losses = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
+        for index in range(4, len(losses)):
+            before = [value for value, _ in losses[max(0, index - 8) : index]]
+            level, now = median(before), losses[index][0]
+            if level > 0 and max(before) - min(before) < 0.03 * level and now < 0.8 * level:
+                return f"from {level:.4g} to {now:.4g}", run.where(losses[index][1])
+    return None
+
+
+RULE = Rule(
+    code="SF503",
+    slug="rank-desync",
+    severity="error",
+    title="The ranks do not hold the same parameters or do not run the same steps.",
+    fix="take every decision on an all-reduced number, call collectives on every rank, give all ranks the same "
+    "number of batches, "
+    "and load weights before wrapping",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss",),
+    observes={
+        "ranks.differing": "names of replicated parameters whose checksums differ between ranks; empty when none"
+    },
+)

@@ -1,0 +1,149 @@
+"""A library of this version computes it wrongly; another version does not.
+
+## What it means
+Model, data and settings are right, and the installed release of torch, DeepSpeed, transformers, a kernel library or a
+back end (MPS, NPU, ROCm, XLA) has a bug on this path: a wrong gradient, a norm of exactly 0, NaN where the reference is
+finite, an internal assertion.
+
+## Why it happens
+Paths that few people walk are tested by few: new kernels, fused losses, `torch.compile`, sharding combined with
+accumulation, young back ends. Regressions come with an upgrade that somebody else made (an unpinned `pip install -U`).
+
+## How to recognise it
+- The same code is healthy with another version, and nothing else was changed.
+- `INTERNAL ASSERT FAILED ... please report a bug to PyTorch`, `InternalTorchDynamoError`, an illegal memory access
+  inside a library's kernel.
+- One back end fails and the CPU in fp32 is right; eager is right and compiled is not; the unfused loss is right and the
+  fused one is not.
+- Loss and gradients that contradict each other: losses fall or rewards vary while `grad_norm` is exactly 0.0 at every
+  step.
+
+## How to fix it
+1. Search the library's issues for the exact message and version. Read the release notes between your version and the
+   newest.
+2. Upgrade that one library; if it was upgraded lately, go back to the last version that worked, and pin it.
+3. Go round the path while you wait:
+   - compiled: `torch.compile` off (`TrainingArguments(torch_compile=False)`, `TORCHDYNAMO_DISABLE=1`)
+   - attention: `attn_implementation="eager"`; fused losses: `use_liger_kernel=False`; fused optimizers:
+     `optim="adamw_torch"`
+   - DeepSpeed: `"overlap_comm": false`, `"use_multi_rank_bucket_allreduce": false`, another ZeRO stage
+   - MPS: `PYTORCH_ENABLE_MPS_FALLBACK=1`, or `use_cpu=True` to compare one step
+4. Make the smallest script that shows it, with both versions, and report it.
+
+## When it is a false alarm
+It is the favourite suspicion and seldom right: overflow in fp16, data and learning rates are far commoner. Without a
+version that works, or a message that names the library's own fault, look there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.device.versions import known_bad, named_versions, other_version
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import finite_metric
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_KERNEL_LIBRARIES = frozenset({"bitsandbytes", "triton", "liger", "ligerkernel", "apex", "unsloth", "mlx", "mlxlm"})
+"""Libraries of kernels: whoever names the version of one has it under suspicion, and is mostly right."""
+_INTERNAL = (
+    r"internal assert failed|please report a bug to pytorch|internaltorchdynamoerror|backendcompilerfailed|"
+    r"if capturable=false, state_steps should not be cuda tensors|"
+    r"torch\._inductor\.exc|loweringexception|this is a bug|internal error.{0,40}please report|"
+    r"unexpected internal error|not implemented for '?(?:mps|npu|xla|hpu)|"
+    r"is not currently (?:implemented|supported) (?:for|on) the (?:mps|npu|xla|hip)"
+)
+_KERNEL = (
+    r"an illegal memory access was encountered|misaligned address|illegal instruction was encountered|"
+    r"triton (?:error|compilation)|segmentation fault|\bsigsegv\b"
+)
+_BACK_END = (
+    r"\b(?:mps|apple (?:silicon|m[1-4])|m[1-4] (?:pro|max|ultra|mac\w*)|ascend|torch_npu|910[ab]?\d?|rocm|"
+    r"mi\d{2,3}x?|torch[_-]?xla|tpu|gaudi|habana|directml|xpu|dcu)\b"
+)
+_ONE_PATH = (
+    r"\btorch\.compile\(|backend ?= ?['\"]inductor|"
+    r"\b(?:only|just) (?:with|when|if|under|using) .{0,30}\b(?:torch\.compile|compile[ds]?|fused|liger|unsloth|"
+    r"kernel|cudagraphs?|inductor|data ?parallel|fsdp|zero)\b|"
+    r"\b(?:eager|cpu|unfused|without (?:compile|fused|liger|flash|the kernel))\b.{0,40}\b(?:fine|works?|ok|normal|"
+    r"no nan|finite|correct|right|stable)\b|"
+    r"\b(?:torch_compile|use_liger_kernel|compile)\W{1,4}(?:true|1|on)\b"
+)
+
+
+_OTHER_PATH = (
+    r"\b(?:eager(?: mode)?|aot_eager|uncompiled)\b.{0,40}"
+    r"\b(?:correct|right|fine|works?|ok|normal|finite|no nan|converges?)|"
+    r"\b(?:without|remov\w+|disabl\w+|commenting out)\b.{0,24}\b(?:compil\w+|inductor|cudagraphs?|fused|liger)\b.{0,50}"
+    r"\b(?:correct|right|fine|works?|ok|normal|finite|no nan|expected|converges?)"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A library's own confession, a version on record, or a remark that another version is right."""
+    internal = facts.said(_INTERNAL)
+    if internal:
+        yield Clue(internal.text, PROOF, internal.where)
+    kernel = facts.said(_KERNEL)
+    if kernel:
+        yield Clue(kernel.text, FAIR + HINT, kernel.where)
+        if facts.said(r"\bAssertion [`'\"]?.+ failed|device-side assert"):
+            yield Clue("an assertion failed on the device first", AGAINST)
+    bad = not_finite(facts)
+    symptoms = facts.symptoms
+    dead = symptoms.zero_norms > 0 and symptoms.zero_norms == symptoms.points
+    if not (bad or dead or symptoms.trouble):
+        return
+    other = other_version(facts)
+    if other is not None:
+        yield Clue(f"another version behaves differently: {other[1].strip()}", STRONG + HINT, other[0])
+    versions = named_versions(facts)
+    for version, what in known_bad(versions):
+        yield Clue(f"{version.library} {version.text}: {what}", FAIR + HINT, version.where, risk=True)
+        break
+    kernels = next((one for one in versions if one.library in _KERNEL_LIBRARIES), None)
+    if len(versions) >= 1:
+        alone = kernels is not None and bad is not None and facts.context.half is None
+        yield Clue(
+            "versions in use: " + ", ".join(f"{one.library} {one.text}" for one in versions[:6]),
+            3.5 if alone else HINT / 2,
+            versions[0].where,
+        )
+    back_end = facts.mentioned(_BACK_END)
+    if back_end:
+        yield Clue(
+            f"a back end that few people train on: {back_end[1].strip()[:120]}",
+            FAIR + HINT if bad else FAIR,
+            back_end[0],
+            risk=True,
+        )
+    path = facts.mentioned(_ONE_PATH)
+    if path:
+        yield Clue(f"one path only: {path[1].strip()[:120]}", FAIR + HINT / 2, path[0])
+    other_path = facts.mentioned(_OTHER_PATH)
+    if other_path:
+        yield Clue(f"the plain path is right: {other_path[1].strip()[:120]}", STRONG, other_path[0])
+    spread = [value for value, _ in finite_metric(facts, "reward_std", "rewards/std") if value > 0]
+    if dead and (spread or (symptoms.loss_growth < 0.9 and symptoms.points >= 5)):
+        yield Clue("the gradient norm is exactly 0 while rewards or losses vary", FAIR, symptoms.where.get("start", ""))
+    eager, math_kernel = facts.seen("worlds.eager.finite"), facts.seen("worlds.same.finite")
+    if eager and eager.value is True and math_kernel and math_kernel.value is False:
+        yield Clue("the same step is finite without compilation", STRONG, eager.where)
+
+
+RULE = Rule(
+    code="SF507",
+    slug="upstream-bug",
+    severity="error",
+    title="The installed version of a library computes this wrongly.",
+    fix="upgrade (or go back to the last version that worked) and pin it; meanwhile go round the path: eager "
+    "attention, no torch.compile, no fused kernel",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "environment", "loss-collapse", "loss-diverging", "zero-gradient"),
+    observes={
+        "worlds.eager.finite": "whether the same step is finite without torch.compile",
+        "worlds.same.finite": "whether the failing step, run again with nothing changed, is finite",
+    },
+)

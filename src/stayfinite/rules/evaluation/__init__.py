@@ -1,0 +1,1 @@
+"""Metrics that say something else than they seem to."""

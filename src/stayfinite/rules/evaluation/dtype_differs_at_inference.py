@@ -1,0 +1,86 @@
+"""Evaluation computes in another dtype than training did.
+
+## What it means
+A model that was trained in bf16 or fp32 is evaluated in fp16 (or in 8 bits). Activations that bf16 holds overflow in
+fp16: logits become NaN or infinite, generation fails or repeats one token, scores collapse, although the weights are
+good.
+
+## Why it happens
+`.half()` or `torch_dtype=torch.float16` in the inference script, `fp16_full_eval=True`, a serving library that defaults
+to fp16 on older cards, a merged adapter saved in fp16, autocast round training and not round evaluation.
+
+## How to recognise it
+- `RuntimeError: probability tensor contains either inf, nan or element < 0` while generating.
+- Training losses are healthy, and `eval_loss` is NaN at every evaluation.
+- The settings name two dtypes: bf16 for training, fp16 for evaluation or loading.
+
+## How to fix it
+- Evaluate in the dtype of the training: `dtype=torch.bfloat16` in `from_pretrained`, `bf16_full_eval=True` (or no
+  full-half evaluation at all) in transformers, `Trainer(precision="bf16-mixed")` for `validate` and `test` in
+  Lightning.
+- Cards without bf16: fp32, or fp16 autocast with fp32 weights, which keeps the norms and the softmax in fp32.
+- vLLM: `--dtype bfloat16`; merged adapters: merge in fp32, save in bf16.
+
+## When it is a false alarm
+If the training loss is NaN as well, the dtype of the evaluation is not to blame. Models that were trained in fp16 run
+in fp16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import is_on
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Healthy training beside NaN in evaluation or generation, and two dtypes in the settings."""
+    symptoms, context = facts.symptoms, facts.context
+    sampling = facts.said(
+        r"probability tensor contains either .{0,6}inf.{0,6}nan|element < 0.{0,40}probability tensor|"
+        r"prob_dist .{0,20}(?:nan|inf)"
+    )
+    if sampling:
+        yield Clue(sampling.text.strip()[:160], STRONG - HINT, sampling.where)
+    full = facts.settings.find("fp16_full_eval")
+    if full is not None and is_on(full.value):
+        yield Clue(f"{full.name}: {full.value}", FAIR, full.where, risk=True)
+    precision, weights = context.precision, context.weights
+    if (
+        precision
+        and weights
+        and precision.value in ("bf16", "fp32")
+        and weights.value == "fp16"
+        and (sampling or symptoms.bad_evals)
+    ):
+        yield Clue(f"trained in {precision.value}, loaded in fp16 ({weights.text})", FAIR, weights.where, risk=True)
+    inference = facts.mentioned(
+        r"\b(?:inference|generat\w+|eval\w*|predict\w*|serving|merged?)\b.{0,60}\b(?:fp16|float16|half)\b"
+    )
+    if inference and (sampling or symptoms.bad_evals):
+        yield Clue(inference[1].strip()[:140], FAIR, inference[0], risk=True)
+    if symptoms.bad_evals and symptoms.good_losses >= 3 and not symptoms.bad:
+        yield Clue(
+            "the evaluation loss is not finite and every training loss is", FAIR, symptoms.where.get("bad_eval", "")
+        )
+    if symptoms.bad_losses or symptoms.bad_norms:
+        yield Clue("training is not finite either", AGAINST * 2, symptoms.where.get("first_bad", ""))
+    seen = facts.seen("worlds.training_dtype.finite")
+    if seen is not None and seen.value is True:
+        yield Clue("the same evaluation is finite in the training's dtype", PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF804",
+    slug="dtype-differs-at-inference",
+    severity="warning",
+    title="Evaluation computes in another dtype than training did.",
+    fix="evaluate in the dtype of the training: dtype=torch.bfloat16, bf16_full_eval=True instead of "
+    "fp16_full_eval, no .half()",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss",),
+    observes={"worlds.training_dtype.finite": "whether the evaluation that failed is finite in the training's dtype"},
+)

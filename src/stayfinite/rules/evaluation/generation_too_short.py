@@ -1,0 +1,79 @@
+"""Generated answers are cut by a length limit.
+
+## What it means
+Generation stops because a limit is reached and not because the model is done. Whatever comes after it, usually the
+answer, is missing, and the score measures the limit.
+
+## Why it happens
+- Nothing was set, and the library's default of 20 tokens *including the prompt* applies.
+- `max_length` counts the prompt as well (decoder-only models), `max_new_tokens` does not.
+- `generation_config.json` of the checkpoint brings its own limit.
+- Reasoning models think longer than the limit; reinforcement learning clips the completions and punishes them for
+  missing answers.
+
+## How to recognise it
+- `Using the model-agnostic default max_length (=20)`, `Input length of input_ids is 512, but max_length is set to 20`.
+- `eval_gen_len` is the same round number at every evaluation (20.0, 19.0, 128.0).
+- `completions/clipped_ratio` at or near 1.0; answers without an end token.
+
+## How to fix it
+- `model.generate(..., max_new_tokens=512)`; transformers' Seq2SeqTrainingArguments:
+  `predict_with_generate=True, generation_max_length=256`; or `model.generation_config.max_new_tokens = 512`.
+- GRPO and its kin: `max_completion_length=2048`, or a length penalty that sets in before the limit.
+- Look at the share of answers that end with the end token, next to the score.
+
+## When it is a false alarm
+Tasks with a fixed output (a class word) have a constant length by nature. A clipped ratio that falls during training is
+the model learning to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import finite_metric, measured
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+
+DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
+"""What the library's default of 20 shows as, with and without the special tokens."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The library's warning about its default; lengths that never change; completions that are all cut."""
+    warned = facts.said(
+        r"model-agnostic default `?max_length`?|input length of .{0,30}is \d+, but `?max_length`? is set to|"
+        r"`?max_length`? is set to 20|neither `?max_length`? nor `?max_new_tokens`? has been set"
+    )
+    if warned:
+        # A limit below the input's length leaves nothing to generate; the mere default may suit the task.
+        nothing_left = "input length of" in warned.text.lower()
+        yield Clue(
+            warned.text.strip()[:200], STRONG + HINT if nothing_left else STRONG, warned.where, risk=not nothing_left
+        )
+    lengths = finite_metric(facts, "eval_gen_len", "gen_len", "predict_gen_len", "test_gen_len")
+    if len(lengths) >= 2 and len({value for value, _ in lengths}) == 1:
+        weight = STRONG + HINT if lengths[0][0] in DEFAULT_LENGTHS else FAIR
+        yield Clue(f"every evaluation generates exactly {lengths[0][0]:g} tokens", weight, lengths[0][1])
+    elif lengths and lengths[0][0] in DEFAULT_LENGTHS:
+        yield Clue(f"{lengths[0][0]:g} tokens were generated, the library's default limit", FAIR, lengths[0][1])
+    clipped = finite_metric(facts, "completions/clipped_ratio", "clipped_ratio", "completions_clipped_ratio")
+    if len(clipped) >= 3 and all(value >= 0.95 for value, _ in clipped):
+        yield Clue(f"{clipped[-1][0]:.0%} of the completions are cut, at every step", STRONG, clipped[0][1])
+    seen = measured(facts, "evaluation.cut_share")
+    if seen is not None and seen[0] > 0.5:
+        yield Clue(f"{seen[0]:.0%} of the answers were cut by the limit", STRONG + HINT, seen[1])
+
+
+RULE = Rule(
+    code="SF803",
+    slug="generation-too-short",
+    severity="warning",
+    title="Generated answers are cut by a length limit.",
+    fix="set max_new_tokens (generation_max_length in Seq2SeqTrainingArguments, max_completion_length in GRPO) "
+    "above the longest answer",
+    judge=judge,
+    page=__doc__,
+    beats=("zero-answer-rate",),
+    observes={"evaluation.cut_share": "share of generated answers that ended at the length limit"},
+)

@@ -1,0 +1,103 @@
+"""A number in the log is made up where the real one is not finite.
+
+## What it means
+Somewhere between the model and the log a NaN is replaced: by 0, by a constant, by the last good value, or by being left
+out of a mean. The curves look fine, or merely odd, while every update is lost.
+
+## Why it happens
+- transformers leaves NaN and infinite losses out of the logged mean by default (`logging_nan_inf_filter=True`):
+  `loss: 0.0` with `grad_norm: nan` is a NaN loss.
+- `torch.nan_to_num(loss)`, `if torch.isnan(loss): loss = 0` or `continue` in the loop: the step is silently worth
+  nothing. A counter is missing.
+- `nanmean` over validation batches; unparsable answers counted as 0.0 (or as right); `zero_division=1` in scikit-learn.
+- A gradient norm that is clipped before it is logged, or a "best" metric that starts at 0 and never gets worse.
+
+## How to recognise it
+- A loss of exactly 0.0, or the same digits again and again, beside a gradient norm that is NaN or 0.
+- Training losses that are finite in every line and gradient norms that are not in any.
+- `nan_to_num`, `isnan(...)` with `continue` in the code of the loop.
+
+## How to fix it
+- transformers: `logging_nan_inf_filter=False`. Log the gradient norm *before* clipping.
+- Count what you skip, log the count beside the metric, and stop when it is more than a few in a row. This toolkit's
+  `Guard` refuses such steps and records each.
+- Report evaluated, unparsable and failed samples apart from the score.
+- Then look for what makes the NaN: see `nan-loss`.
+
+## When it is a false alarm
+Skipping a rare bad batch on purpose, counted and logged, is sound. A loss that is truly 0 comes with a gradient norm
+near 0 and finite (GRPO's first steps: the loss is 0 by construction, and the gradient is not).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.rules.device.aftermath import went_on
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+
+_REPLACED = (
+    r"nan_to_num\(\s*(?:\w*loss|grad|\w+\.grad)|(?:loss|grad\w*)\s*=\s*torch\.nan_to_num|if\b.{0,30}\b(?:is_?nan|"
+    r"isinf|not\s+(?:torch|math|np)\.isfinite)\b.{0,30}loss.{0,60}\b(?:loss\s*=|return 0)|"
+    r"torch\.where\(\s*(?:torch\.)?isnan\(\s*\w*loss|(?:unparsable|unparseable|invalid|"
+    r"failed)\b.{0,40}\b(?:counted?|scored?) as (?:0|zero|correct|right)|zero_division\s*=\s*1|"
+    r"nan (?:loss(?:es)?|values?|batch(?:es)?) .{0,20}(?:replaced|set to (?:0|zero)|filtered|ignored|dropped)|"
+    r"\b(?:nan|inf(?:inite|inity)?|non-?finite|invalid)\b.{0,40}\b(?:sett?ing|set|replac\w+|treat\w*|report\w*|count\w*|"
+    r"us(?:e|ing)|clamp\w*)\b.{0,40}\b(?:to|with|by|as|instead)\b \(?(?:0(?:\.0+)?|zero|1e\d+|\d+\.0)\b"
+)
+
+
+_SKIPPED = r"if\b.{0,30}\b(?:is_?nan|isinf|isfinite)\b.{0,40}\b(?:continue|pass)\b"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Code that replaces the NaN; losses and gradient norms that cannot both be true."""
+    replaced = facts.mentioned(_REPLACED)
+    symptoms = facts.symptoms
+    if replaced:
+        yield Clue(f"the NaN is replaced: {replaced[1].strip()[:160]}", STRONG + HINT, replaced[0])
+        message = facts.said(_REPLACED)
+        if message is not None and went_on(facts, message) and symptoms.healthy:
+            yield Clue("ordinary losses follow: single rows were left out", 2 * AGAINST)
+    elif (skipped := facts.mentioned(_SKIPPED)) is not None:
+        yield Clue(f"bad steps are passed over unseen: {skipped[1].strip()[:140]}", FAIR, skipped[0], risk=True)
+    repeated = _repeated(facts)
+    if repeated and symptoms.bad_norms:
+        yield Clue(
+            f"the loss is {repeated[0]:.6g} again and again while the gradient norm is not finite", FAIR, repeated[1]
+        )
+    if (
+        symptoms.points >= 3
+        and symptoms.bad_norms == symptoms.points
+        and symptoms.bad_losses == 0
+        and symptoms.good_losses
+    ):
+        yield Clue("every loss is finite and no gradient norm is", HINT, symptoms.where.get("first_bad", ""))
+
+
+def _repeated(facts: Facts) -> tuple[float, str] | None:
+    """A loss other than 0 that is logged with the same digits at least four times in a row."""
+    for run in facts.runs:
+        count, before = 0, math.nan
+        for _, value, line in run.column("loss"):
+            count = count + 1 if math.isfinite(value) and value == before else 1
+            before = value
+            if count >= 4 and value != 0:
+                return value, run.where(line)
+    return None
+
+
+RULE = Rule(
+    code="SF806",
+    slug="metric-hides-failure",
+    severity="warning",
+    title="A number in the log stands in for one that is not finite.",
+    fix="logging_nan_inf_filter=False, no nan_to_num on losses, count and log every skipped batch; then look for "
+    "what makes the NaN",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("loss-collapse", "nan-loss"),
+)

@@ -1,0 +1,78 @@
+"""The prompts of evaluation are not those of training.
+
+## What it means
+A chat model answers the format it was trained on. Another template, a missing system line, a missing generation prompt,
+a second begin token or a trailing space makes it answer a question that it was never asked. Losses are healthy; answers
+are poor, endless or empty.
+
+## Why it happens
+- Training used one template (Alpaca, ChatML, Vicuna) and evaluation uses the tokenizer's own, or none.
+- `add_generation_prompt` is missing, so the model continues the *user's* turn.
+- The template adds the begin token and the tokenizer adds it again.
+- The end-of-turn token was not trained (masked, or the pad token is the end token), so the model never stops.
+
+## How to recognise it
+- `No chat template is defined for this tokenizer - using a default chat template`.
+- Evaluation by *loss* is good and evaluation by *generation* is bad.
+- The two scripts differ in their prompt strings; `tokenizer.decode(input_ids)` of one training row and one evaluation
+  prompt shows it at once.
+
+## How to fix it
+- One function makes prompts for both:
+  `tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)` for generation, `False` for
+  training rows.
+- Save the template with the model (`tokenizer.save_pretrained`), and serve with it (`--chat-template` in vLLM).
+- `add_special_tokens=False` when tokenising a text that already went through a template.
+- Choose a pad token that is not the end token, so that the end token is learned.
+
+## When it is a false alarm
+Base models have no template, and few-shot prompts need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A tokenizer without a template, or two formats in the settings."""
+    default = facts.said(
+        r"no chat template is (?:defined|set) for this tokenizer|using (?:a |the )?default (?:chat )?template|"
+        r"chat_template is not set"
+    )
+    if default:
+        yield Clue(default.text.strip()[:160], FAIR + HINT, default.where, risk=True)
+    twice = facts.said(
+        r"double (?:bos|begin)|two (?:bos|begin)[- _]?tokens|add_special_tokens.{0,40}(?:bos|begin).{0,20}twice"
+    )
+    if twice:
+        yield Clue(twice.text.strip()[:160], STRONG, twice.where)
+    differs = facts.mentioned(
+        r"\b(?:prompt|template|format)\b.{0,40}\b(?:differs?|different|mismatch|not the same|"
+        r"other than)\b.{0,40}\b(?:training|inference|evaluation|eval|test|serving|generation)\b|"
+        r"\b(?:train\w*)\b.{0,40}\b(?:template|prompt)\b.{0,60}\b(?:inference|eval\w*|test|"
+        r"generat\w+)\b.{0,40}\b(?:template|prompt|without)\b"
+    )
+    if differs:
+        yield Clue(differs[1].strip()[:160], STRONG + HINT, differs[0])
+    seen = facts.seen("evaluation.prompt_matches")
+    if seen is not None and seen.value is False:
+        yield Clue("an evaluation prompt does not begin as the training rows do", PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF805",
+    slug="prompt-format-differs",
+    severity="warning",
+    title="The prompts of evaluation are not those of training.",
+    fix="build both with one call: tokenizer.apply_chat_template(..., add_generation_prompt=True for generation), "
+    "and save the template with the model",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("zero-answer-rate",),
+    observes={"evaluation.prompt_matches": "whether an evaluation prompt begins as the training rows do"},
+)

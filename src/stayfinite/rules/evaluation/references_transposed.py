@@ -1,0 +1,91 @@
+"""sacrebleu was given its references the wrong way round.
+
+## What it means
+`sacrebleu.corpus_bleu(hypotheses, references)` wants one list a *reference set*, each as long as the hypotheses:
+`[[ref of sentence 1, ref of sentence 2, ...]]`. Given one list a sentence, it takes the first sentence's reference for
+a whole set: only the first sentence is scored, or a string is read letter by letter. The score is wrong by any amount
+and looks like a score.
+
+## Why it happens
+nltk's `corpus_bleu` and Hugging Face's `evaluate.load("sacrebleu")` want one list a *sentence*; sacrebleu itself wants
+the transpose. Code moves from one to the other.
+
+## How to recognise it
+- `corpus_bleu(preds, [[r] for r in refs])` or `corpus_chrf(...)`, `corpus_ter(...)` with the same shape, from
+  sacrebleu.
+- A score near 0, or near 100, that hardly changes between checkpoints and does not fit the texts that one reads.
+- `EOFError: Source and reference streams have different lengths!` from older versions.
+
+## How to fix it
+- sacrebleu: `corpus_bleu(preds, [refs])` for one reference a sentence; with several, `list(zip(*refs_per_sentence))`,
+  padded to the same number.
+- evaluate, torchmetrics and nltk: `[[r] for r in refs]` is right.
+- Test it: score the references against themselves. It must be 100.
+
+## When it is a false alarm
+With `evaluate` or nltk the form that looks wrong here is the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_NAME = r"(?:\w*refs?(?:_\w+)?|\w*references?|gold\w*|\w*labels|\w*targets?)"
+_CALL = (
+    r"corpus_(?:bleu|chrf|ter|score)\(\s*\w+\s*,\s*\[\s*\[\s*\w+\s*\]\s*for\b|"
+    rf"\b{_NAME}\.append\(\s*\[\s*\w+(?:\.strip\(\))?\s*\]\s*\)|"
+    rf"\b{_NAME}\s*[:=]\s*\[\s*\[\s*\w+(?:\[[^\]]*\])?(?:\.strip\(\))?\s*\]\s*for\b"
+)
+_FLAT_CALL = rf"sacrebleu\.corpus_(?:bleu|chrf|ter)\(\s*\w+\s*,\s*{_NAME}\s*[,)]"
+_SINGLES = r"\[\s*\[\s*(?:\"[^\"]*\"|'[^']*')\s*\]\s*,\s*\[\s*(?:\"[^\"]*\"|'[^']*')\s*\]"
+_OWN_CONVENTION = (
+    r"sacrebleu|nrefs:\d+\|.*\btok:|BP = [\d.]+ ratio = [\d.]+ hyp_len|"
+    r"corpus_chrf|corpus_ter|corpus_score|corpus_bleu\(.{1,120}\)\.score"
+)
+_OTHER_CONVENTION = r"\bnltk\b|evaluate\.load|load_metric|torchmetrics"
+
+_FIRST_ONLY = r"\border\b.{0,40}\b(?:changes?|affects?|matters?|depends?)|\bonly (?:the )?first (?:sentence|line|row)\b"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The call as written; sacrebleu's complaint about lengths."""
+    if facts.mentioned(_OWN_CONVENTION) and not facts.mentioned(_OTHER_CONVENTION):
+        call, flat = facts.mentioned(_CALL), facts.mentioned(_FLAT_CALL)
+        if call:
+            yield Clue(f"one list a sentence: {call[1].strip()[:160]}", PROOF, call[0])
+        elif flat:
+            yield Clue(f"references without the outer list: {flat[1].strip()[:160]}", STRONG, flat[0])
+        elif (singles := facts.mentioned(_SINGLES)) is not None:
+            yield Clue(f"one list a sentence: {singles[1].strip()[:160]}", STRONG + HINT, singles[0])
+        many = facts.said(r"\bnrefs:(?:[3-9]|\d\d+)\b")
+        if many:
+            yield Clue(f"more reference sets than anyone has: {many.text.strip()[:100]}", FAIR + HINT, many.where)
+        order = facts.mentioned(_FIRST_ONLY)
+        if order:
+            yield Clue(order[1].strip()[:140], FAIR, order[0])
+    lengths = facts.said(
+        r"(?:source|system|hypothes[ie]s) and reference streams have different lengths|"
+        r"number of hypotheses .{0,40}references .{0,30}(?:should be the same|differ)"
+    )
+    if lengths:
+        yield Clue(lengths.text.strip(), STRONG + FAIR, lengths.where)
+    seen = measured(facts, "evaluation.self_score")
+    if seen is not None and seen[0] < 99:
+        yield Clue(f"the references scored against themselves give {seen[0]:.4g} and not 100", PROOF, seen[1])
+
+
+RULE = Rule(
+    code="SF801",
+    slug="references-transposed",
+    severity="error",
+    title="sacrebleu gets one list a sentence instead of one a reference set.",
+    fix="corpus_bleu(preds, [refs]); check that the references score 100 against themselves",
+    judge=judge,
+    page=__doc__,
+    beats=("zero-answer-rate", "metric-hides-failure"),
+    observes={"evaluation.self_score": "the metric of the references scored against themselves, of 100"},
+)

@@ -1,0 +1,90 @@
+"""The loss falls and every answer scores 0.
+
+## What it means
+The model trains, and the evaluation that generates finds nothing: an accuracy, an exact match, a BLEU or a pass rate of
+exactly 0.0 at every evaluation. A model that is merely bad scores a little. Exactly nothing means that answers are
+empty, cut, unparsable or compared with the wrong thing.
+
+## Why it happens
+- The answer pattern does not match what the model writes (another template, a missing `\\boxed{}`, capital letters, a
+  trailing full stop).
+- Generation stops at once: the end token is the first token, `max_new_tokens` is 1, the prompt is cut so that the
+  question is missing.
+- Decoded text still holds special tokens, or labels of -100 were decoded.
+- The logits are NaN, so that every answer is the same token.
+- Predictions and references are in different order or of different splits.
+
+## How to recognise it
+- `eval_bleu`, `eval_exact_match`, `accuracy` or `pass@1` are 0.0 in every evaluation, while `loss` and `eval_loss` are
+  finite and fall.
+- Rewards of exactly 0 for every sample in reinforcement learning.
+
+## How to fix it
+1. Print ten prompts, raw answers, parsed answers and references, side by side. It is nearly always visible.
+2. Report the share of answers that could be parsed beside the score, and never count an unparsable one as wrong without
+   saying so.
+3. transformers: `predict_with_generate=True`, `generation_max_length`; decode with `skip_special_tokens=True` after
+   `labels[labels == -100] = tokenizer.pad_token_id`.
+4. The same chat template in training and evaluation (`tokenizer.apply_chat_template(..., add_generation_prompt=True)`).
+
+## When it is a false alarm
+The first evaluation of an untrained model is 0 by right, as is BLEU-4 on very short answers. If the evaluation *loss*
+is NaN, that is the cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+
+_SCORE = re.compile(
+    r"(?:bleu|chrf|rouge|exact_?match|\bem\b|accuracy|\bacc\b|f1|pass@|answer_?rate|meteor|success|solve)",
+    re.IGNORECASE,
+)
+FEWEST = 3
+"""Evaluations before exactly 0 says something."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Scores of exactly 0 throughout, beside losses that are finite and fall."""
+    symptoms = facts.symptoms
+    if symptoms.bad or symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss:
+        return
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            if (
+                _SCORE.search(name)
+                and "token" not in name
+                and len(track.values) >= FEWEST
+                and all(value == 0 for value in track.values)
+            ):
+                text = f"{name} is exactly 0 at all {len(track.values)} evaluations"
+                yield Clue(text, FAIR, run.where(track.lines[0]))
+                first, last = symptoms.first_loss, symptoms.last_loss
+                if first is not None and last is not None and last < 0.5 * first:
+                    text = f"while the loss falls from {first:.4g} to {last:.4g}"
+                    yield Clue(text, FAIR + HINT, symptoms.where.get("start", ""))
+                return
+    seen = measured(facts, "evaluation.answer_rate")
+    if seen is not None:
+        if seen[0] < 0.01:
+            yield Clue(f"{seen[0]:.1%} of the answers can be parsed", STRONG + FAIR, seen[1])
+        elif seen[0] > 0.5:
+            yield Clue(f"{seen[0]:.0%} of the answers can be parsed", REFUTED, seen[1])
+
+
+RULE = Rule(
+    code="SF802",
+    slug="zero-answer-rate",
+    severity="warning",
+    title="The loss falls and every answer scores 0.",
+    fix="print prompts, raw answers, parsed answers and references side by side; count unparsable answers apart; "
+    "use the training's template",
+    judge=judge,
+    page=__doc__,
+    observes={"evaluation.answer_rate": "share of generated answers that could be parsed"},
+)

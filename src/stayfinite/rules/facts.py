@@ -1,0 +1,92 @@
+"""All that is known of a run when the rules judge it: what its logs, its settings and any probes say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from stayfinite.core.series import Message, RunSeries
+from stayfinite.core.settings import Settings
+from stayfinite.rules.context import Context, understand
+from stayfinite.rules.haystack import Haystack
+from stayfinite.rules.looking_at_runs import symptoms_of
+from stayfinite.rules.symptoms import Symptoms
+from stayfinite.rules.told_worlds import ToldWorld, told_worlds
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One fact that a probe, a re-run or a scan of a checkpoint has brought."""
+
+    value: Any
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules judge. Rules read it and change nothing."""
+
+    runs: Sequence[RunSeries] = ()
+    """What the logs say, a series a source."""
+    settings: Settings = field(default_factory=Settings)
+    observed: Mapping[str, Observation] = field(default_factory=dict)
+    """By the names that rules declare in `observes`."""
+
+    @cached_property
+    def symptoms(self) -> Symptoms:
+        """What can be seen in the numbers, of the run that looks sickest."""
+        return symptoms_of(self.runs)
+
+    @cached_property
+    def context(self) -> Context:
+        """What the settings and the log's own words say of model, precision, optimizer, hardware."""
+        return understand(self.settings, [message.text for message in self.messages])
+
+    @cached_property
+    def told_worlds(self) -> list[ToldWorld]:
+        """Re-runs with something changed that somebody tells of."""
+        return told_worlds(self.settings)
+
+    @cached_property
+    def messages(self) -> list[Message]:
+        """The lines of all logs that are no measurements, each with its like."""
+        return [message for run in self.runs for message in run.messages]
+
+    def said(self, pattern: str) -> Message | None:
+        """The first message in which the pattern (case ignored) occurs."""
+        return next(self.all_said(pattern), None)
+
+    def all_said(self, pattern: str) -> Iterator[Message]:
+        """Every message in which the pattern (case ignored) occurs."""
+        return iter(self._said.matching(pattern))
+
+    def mentioned(self, pattern: str) -> tuple[str, str] | None:
+        """``(where, text)`` of the first setting or note, else message, in which the pattern (case ignored) occurs."""
+        written = self._written.matching(pattern)
+        if written:
+            return written[0]
+        message = self.said(pattern)
+        return None if message is None else (message.where, message.text)
+
+    def seen(self, name: str) -> Observation | None:
+        """A probe's fact, if there is one."""
+        return self.observed.get(name)
+
+    def metric(self, *names: str) -> list[tuple[float, str]]:
+        """``(value, where)`` of the first of these metrics that any log has."""
+        for name in names:
+            for run in self.runs:
+                track = run.metrics.get(name)
+                if track is not None:
+                    return [(v, run.where(line)) for v, line in zip(track.values, track.lines, strict=True)]
+        return []
+
+    @cached_property
+    def _said(self) -> Haystack[Message]:
+        return Haystack([(message.text, message) for message in self.messages])
+
+    @cached_property
+    def _written(self) -> Haystack[tuple[str, str]]:
+        return Haystack([(text, (where, text)) for where, text in self.settings.texts()])

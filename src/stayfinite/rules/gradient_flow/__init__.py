@@ -1,0 +1,1 @@
+"""Gradients that do not arrive, or arrive wrong."""

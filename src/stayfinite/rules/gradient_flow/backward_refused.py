@@ -1,0 +1,74 @@
+"""Backward found no graph: torch's words for it, which three causes share, and what tells those apart."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.core.series import Message
+from stayfinite.rules.facts import Facts
+
+NO_GRAPH = (
+    r"element \d+ of (?:tensors|variables) does not require grad|does not require grad and does not have a grad_fn|"
+    r"loss (?:tensor )?does not (?:require|have) (?:a )?grad|"
+    r"can only (?:call|compute) .{0,20}backward.{0,40}requires? grad"
+)
+TRAINS_A_PART = (
+    r"\btrain(?:able|ed|ing|s)?\b(?: (?:part|module|layer|param\w*)s?)?: ?"
+    r"(?!0\b|none|null|false|\[\])(?:\w+[./]\w|only|the )|"
+    r"\bunfr(?:eez|oz)e?\w*|requires_grad(?:_\(| ?= ?)True|requires_grad_\(\)"
+)
+"""Somebody says what is to learn."""
+CHECKPOINTED_NOTHING = r"none of the inputs have requires_grad"
+
+
+def no_graph(facts: Facts) -> Message | None:
+    """The line with which backward refused a loss that hangs on no parameter."""
+    return facts.said(NO_GRAPH)
+
+
+def nothing_trainable(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of a count of trainable parameters that is zero."""
+    return facts.mentioned(
+        r"(?<!non-)(?<!un)(?<!not )trainable(?: model)? param\w*\s*[:=]+\s*0(?:\.0*)?\s*(?:[|M,]|B?\s*$|\()|"
+        r"(?:^|[|\s])0\s+trainable param\w*|\b(?:all|every) (?:param\w*\W{1,3})?requires_grad\W{1,3}false\b|"
+        r"(?<!non-)\btrainable\b(?: [a-z]+){0,4}\s?[:=]+\s*0(?![\d.])|"
+        r"\b(?:len|sum|count)\(.{0,40}trainable.{0,20}[:=]+\s*0\b|"
+        r"trainable%:\s*0\.0*\s*$|\bnum(?:ber)?\.? (?:of )?train(?:ed|able)(?: param\w*)?\s*[:=]\s*0\b(?!\.\d*[1-9])|"
+        r"\(0(?:\.0+)?[MBK]? trainable|no trainable param|zero trainable param|"
+        r"no (?:parameters?|weights?) (?:that )?(?:requires?|to train|to optimi[sz]e)|all parameters are frozen"
+    )
+
+
+def loaded_frozen(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of an adapter that was loaded for inference."""
+    for where, text in [*facts.settings.texts(), *((message.where, message.text) for message in facts.messages)]:
+        lowered = text.lower()
+        if "is_trainable" in lowered and "true" in lowered.partition("is_trainable")[2]:
+            return None
+        if "peftmodel" in lowered and "from_pretrained" in lowered:
+            return where, text
+        if "inference_mode" in lowered and "true" in lowered.partition("inference_mode")[2][:8]:
+            return where, text
+        if "is_trainable" in lowered and "false" in lowered.partition("is_trainable")[2]:
+            return where, text
+    return None
+
+
+_LISTED = re.compile(
+    r"\b\w+(?:\.\w+)+(?:\.(?:weight|bias)\w*)?['\"]?[\s:=,(|]+(?:requires_grad\W{0,3})?(True|False)\b", re.IGNORECASE
+)
+SEVERAL = 3
+"""Names in a list of parameters that show what the others are like."""
+
+
+def all_switched_off(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of a list of parameters, each with False behind its name and none with True."""
+    listed = [
+        (message.where, message.text.strip(), found.group(1).lower() == "true", message.count)
+        for message in facts.messages
+        if (found := _LISTED.search(message.text)) is not None
+        and re.search(r"\.(?:weight|bias)\b|lora_|requires_grad", message.text, re.IGNORECASE)
+    ]
+    if sum(count for *_, count in listed) < SEVERAL or any(on for _, _, on, _ in listed):
+        return None
+    return next(((where, text) for where, text, _, _ in listed if "lora" in text.lower()), listed[0][:2])

@@ -1,0 +1,90 @@
+"""Units that are zero for every input: they have stopped learning for good.
+
+## What it means
+A ReLU unit whose input is negative for every sample puts out 0 and passes a gradient of exactly 0. Nothing can bring
+it back, because its weights get no gradient any more. If most units of a layer are dead, the layer puts out a
+constant, and everything below it stops learning too.
+
+## Why it happens
+- One update that was too large pushed the biases far below zero: a high learning rate, a spike, no warm-up.
+- A negative initial bias, or initial weights of the wrong scale for ReLU.
+- Inputs that are not centred (all positive pixels of 0 to 255), so that one sign of weight kills the unit for all of
+  them.
+- In mixtures of experts and codebooks: experts or codes that are never chosen.
+
+## How to recognise it
+- A share of exactly zero activations, over a whole batch, that stays above one half in a layer and does not change.
+- Gradient exactly 0 for whole rows of a weight matrix; `gradient norm 0` when a full layer is dead.
+- The loss stays at that of a constant prediction (ln of the number of classes, the variance of the targets) after a
+  spike.
+- Preflight counts them: units that are zero on every sample of a batch.
+
+## How to fix it
+- Lower the learning rate, warm up, clip; start again, or re-initialise the dead units: training on does not revive
+  them.
+- `nn.LeakyReLU(0.01)`, GELU or SiLU; He initialisation `nn.init.kaiming_normal_(w, nonlinearity="relu")`; bias 0.
+- BatchNorm or LayerNorm before the activation; standardised inputs.
+- Codebooks: restart unused codes; experts: a load-balancing loss.
+
+## When it is a false alarm
+Sparse activations are usual: half of the zeros of a ReLU layer on a *single* sample are no sign. Dead means zero on
+every sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.gradient_flow.standstill import stands_still
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A measured share of dead units; from a log only what it says itself."""
+    seen = facts.seen("activations.dead_share")
+    if seen is not None:
+        if seen.value >= 0.5:
+            yield Clue(
+                f"{seen.value:.0%} of the units of a layer are 0 on every sample",
+                PROOF if seen.value >= 0.8 else STRONG + 1.0,
+                seen.where,
+            )
+        elif seen.value < 0.1:
+            yield Clue(f"only {seen.value:.0%} of the units of any layer are 0 on every sample", REFUTED, seen.where)
+    symptoms = facts.symptoms
+    if symptoms.healthy and not stands_still(facts):
+        return
+    named = facts.mentioned(
+        r"\b(?:dead|dying) (?:relu|neurons?|units?|codes?|experts?)|"
+        r"(?:relu|neurons?|units?) (?:are |is )?(?:dead|dying)|codebook collapse|"
+        r"all (?:activations|outputs) (?:are |become |is )?(?:zero|0)\b|"
+        r"\b(?:activations?|outputs?) (?:of|after) .{0,24}\b(?:are|is) (?:all )?(?:zero|0)\b"
+    )
+    if named is not None:
+        yield Clue(named[1].strip()[:100], STRONG, named[0])
+        if symptoms.zero_norms or symptoms.flat or stands_still(facts):
+            yield Clue("the gradient is 0 or the loss does not move", FAIR, symptoms.where.get("start", ""))
+    elif symptoms.zero_norms and symptoms.norm_growth >= 10 and not symptoms.zero_loss:
+        yield Clue("after a spike the gradient is exactly 0", FAIR)
+        if facts.mentioned(r"\brelu\b"):
+            yield Clue("with ReLU units", HINT)
+
+
+RULE = Rule(
+    code="SF409",
+    slug="dead-units",
+    severity="warning",
+    title="Most units of a layer are zero for every input and cannot learn any more.",
+    fix=(
+        "lower the learning rate and warm up, He initialisation, LeakyReLU or GELU, standardised inputs; "
+        "re-initialise what is dead"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("zero-gradient",),
+    observes={
+        "activations.dead_share": "the largest share, over layers, of units that are 0 on every sample of a batch, 0 "
+        "to 1"
+    },
+)

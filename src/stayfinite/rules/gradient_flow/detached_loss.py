@@ -1,0 +1,136 @@
+"""The loss hangs on no parameter: the graph was cut on the way.
+
+## What it means
+`backward()` starts at the loss and walks back through the operations that made it. If the loss was made from numbers
+instead of from tracked tensors, there is no way back: torch raises
+`element 0 of tensors does not require grad and does not have a grad_fn`. If only a part was cut, nothing is raised,
+and that part of the model never learns.
+
+## Why it happens
+- `.item()`, `float(loss)`, `.detach()`, `.data`, `.cpu().numpy()` or a new `torch.tensor(...)` between model and
+  loss.
+- `argmax`, `round`, a comparison, or a metric (accuracy, BLEU, IoU of boxes chosen by index) used as the loss: they
+  have no gradient.
+- The forward ran under `torch.no_grad()`, `torch.inference_mode()` or `set_grad_enabled(False)`, be it left on by an
+  evaluation, by a decorator, or by an optimizer whose `step(closure)` disables gradients (the old
+  `transformers.AdamW` under Lightning).
+- `loss.requires_grad_(True)` or `loss.requires_grad = True` as a cure: the message goes away, and so does all
+  learning.
+- The library returned a loss without a graph because no parameter is trainable (SF402), or because re-entrant
+  checkpointing got inputs without gradients (SF403).
+
+## How to recognise it
+- `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn` at the first backward.
+- `print(loss)` shows `tensor(2.38)` and no `grad_fn=<...>`.
+- With a part cut: some parameters have `grad is None` after backward.
+- Look first whether anything is trainable: `sum(p.requires_grad for p in model.parameters())`.
+
+## How to fix it
+- Keep tensors to the end: `losses.append(loss)` and `torch.stack(losses).mean()`, `.item()` only for the log.
+- Train on a loss that can be differentiated (cross entropy, a soft Dice or IoU), and keep the metric for evaluation.
+- Lightning: return the loss tensor of `training_step` itself; use `torch.optim.AdamW`; where a validation step needs
+  gradients, `Trainer(inference_mode=False)` and `torch.enable_grad()`.
+- transformers: in a custom `compute_loss` return the loss of the model's outputs, not a copy.
+- plain torch: wrap only the evaluation in `no_grad`; `torch.set_grad_enabled(True)` at the head of the training step.
+
+## When it is a false alarm
+A detached value in a log, in a running mean or in a target (a teacher, a stop-gradient, a value baseline) is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.gradient_flow.backward_refused import (
+    CHECKPOINTED_NOTHING,
+    TRAINS_A_PART,
+    loaded_frozen,
+    no_graph,
+    nothing_trainable,
+)
+from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Rule
+
+_CUTS = (
+    r"\bloss\w*(?:\.|\s*=\s*[\w.()\[\]]+\.)(?:item|detach|data|numpy|tolist)\b|\bdetach(?:ed|es|ing)?\b|"
+    r"torch\.tensor\((?:loss|\[?loss)|loss\w*\.requires_grad_?\s*(?:\(|=)|Variable\(.{0,40}requires_grad ?= ?True|"
+    r"float\(loss|np\.(?:mean|array)\(.{0,20}loss|\bargmax\b.{0,60}\bloss|\bloss\b.{0,60}\bargmax\b|torch\.no_grad|"
+    r"no_grad\(\)|inference_mode|set_grad_enabled\(False|grad(?:ients?)? (?:is |are |was |were )?disabled|"
+    r"(?:accuracy|bleu|iou|rouge|metric)\w* (?:as|is used as) (?:the )?loss"
+)
+_WITHOUT_GRAPH = r"\bloss\w*\s*[=:(]+\s*tensor\((?:(?!grad_fn|requires_grad)[^()])*\)"
+
+
+_CUT_OFF = (
+    r"\b(\w*loss\w*)\s*=\s*\1\.(?:detach\(\)|data\b|item\(\)|cpu\(\)|numpy\(\))|"
+    r"\b\w*loss\w*\s*=\s*torch\.(?:tensor|Tensor|FloatTensor)\(|Variable\(.{0,40}\.data.{0,40}requires_grad ?= ?True|"
+    r"loss\w*\.(?:detach\(\)|data|item\(\))\.?\w{0,20}\.?backward|"
+    r"loss\w*\.requires_grad_?\s*(?:\(True|\(\)|=\s*True)|loss (?:is |was )?detached|"
+    r"detach(?:es|ed|ing)? (?:the )?loss"
+)
+"""A loss that is put in the place of itself without its history, or made to look as if it had one."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Backward's refusal, less what says that the parameters were frozen or checkpointing swallowed the gradient."""
+    seen = facts.seen("loss.requires_grad")
+    if seen is not None:
+        yield Clue(f"loss.requires_grad is {seen.value}", REFUTED if seen.value else PROOF, seen.where)
+    number = facts.said(r"'(?:float|int|numpy\.\w+|ndarray)' object has no attribute 'backward'")
+    if number is not None:
+        yield Clue(number.text, PROOF, number.where)
+    refusal, cut = no_graph(facts), facts.mentioned(_CUT_OFF)
+    if refusal is None:
+        if cut is not None and not facts.symptoms.bad and not _falls(facts):
+            yield Clue(f"the loss is cut off before backward: {cut[1].strip()[:100]}", STRONG + 1.0, cut[0])
+        return
+    yield Clue(refusal.text, STRONG, refusal.where)
+    part = facts.mentioned(TRAINS_A_PART)
+    if part is not None:
+        yield Clue(f"a part is trainable, and the loss does not reach it: {part[1].strip()[:100]}", FAIR, part[0])
+    near = cut or facts.mentioned(_CUTS)
+    if near is not None:
+        yield Clue(f"something cuts the graph: {near[1].strip()[:100]}", FAIR, near[0])
+    bare = facts.said(_WITHOUT_GRAPH)
+    if bare is not None:
+        yield Clue(f"the loss has no grad_fn: {bare.text.strip()[:100]}", 0.5, bare.where)
+    yield from _against(facts)
+
+
+def _falls(facts: Facts) -> bool:
+    """Whether the loss is seen to fall, which a loss without a graph cannot."""
+    first, best = facts.symptoms.first_loss, facts.symptoms.best_loss
+    return first is not None and best is not None and best < 0.95 * first
+
+
+def _against(facts: Facts) -> Iterator[Clue]:
+    warned = facts.said(CHECKPOINTED_NOTHING)
+    if warned is not None:
+        yield Clue(f"checkpointing got no input with a gradient: {warned.text}", AGAINST, warned.where)
+    context = facts.context
+    if warned is None and context.checkpointing is not None and context.adapters is not None:
+        yield Clue(
+            "gradient checkpointing over a frozen base explains it as well", AGAINST, context.checkpointing.where
+        )
+    frozen = nothing_trainable(facts) or loaded_frozen(facts)
+    if frozen is not None:
+        yield Clue(f"nothing is trainable: {frozen[1].strip()[:80]}", AGAINST, frozen[0])
+    elif context.adapters is not None and context.checkpointing is None:
+        yield Clue("adapters are in use, where other reasons are commoner", -1.5, context.adapters.where)
+
+
+RULE = Rule(
+    code="SF401",
+    slug="detached-loss",
+    severity="error",
+    title="The loss hangs on no parameter: the graph was cut before backward.",
+    fix=(
+        "keep tensors up to backward (no .item(), .detach(), .data, new torch.tensor) and run the forward with "
+        "gradients enabled"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-3.0,
+    beats=("zero-gradient", "environment"),
+    observes={"loss.requires_grad": "whether the loss of a step hangs on any parameter"},
+)

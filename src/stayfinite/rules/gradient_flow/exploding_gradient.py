@@ -1,0 +1,106 @@
+"""The gradient grows without bound before the loss breaks.
+
+## What it means
+The gradient norm rises by orders of magnitude, within a step or over many, until an update throws the weights away or
+the norm itself becomes infinite. It is the last link before NaN; what made it grow is the cause to look for.
+
+## Why it happens
+- A learning rate that is too high, or full from the first step (SF201, SF205): each update makes the next gradient
+  larger.
+- No clipping (SF206), where the architecture needs it: recurrent networks, deep post-norm transformers, detectors on
+  small batches.
+- A product over depth or time with a factor above 1: initial weights too large, no normalisation, residual branches
+  that are not scaled.
+- One batch far outside the rest (SF213, SF301), unscaled inputs or targets (SF309).
+- Attention logits that grow over training in bf16 and fp32: the softmax becomes one-hot and its gradient jumps.
+
+## How to recognise it
+- `grad_norm` climbs from its usual level by 30 times and more before the loss turns.
+- The loss follows one or a few steps later, and with it NaN.
+- Per layer: the norm grows from the last layer to the first (recurrent or unnormalised stacks), or sits in one layer
+  (attention, head).
+
+## How to fix it
+- Clip: transformers `max_grad_norm=1.0`, Lightning `Trainer(gradient_clip_val=1.0)`, accelerate
+  `accelerator.clip_grad_norm_(model.parameters(), 1.0)` before the step, DeepSpeed `"gradient_clipping": 1.0`, plain
+  torch `torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)` (after `scaler.unscale_(optimizer)` with a scaler).
+- Halve the learning rate, warm up over the first hundreds of steps (`warmup_steps=500`).
+- Normalise: pre-norm, QK-norm for attention logits, z-loss, residual branches scaled by `1/sqrt(2 * layers)`.
+- Go back to a checkpoint from before the climb: the optimizer's moments have seen it too. The guard vetoes such steps
+  and rolls back.
+
+## When it is a false alarm
+Single spikes that clipping catches, while the loss stays level, are part of healthy training. At the first steps
+large norms are usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+GROWN = 30.0
+"""Times its lowest: a gradient norm that climbs so far is no noise."""
+
+_RECURRENT = r"(?:\b|_)(?:Bi)?(?:LSTM\w*|GRUs?|RNNs?|recurrent)(?:\b|_)"
+_LONG = (
+    r"\blong(?:er)? (?:sequence|input|document|text|time ?series|signal|context|episode)s?|"
+    r"\b(?:seq\w*|time|bptt|unroll)[-_ ]?(?:len\w*|steps)\W{1,4}(?:[3-9]\d\d|\d{4,})\b|"
+    r"\b(?:[3-9]\d\d|\d{4,}) (?:time )?steps"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A climb of the norm before the loss turned, or a slope over depth that a probe measured."""
+    slope = facts.seen("gradient.depth_slope")
+    if slope is not None and slope.value >= 0.5:
+        yield Clue(
+            f"towards the input the gradient norm grows by a factor of {10**slope.value:.3g} a layer",
+            PROOF if slope.value >= 1 else STRONG,
+            slope.where,
+        )
+    symptoms = facts.symptoms
+    broken = symptoms.bad > 0 or symptoms.diverges
+    if not broken or symptoms.settles:
+        return
+    if symptoms.norm_growth >= GROWN:
+        yield Clue(
+            f"the gradient norm grew {symptoms.norm_growth:.3g} times before it broke",
+            2.5,
+            symptoms.where.get("first_bad", ""),
+        )
+    largest, typical = symptoms.largest_norm, symptoms.typical_norm
+    if largest is not None and typical is not None and typical > 0 and largest >= 1e3 and largest >= 100 * typical:
+        yield Clue(f"a gradient norm of {largest:.3g}, usually {typical:.3g}", HINT)
+    named = facts.mentioned(r"explod\w* grad|grad\w* explo\w+|gradient explosion")
+    if named is not None:
+        yield Clue(named[1].strip()[:100], FAIR, named[0])
+    recurrent = facts.mentioned(_RECURRENT)
+    if recurrent is not None and facts.context.half is None:
+        yield Clue(
+            f"a gradient passes through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
+        )
+        if (long := facts.mentioned(_LONG)) is not None:
+            yield Clue(f"over many of them: {long[1].strip()[:80]}", 1.5, long[0], risk=True)
+    if facts.context.half is not None and symptoms.norm_growth < GROWN:
+        yield Clue(f"fp16 overflows without a climb ({facts.context.half.text})", AGAINST, facts.context.half.where)
+
+
+RULE = Rule(
+    code="SF408",
+    slug="exploding-gradient",
+    severity="warning",
+    title="The gradient grew by orders of magnitude before the loss broke.",
+    fix=(
+        "clip at 1.0 (max_grad_norm, gradient_clip_val, clip_grad_norm_), lower the learning rate, warm up, and "
+        "resume from before the climb"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss",),
+    observes={
+        "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first"
+    },
+)

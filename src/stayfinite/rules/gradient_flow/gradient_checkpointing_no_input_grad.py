@@ -1,0 +1,149 @@
+"""Gradient checkpointing over a frozen embedding: no gradient gets through.
+
+## What it means
+Re-entrant checkpointing (`use_reentrant=True`) runs a block without a graph and decides by its *inputs* whether a
+graph is needed at all. With a frozen embedding, the input of the first block requires no gradient, so torch builds
+none, although adapters inside the block are trainable. torch warns
+`None of the inputs have requires_grad=True. Gradients will be None`, and backward then fails with
+`element 0 of tensors does not require grad` or, where some other part is trainable, silently leaves the blocks
+untrained.
+
+## Why it happens
+- LoRA or another adapter with `gradient_checkpointing=True`: only adapters are trainable, the embedding is not.
+- A hand-made freeze of the lower layers, or a frozen vision tower, with checkpointing on.
+- Older transformers and peft did not make the inputs require gradients; remote code with its own
+  `_set_gradient_checkpointing` still does not.
+- `prepare_model_for_kbit_training` was left out, or ran before checkpointing was switched on.
+
+## How to recognise it
+- `torch/utils/checkpoint.py: UserWarning: None of the inputs have requires_grad=True. Gradients will be None`.
+- `element 0 of tensors does not require grad and does not have a grad_fn` with adapters *and* gradient checkpointing;
+  it goes away when checkpointing is switched off.
+- Adapters whose weights do not change: LoRA's B matrices are still exactly 0.
+
+## How to fix it
+- transformers: `gradient_checkpointing_kwargs={"use_reentrant": False}` in TrainingArguments (the default of recent
+  versions), or `model.enable_input_require_grads()` after loading and before `get_peft_model`.
+- peft: `model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=True)` for a quantised base, then
+  `get_peft_model`.
+- LLaMA-Factory, ms-swift, axolotl: `use_reentrant_gc: false`,
+  `--gradient_checkpointing_kwargs '{"use_reentrant": false}'`,
+  `gradient_checkpointing_kwargs: {use_reentrant: false}`.
+- plain torch: `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`; where it must be re-entrant,
+  `x.requires_grad_(True)` on the first block's input.
+
+## When it is a false alarm
+The warning alone is harmless in evaluation with checkpointing left on, and for blocks in which nothing is to be
+trained (a frozen vision tower that is checkpointed all the same).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.gradient_flow.backward_refused import (
+    CHECKPOINTED_NOTHING,
+    loaded_frozen,
+    no_graph,
+    nothing_trainable,
+)
+from stayfinite.rules.known import is_on
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_UNTRAINED = (
+    r"lora_?(?:up|B)\b\.?(?:\w+\.)?weight\W{1,4}0(?:\.0+)?\b|"
+    r"lora\w*.{0,30}(?:stays?|remains?|are (?:all|still)|is (?:all|still)) (?:zero|0\b)|"
+    r"\blora\w*[._ ].{0,20}\bgrad\b.{0,6}\bNone\b|(?:all|every) (?:\w+ )?(?:gradients?|grads?) (?:are |is )?None\b|"
+    r"after (?:training|step).{0,60}\blora\b.{0,40}\[ ?0\.?0*, ?0\.?0*, ?0|"
+    r"lora\w*.{0,40}(?:are not|not|never|un)[ -]?(?:updated|changed|trained)"
+)
+"""Adapters that got no gradient, or are after training what they were before."""
+_SWITCHED_ON = (
+    r"is incompatible with gradient checkpointing|use_reentrant parameter should be passed explicitly|"
+    r"\bactivation[_ -]?checkpoint\w*\b(?!\W{1,3}(?:false|off))|"
+    r"\bAC\b.{0,12}\bfalse\b.{0,40}\b(?:away|works?|fine|gone)|"
+    r"without (?:gradient |activation )?checkpointing .{0,30}(?:works?|fine|trains)|utils/checkpoint\.py|"
+    r"gradient_checkpointing_enable\(|gradient checkpointing (?:is )?(?:enabled|on\b)"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """torch's warning with a refused backward is proof; the settings with a refused backward nearly so."""
+    warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
+    checkpointing = context.checkpointing
+    stuck = refusal or facts.said(_UNTRAINED)
+    if warned is not None:
+        yield Clue(warned.text, PROOF if stuck is not None or facts.symptoms.flat else 3.0, warned.where)
+        if stuck is None:
+            yield from _in_vain(facts)
+    if stuck is None:
+        return
+    if warned is not None:
+        yield Clue(stuck.text.strip()[:120], HINT, stuck.where)
+        return
+    off = facts.settings.find("gradient_checkpointing")
+    if off is not None and is_on(off.value) is False:
+        return
+    cached = facts.mentioned(_SWITCHED_ON)
+    if checkpointing is not None:
+        yield Clue(f"gradient checkpointing is on ({checkpointing.text})", STRONG, checkpointing.where)
+    elif cached is not None:
+        yield Clue(f"gradient checkpointing is on ({cached[1].strip()[:100]})", STRONG, cached[0])
+    elif context.adapters is None or refusal is None:
+        return
+    yield Clue(stuck.text.strip()[:120], FAIR, stuck.where)
+    base = context.adapters or context.quantized
+    if base is not None and re.search(r"\b(?:no|without|not) (?:q?lora|peft|adapters?)\b", base.text, re.IGNORECASE):
+        base = None
+    if base is not None:
+        known = checkpointing is not None or cached is not None
+        text = (
+            "over a frozen base"
+            if known
+            else "a frozen base under adapters, where checkpointing is the commonest reason"
+        )
+        yield Clue(f"{text} ({base.text.strip()[:80]})", HINT if known else FAIR, base.where, risk=True)
+    yield from _against(facts)
+
+
+def _in_vain(facts: Facts) -> Iterator[Clue]:
+    """What says that the warning alone means something, or nothing."""
+    tower = facts.mentioned(
+        r"(?:un)?freez\w*.{0,24}(?:vi(?:sion|t)|tower|encoder|image)|"
+        r"(?:vision|vit|tower|encoder|image)\w*.{0,24}(?:frozen|freez)|tune_?(?:vision|mm|vit)\w*: ?false"
+    )
+    if tower is not None:
+        yield Clue(f"a frozen part is checkpointed in vain, which is harmless: {tower[1].strip()[:80]}", -3.0, tower[0])
+    elif facts.symptoms.healthy:
+        yield Clue("and training goes on as it should", -3.0, facts.symptoms.where.get("start", ""))
+    elif facts.context.adapters is not None:
+        yield Clue(
+            f"over a frozen base ({facts.context.adapters.text.strip()[:80]})", HINT, facts.context.adapters.where
+        )
+
+
+def _against(facts: Facts) -> Iterator[Clue]:
+    frozen = nothing_trainable(facts) or loaded_frozen(facts)
+    if frozen is not None:
+        yield Clue(f"nothing is trainable: {frozen[1].strip()[:80]}", AGAINST, frozen[0])
+    reentrant = facts.settings.find("use_reentrant", "use_reentrant_gc")
+    if reentrant is not None and is_on(reentrant.value) is False:
+        yield Clue(f"checkpointing is not re-entrant ({reentrant.name}: {reentrant.value})", AGAINST, reentrant.where)
+
+
+RULE = Rule(
+    code="SF403",
+    slug="gradient-checkpointing-no-input-grad",
+    severity="error",
+    title="Re-entrant gradient checkpointing over a frozen embedding lets no gradient through.",
+    fix=(
+        'gradient_checkpointing_kwargs={"use_reentrant": False}, or model.enable_input_require_grads() before the '
+        "adapters are put on"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+    beats=("detached-loss", "zero-gradient", "unused-parameters"),
+)

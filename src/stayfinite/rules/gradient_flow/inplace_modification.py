@@ -1,0 +1,78 @@
+"""A tensor that backward needs was overwritten in place.
+
+## What it means
+Autograd keeps some results of the forward to compute gradients with. One of them was changed in place before backward
+came to use it. Every tensor counts its changes, so torch notices and refuses: the gradient would have been that of
+other numbers.
+
+## Why it happens
+- `x += y`, `x /= norm`, `x[mask] = 0`, `x.clamp_()`, `nn.ReLU(inplace=True)` after an operation that keeps its output
+  (sigmoid, tanh, exp, sqrt, softmax, normalisation).
+- Two losses and two optimizers, as in GANs and actor-critic: `opt_a.step()` changes weights that the second backward
+  still needs.
+- A recurrent state or a buffer that is written while the graph of the last step is still alive; BatchNorm statistics
+  when a model is called twice before backward under DDP (`broadcast_buffers`).
+- In-place changes of a parameter itself: `a leaf Variable that requires grad is being used in an in-place operation`.
+- Writing into a view: `Output 0 of SplitBackward is a view and is being modified inplace`.
+
+## How to recognise it
+- `one of the variables needed for gradient computation has been modified by an inplace operation:
+  [torch.cuda.FloatTensor [64, 128]], which is output 0 of ReluBackward0, is at version 2; expected version 1
+  instead`. The shape and the operation say which tensor it is.
+- `torch.autograd.set_detect_anomaly(True)` adds the traceback of the *forward* line that made it.
+
+## How to fix it
+- Write out of place: `x = x / norm`, `x = x.masked_fill(mask, 0)`, `torch.where(mask, 0, x)`, `nn.ReLU()` without
+  `inplace=True`; `x = x.clone()` before the assignment where it has to be one.
+- Two losses: compute both, call both backwards, then step; or `.detach()` what the second loss must not train.
+- Parameters: `with torch.no_grad(): weight.copy_(new)`.
+- DDP: `DistributedDataParallel(model, broadcast_buffers=False)`, or one forward a step.
+- A recurrent state over steps: `state = state.detach()` at the head of each.
+
+## When it is a false alarm
+There is none: the gradient would be wrong. `retain_graph=True` does not help, it only keeps the broken graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
+
+_REFUSED = (
+    r"modified by an in-?place operation|"
+    r"leaf variable that requires grad (?:is being used|has been used|.{0,30}) in an in-?place operation|"
+    r"is a view and is being modified in-?place|leaf variable has been moved into the graph interior|"
+    r"is at version \d+; expected version \d+|view (?:was|of a leaf).{0,80}in-?place|"
+    r"in-?place operation.{0,40}(?:needed for|required for) grad"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """torch's refusal is proof."""
+    refused = facts.said(_REFUSED)
+    if refused is None:
+        return
+    yield Clue(refused.text, PROOF, refused.where)
+    written = facts.mentioned(
+        r"inplace ?= ?True|\b\w+\[[^\]]{0,60}\] ?[-+*/]?= |\b\w+ ?[-+*/]= |"
+        r"\b(?:clamp|relu|add|mul|div|copy|fill|masked_fill|normal|zero)_\("
+    )
+    if written is not None:
+        yield Clue(f"written in place: {written[1].strip()[:100]}", HINT, written[0])
+
+
+RULE = Rule(
+    code="SF406",
+    slug="inplace-modification",
+    severity="error",
+    title="A tensor that backward needs was overwritten in place.",
+    fix=(
+        "write out of place (x = x / n, masked_fill, clone before assigning, ReLU without inplace=True), and step "
+        "only after all backwards"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("environment", "upstream-bug"),
+)

@@ -1,0 +1,89 @@
+"""Layers in a plain list, a dict or a local variable: the model does not know that it has them.
+
+## What it means
+`model.parameters()` finds only what is assigned as an `nn.Module` or `nn.Parameter` attribute, or held by
+`nn.ModuleList`, `nn.ModuleDict` or `nn.ParameterList`. Layers in a Python list, or tensors with `requires_grad=True`
+as plain attributes, get gradients in backward and are never updated, never moved to the GPU, never saved.
+
+## Why it happens
+- `self.layers = [nn.Linear(d, d) for _ in range(n)]` instead of `nn.ModuleList([...])`.
+- `self.scale = torch.ones(1, requires_grad=True)` instead of `nn.Parameter(torch.ones(1))`; `.to(device)` or `* 0.1`
+  on a Parameter gives a plain tensor.
+- Layers made inside `forward`: new random ones at every step.
+- A module stored before `super().__init__()`, or through `object.__setattr__` or a lambda.
+
+## How to recognise it
+- `ValueError: optimizer got an empty parameter list` for a model that has layers.
+- `Expected all tensors to be on the same device` that names the CPU, from a layer that `model.cuda()` did not reach.
+- Too few parameters: `sum(p.numel() for p in model.parameters())`, and keys that are missing from
+  `model.state_dict()`.
+- The loss moves a little (the registered head learns) and stays high.
+
+## How to fix it
+- `nn.ModuleList`, `nn.ModuleDict`, `nn.ParameterList`, `nn.Sequential(*layers)`; `nn.Parameter` for a tensor that
+  learns, `register_buffer` for one that does not.
+- Make layers in `__init__`; where a size is only known later, `nn.LazyLinear`.
+- Build the optimizer after all layers exist.
+- `print(model)` must show every layer.
+
+## When it is a false alarm
+A frozen helper (a teacher, a metric network) is sometimes kept in a list on purpose, so that it is neither trained
+nor saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.gradient_flow.standstill import stands_still
+from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
+
+_PLAIN_LIST = (
+    r"self\.\w+ ?= ?\[ ?(?:nn|torch\.nn)\.\w+\(|self\.\w+\.append\( ?(?:nn|torch\.nn)\.\w+\(|"
+    r"self\.\w+ ?= ?\{ ?['\"]?\w*['\"]? ?: ?(?:nn|torch\.nn)\.\w+\(|(?:plain|python) list of (?:layers|modules)|"
+    r"(?:layers|modules|blocks|experts) (?:are |is |kept |stored |held )?in a (?:plain |python )?(?:list|dict)\b|"
+    r"list (?:instead of|not a|rather than) (?:nn\.)?ModuleList|self\.\w+ ?= ?torch\.\w+\([^)]*requires_grad ?= ?True"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Layers in a plain list in the code that is shown, and a symptom that fits."""
+    seen = facts.seen("modules.unregistered")
+    if seen is not None and seen.value:
+        yield Clue(f"they learn and are not in parameters(): {seen.value}", PROOF, seen.where)
+    stuck = stands_still(facts)
+    if facts.symptoms.healthy and not stuck:
+        return
+    listed = facts.mentioned(_PLAIN_LIST)
+    if listed is not None:
+        yield Clue(f"layers outside the model's knowledge: {listed[1].strip()[:100]}", STRONG, listed[0])
+    empty = facts.said(r"optimizer got an empty parameter list")
+    if empty is not None:
+        yield Clue(empty.text, 3.5, empty.where)
+        local = facts.mentioned(r"^\s*(?!self\.)\w+ ?= ?(?:torch\.)?nn\.[A-Z]\w+\(")
+        if listed is None and local is not None:
+            yield Clue(f"a layer under a local name: {local[1].strip()[:100]}", FAIR, local[0])
+        if listed is None and facts.mentioned(r"filter\(.{0,40}requires_grad|\bif \w+\.requires_grad") is not None:
+            yield Clue("the optimizer was given only what is trainable", 1.5 * AGAINST)
+        if facts.context.adapters is not None:
+            yield Clue("with adapters frozen parameters are the commoner reason", AGAINST, facts.context.adapters.where)
+    elif listed is not None:
+        device = facts.said(r"expected all tensors to be on the same device|input type .{0,40}and weight type")
+        if device is not None:
+            yield Clue(f"a layer was left behind on the CPU: {device.text}", FAIR, device.where)
+        elif facts.symptoms.flat or stuck:
+            yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+
+
+RULE = Rule(
+    code="SF405",
+    slug="unregistered-module",
+    severity="error",
+    title="Layers or tensors that should learn are not in model.parameters().",
+    fix="hold layers in nn.ModuleList or nn.ModuleDict and tensors in nn.Parameter, and build the optimizer afterwards",
+    judge=judge,
+    page=__doc__,
+    beats=("device-mismatch", "params-not-in-optimizer"),
+    observes={"modules.unregistered": "names of tensors that get gradients and are not in parameters(), a list"},
+)

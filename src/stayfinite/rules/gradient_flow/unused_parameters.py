@@ -1,0 +1,78 @@
+"""Parameters that take part in nothing: they never get a gradient.
+
+## What it means
+After backward, some trainable parameters have `grad is None` (or exactly 0 in every step): the loss does not depend
+on them. They stay as they were initialised, cost memory and optimizer state, and may be the very layer that was to
+learn.
+
+## Why it happens
+- A layer is built in `__init__` and not called in `forward`, or called and its result not used.
+- A branch that this data never takes: an auxiliary head, an expert that the router never picks, a loss weight of 0.
+- The output is detached or taken through `argmax` on its way to the loss (SF401 for a part of the model).
+- The pooler of BERT, the last layer norm of a backbone of which an earlier layer is read: left over from the library.
+- Under DDP the same parameters stop the run: see ddp-unused-parameters (SF502).
+
+## How to recognise it
+- `RuntimeError: One of the differentiated Tensors appears to not have been used in the graph`.
+- `AttributeError: 'NoneType' object has no attribute 'norm'` (or `'data'`) where code loops over `p.grad`.
+- `[n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]` after the first backward.
+- The guard reports it as well, with the share of parameters, and names them when it closes.
+
+## How to fix it
+- Wire it in, or delete it; `p.requires_grad_(False)` for what the library brings along (`add_pooling_layer=False` in
+  BERT models).
+- `torch.autograd.grad(..., allow_unused=True)` only where None is an expected answer.
+- In loops over gradients: `for p in model.parameters(): if p.grad is not None: ...`.
+- Mixture of experts: an auxiliary load-balancing loss (`router_aux_loss_coef` with `output_router_logits=True` in
+  transformers).
+
+## When it is a false alarm
+Branches that are taken seldom (an expert, a rare class head) have gradients now and then only; frozen parameters have
+none on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """torch's refusal, or a list of parameters without a gradient."""
+    seen = facts.seen("gradient.none_parameters")
+    if seen is not None and seen.value:
+        yield Clue(f"trainable parameters without a gradient: {seen.value}", PROOF, seen.where)
+    refused = facts.said(r"appears to not have been used in the graph|set allow_unused=True")
+    if refused is not None:
+        yield Clue(refused.text, PROOF, refused.where)
+    if facts.symptoms.healthy:
+        return
+    told = facts.said(
+        r"(?:parameters?|params|weights?|layers?)\b.{0,60}\b(?:get|got|receive[sd]?|have|has|had)\b.{0,12}\bno grad|"
+        r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad"
+    )
+    if told is not None:
+        # Under DDP the same words belong to a run that stopped for them.
+        stopped = facts.said(r"finished reduction in the prior iteration")
+        yield Clue(told.text, HINT if stopped is not None else STRONG, told.where)
+    none = facts.said(r"'NoneType' object has no attribute '(?:data|norm|detach|abs|clone|zero_|mul_|add_|copy_)'")
+    grads = facts.said(r"\.grad\b")
+    if none is not None and grads is not None:
+        yield Clue(none.text, HINT, none.where)
+        yield Clue(f"at a line that reads a gradient: {grads.text.strip()[:80]}", STRONG, grads.where)
+
+
+RULE = Rule(
+    code="SF404",
+    slug="unused-parameters",
+    severity="warning",
+    title="Trainable parameters get no gradient: the loss does not depend on them.",
+    fix="wire these layers into the forward or remove them; requires_grad_(False) where they are left over on purpose",
+    judge=judge,
+    page=__doc__,
+    observes={
+        "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list"
+    },
+)

@@ -1,0 +1,122 @@
+"""The gradient fades on its way down: the early layers hardly learn.
+
+## What it means
+Each layer multiplies the gradient by its own slope. Where that is below 1 over many layers or time steps, the
+gradient of the first ones is smaller by orders of magnitude than that of the last. The loss falls a little, by what
+the last layers can do, and stays.
+
+## Why it happens
+- Saturated sigmoid or tanh units: their slope is at most 0.25, or near 0 far from the origin.
+- Deep stacks without residual connections or normalisation; post-norm transformers without warm-up.
+- Recurrent networks over hundreds of steps.
+- Initial weights that are too small (`normal_(std=0.01)` in every layer), or inputs of a tiny scale.
+- A loss that is nearly flat: saturated softmax, sigmoid twice, a temperature that is too high.
+
+## How to recognise it
+- A gradient norm below about 1e-6 while the loss is far from 0 and does not move.
+- Per-layer norms that fall geometrically from the last layer to the first; `layers.npz` of a guarded run holds them.
+- In fp16 look at SF105 first: there small gradients are rounded to 0.
+
+## How to fix it
+- Residual connections and normalisation; pre-norm for deep transformers.
+- `nn.init.kaiming_normal_` for ReLU, `xavier_uniform_` for tanh; ReLU, GELU or SiLU instead of sigmoid between
+  layers.
+- LSTM or GRU instead of a plain RNN, forget-gate bias 1, truncated back-propagation.
+- Standardise the inputs; give logits, not probabilities, to the loss.
+- Adam divides by the gradient's own size and hides much of this: look at the update, not at the gradient alone. With
+  `eps` above the gradient's size (1e-8 against 1e-9) it stops too.
+
+## When it is a false alarm
+At the end of training the gradient is small because the loss is. With a summed or averaged loss over many terms its
+absolute size means little; compare layers with each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.gradient_flow.standstill import stands_still
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+FADED = 1e-6
+"""A gradient norm below this, with a loss above 0.1, moves no weight that fp32 would notice at usual learning rates."""
+
+_LAYER = re.compile(
+    r"\b\w*(?:layer|fc|conv|linear|block|weight|lstm|encoder|decoder)[\w.]*\b.{0,20}\bgrad\w*\b[^\d\n-]{0,24}"
+    r"(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)",
+    re.IGNORECASE,
+)
+FEW = 3
+"""Layers that make a slope."""
+STEEP = 1e3
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Tiny norms with a loss that is not tiny, or a slope over depth that a probe measured."""
+    slope = facts.seen("gradient.depth_slope")
+    if slope is not None and slope.value <= -0.5:
+        yield Clue(
+            f"towards the input the gradient norm falls by a factor of {10**-slope.value:.3g} a layer",
+            PROOF if slope.value <= -1 else STRONG,
+            slope.where,
+        )
+    yield from _by_layer(facts)
+    symptoms = facts.symptoms
+    norm, loss = symptoms.typical_norm, symptoms.last_loss
+    if norm is not None and 0 < norm < FADED and loss is not None and loss > 0.1:
+        yield Clue(
+            f"a gradient norm of {norm:.2g} beside a loss of {loss:.3g}", STRONG, symptoms.where.get("start", "")
+        )
+        if symptoms.flat:
+            yield Clue("and the loss does not move", FAIR)
+        if facts.context.half is not None:
+            yield Clue(
+                f"in fp16 small gradients underflow ({facts.context.half.text})", AGAINST, facts.context.half.where
+            )
+    told = facts.mentioned(
+        r"\bgrad\w*\b.{0,50}\b(?:around|about|of|near|~|=|:|are|is) ?(?:\d(?:\.\d+)?)?e-(?:0?[7-9]|[1-3]\d)\b|"
+        r"\bgrad\w*\b.{0,40}\b(?:close to|almost|nearly|near) (?:0|zero)\b"
+    )
+    if told is not None and (symptoms.flat or stands_still(facts)):
+        yield Clue(f"gradients of nearly nothing: {told[1].strip()[:100]}", STRONG, told[0])
+    if (symptoms.flat or symptoms.zero_norms or stands_still(facts)) and (
+        named := facts.mentioned(r"vanish\w* grad|grad\w* vanish|\bsigmoid\b.{0,40}\b(?:hidden|layers?)\b|saturat")
+    ) is not None:
+        yield Clue(named[1].strip()[:100], FAIR if "vanish" in named[1].lower() else HINT, named[0])
+
+
+def _by_layer(facts: Facts) -> Iterator[Clue]:
+    """Gradients of single layers, as people print them, that differ by orders of magnitude and fade to nothing."""
+    sizes = [
+        (abs(float(found.group(1))), message.where)
+        for message in facts.messages
+        if (found := _LAYER.search(message.text)) is not None
+    ]
+    finite = [(size, where) for size, where in sizes if size > 0]
+    loss = facts.symptoms.last_loss
+    if finite and min(finite)[0] < FADED**1.5 and loss is not None and loss > 0.1:
+        # Lines that are alike are kept once, so that one layer may stand for all.
+        yield Clue(f"a layer's gradient is {min(finite)[0]:.2g} beside a loss of {loss:.3g}", STRONG, min(finite)[1])
+    elif len(finite) >= FEW and min(finite)[0] < FADED and max(finite)[0] > STEEP * min(finite)[0]:
+        text = f"the gradients of layers lie between {min(finite)[0]:.2g} and {max(finite)[0]:.2g}"
+        yield Clue(text, STRONG + HINT, min(finite)[1])
+
+
+RULE = Rule(
+    code="SF407",
+    slug="vanishing-gradient",
+    severity="warning",
+    title="The gradient is so small that the early layers hardly learn.",
+    fix=(
+        "residual connections and normalisation, He or Xavier initialisation, ReLU or GELU instead of sigmoid, "
+        "standardised inputs"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("lr-too-low", "loss-collapse"),
+    observes={
+        "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first"
+    },
+)

@@ -1,0 +1,122 @@
+"""Training and evaluation mode are mixed up.
+
+## What it means
+A model behaves differently in `train()` and in `eval()`: dropout, BatchNorm's statistics, and in some layers whether
+a backward is possible at all. `no_grad` and `inference_mode` switch off the graph. One of them is in force where it
+should not be.
+
+## Why it happens
+- `model.eval()` for a validation inside the epoch, and no `model.train()` after it: from then on dropout is off and
+  BatchNorm is fixed.
+- The model was loaded by a helper that calls `eval()` (`from_pretrained` does), and a hand-written loop never calls
+  `train()`.
+- Evaluation in `train()` mode: results depend on the batch, and the validation set leaks into BatchNorm's statistics.
+- BatchNorm in training mode with one value a channel: a last batch of 1, or a 1x1 feature map, has no variance.
+- Weights made or changed under `inference_mode` and then used in training.
+
+## How to recognise it
+- `ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256, 1, 1])`.
+- `RuntimeError: cudnn RNN backward can only be called in training mode`.
+- `RuntimeError: Inference tensors cannot be saved for backward`.
+- A training loss that falls and a validation loss that is far higher from the first epoch on, on the same data:
+  BatchNorm's running statistics do not fit (momentum, tiny batches, or `eval()` forgotten).
+- `print(model.training)` at the head of the training step and of the evaluation.
+
+## How to fix it
+- `model.train()` at the head of every training epoch, `model.eval()` and `torch.no_grad()` round the evaluation,
+  nothing else.
+- A batch of one: `DataLoader(..., drop_last=True)` (transformers: `dataloader_drop_last=True`), or GroupNorm or
+  LayerNorm instead of BatchNorm.
+- Fixed BatchNorm on purpose: `for m in model.modules(): if isinstance(m, nn.BatchNorm2d): m.eval()` after each
+  `train()`.
+- Lightning: the Trainer sets modes itself, and keeps what you set by hand before `fit`: call `train()` on submodules
+  that were loaded in `eval()`. `Trainer(inference_mode=False)` where a validation step must compute gradients.
+- cuDNN RNNs: `model.train()` with `dropout=0`, when the backward is wanted and dropout is not.
+
+## When it is a false alarm
+A frozen backbone in `eval()` during training is common and right. A validation loss *below* the training loss is
+usual with dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.gradient_flow.backward_refused import no_graph
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Refusals that name the mode are proof; a forgotten switch in the notes speaks for it where something is wrong."""
+    refused = (
+        None
+        if facts.symptoms.healthy
+        else facts.said(
+            r"expected more than 1 value per channel when training|rnn backward can only be called in training mode|"
+            r"inference tensors? cannot be saved for backward|inplace update to inference tensor|"
+            r"not in (?:training|train) mode"
+        )
+    )
+    if refused is not None:
+        yield Clue(refused.text, PROOF, refused.where)
+    for name, wanted in (("model.training_in_train", True), ("model.training_in_eval", False)):
+        seen = facts.seen(name)
+        if seen is not None and seen.value is not wanted:
+            yield Clue(f"the model is in {'training' if seen.value else 'evaluation'} mode there", PROOF, seen.where)
+    gap = facts.mentioned(
+        r"\beval\(\).{0,60}\b(?:accuracy|score|result|output|loss|error|prediction|metric)s?\b.{0,40}"
+        r"\b(?:drops?|worse|bad|wrong|decreas\w+|random|reduced|high\w*|poor|nan|garbage)\b|"
+        r"\b(?:accuracy|score|result|output|loss|error|prediction|metric)s?\b.{0,40}"
+        r"\b(?:drops?|worse|bad|wrong|decreas\w+|random|reduced|high\w*|poor|nan|garbage)\b.{0,40}\beval(?:\(\)| mode)|"
+        r"\beval\(\).{0,30}\b(?:bad|worse|wrong|poor|random|garbage|different) "
+        r"(?:results?|outputs?|predictions?|accuracy|scores?)|"
+        r"\beval\(\)[^\n]{0,60}\b\d[^\n]{0,80}\btrain\(\)[^\n]{0,60}\d|"
+        r"\btrain\(\)[^\n]{0,60}\b\d[^\n]{0,80}\beval\(\)[^\n]{0,60}\d|"
+        r"\b(?:without|removing|commenting out|if i remove) (?:model\.)?eval\(\).{0,60}"
+        r"\b(?:good|fine|better|normal\w*|correct|works?|high)|"
+        r"\btrain(?:\(\)|ing)? mode\b.{0,40}\b(?:fine|good|well|ok|correct)\b"
+    )
+    if gap is not None and refused is None:
+        yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])
+        if facts.mentioned(r"batch_?norm|\bbn\b|running_(?:mean|var)|track_running_stats|momentum") is not None:
+            yield Clue("with layers that keep running statistics", HINT)
+    if refused is not None or facts.symptoms.healthy:
+        return
+    told = facts.mentioned(
+        r"\bforgot\w* (?:to call )?(?:model\.)?(?:train|eval)\(\)|"
+        r"(?:missing|without|no) (?:a )?(?:model\.)?(?:train|eval)\(\)|"
+        r"never (?:calls? |back to )?(?:model\.)?train\(\)|"
+        r"(?:train(?:ing|ed)?|loop) (?:in|under|with) (?:eval(?:uation)?(?: mode|\(\))|no_grad)|"
+        r"eval(?:uat\w+)? in (?:train|training) mode|model\.eval\(\).{0,40}(?:before|in|during) (?:the )?train"
+    )
+    if told is not None:
+        yield Clue(f"the mode is wrong: {told[1].strip()[:100]}", STRONG + 1.0, told[0])
+        return
+    if no_graph(facts) is not None:
+        return
+    mode = facts.mentioned(r"(?:^|[^.\w])(?:model|net|self|module)\.eval\(\)")
+    back = facts.mentioned(r"(?:model|net|self|module)\.train\(\s*(?:True)?\s*\)")
+    if mode is not None and back is None:
+        yield Clue(f"eval() is called and train() is not: {mode[1].strip()[:80]}", FAIR, mode[0])
+        if facts.symptoms.flat or facts.mentioned(r"batch_?norm|dropout"):
+            yield Clue("and layers that depend on the mode, or a loss that does not move", HINT)
+
+
+RULE = Rule(
+    code="SF410",
+    slug="wrong-mode",
+    severity="error",
+    title="The model is in evaluation mode while it trains, or in training mode where it must not be.",
+    fix=(
+        "model.train() at the head of every training epoch, model.eval() with torch.no_grad() round the evaluation; "
+        "drop_last=True for a batch of one"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("empty-batch", "environment"),
+    observes={
+        "model.training_in_train": "whether the model is in training mode in the training step",
+        "model.training_in_eval": "whether the model is in training mode in the evaluation",
+    },
+)

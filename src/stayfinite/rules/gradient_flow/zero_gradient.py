@@ -1,0 +1,93 @@
+"""Every gradient is exactly zero: steps are taken and nothing is learnt.
+
+## What it means
+The gradient norm is 0.0 step after step. Not small: zero. Weights change by weight decay at most. It is a symptom
+with a short list of causes; this finding stands where none of them could be told.
+
+## Why it happens
+- The loss does not depend on the weights: clamped to a constant, built from detached values (SF401), all labels
+  masked (SF302), all advantages zero in GRPO (SF214).
+- Everything that feeds the loss is frozen (SF402), or checkpointing lets nothing through (SF403).
+- fp16 without a scaler: gradients below about 3e-8 are rounded to 0 (SF105).
+- A dead layer (SF409): ReLU units that are off for every sample, a saturated sigmoid or softmax in front of a clamp.
+- LoRA with both matrices at 0, a zero-initialised gate on both sides of a product.
+- The framework reports it wrongly: under DeepSpeed some versions logged a norm of 0, and a norm that is read after
+  `zero_grad()` is always 0.
+
+## How to recognise it
+- `grad_norm: 0.0` in most logged steps. With `loss: 0.0`, look at labels and rewards; with an ordinary loss that
+  moves, doubt the norm; with an ordinary loss that stands still, look for detached, frozen or dead parts.
+- After one backward look at `p.grad` of all parameters. None everywhere: cut or frozen. Zeros everywhere: masked,
+  clamped or underflow.
+
+## How to fix it
+- Find the first tensor from the loss downwards whose gradient is 0: `t.retain_grad()` on the logits, then on the last
+  hidden state.
+- Labels: count those that are not -100. Rewards: they must differ within a group.
+- Precision: bf16, or fp16 with a scaler.
+- Measure before `optimizer.zero_grad()`; under DeepSpeed take `engine.get_global_grad_norm()`.
+
+## When it is a false alarm
+A warm-up phase that only fills buffers, a discriminator that has won, a step of GRPO whose groups all agree: single
+zeros are no finding. A loss of exactly 0 that was earned (a separable toy problem with a hinge loss) has no gradient
+by right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimisation.loop_code import BACKWARD, STEP, ZERO, Call, calls
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Norms that are exactly 0 in most points."""
+    share = facts.seen("gradient.zero_share")
+    if share is not None and share.value == 1.0:
+        yield Clue("every gradient of a step is exactly 0", PROOF, share.where)
+    symptoms = facts.symptoms
+    cleared = _cleared_before_the_step(facts)
+    if cleared is not None and not symptoms.healthy:
+        yield Clue(f"the gradient is cleared between backward and step: {cleared.text[:80]}", PROOF, cleared.where)
+    if symptoms.zero_norms == 0 or symptoms.zero_norms * 2 < symptoms.points:
+        return
+    many = symptoms.zero_norms >= 2
+    yield Clue(
+        f"the gradient norm is exactly 0 in {symptoms.zero_norms} of {symptoms.points} points",
+        3.5 if many else 2.5,
+        symptoms.where.get("start", ""),
+    )
+    if symptoms.flat:
+        yield Clue("and the loss does not move", FAIR)
+    elif symptoms.good_losses >= 8 and symptoms.best_loss is not None and symptoms.first_loss is not None:
+        if symptoms.best_loss < 0.8 * symptoms.first_loss:
+            yield Clue("yet the loss falls: the norm may be read after zero_grad()", AGAINST)
+    elif symptoms.good_losses:
+        yield Clue("with an ordinary loss", HINT)
+
+
+def _cleared_before_the_step(facts: Facts) -> Call | None:
+    """The call that clears the gradients after backward and before the step, where a loop is shown."""
+    for backward in calls(facts, BACKWARD):
+        step = next((call for call in calls(facts, STEP) if call.order > backward.order), None)
+        for zero in calls(facts, ZERO):
+            if step is not None and backward.order < zero.order < step.order:
+                return zero
+    return None
+
+
+RULE = Rule(
+    code="SF411",
+    slug="zero-gradient",
+    severity="warning",
+    title="Every gradient is exactly zero.",
+    fix=(
+        "look for a detached or clamped loss, masked labels, equal rewards, frozen parameters, or fp16 gradients "
+        "that underflow"
+    ),
+    judge=judge,
+    page=__doc__,
+    observes={"gradient.zero_share": "the share of gradient elements that are exactly 0, 0 to 1"},
+)

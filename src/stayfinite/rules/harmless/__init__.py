@@ -1,0 +1,1 @@
+"""What looks bad and is not."""

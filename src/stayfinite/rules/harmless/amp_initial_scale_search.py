@@ -1,0 +1,74 @@
+"""A gradient scaler that looks for its scale: a few skipped steps, and then none.
+
+## What it means
+fp16 training multiplies the loss by a scale so that small gradients survive. The scaler starts high (65,536 in torch,
+2^16 in DeepSpeed, 128 in fairseq) on purpose: while the gradients overflow, it skips the step, halves the scale and
+tries again. After a few skips it has found a scale that fits. No weight was touched by the skipped steps.
+
+## Why it happens
+The right scale cannot be known beforehand. Once in a while (2,000 good steps in torch, 1,000 in DeepSpeed) the scaler
+doubles it again to see whether more fits, which costs one skipped step.
+
+## How to recognise it
+- `Gradient overflow. Skipping step, loss scaler 0 reducing loss scale to 32768.0`,
+  `OVERFLOW! ... Attempted loss scale: 65536, reducing to 32768`, `overflow detected, setting loss scale to: 64.0`: a
+  handful at the start, then single ones far apart.
+- `grad_norm: nan` or `inf` in the first line or lines of the log, with a finite loss that falls from line to line.
+- The scale settles at 128 or more.
+
+## How to fix it
+Nothing needs to be done. If the lines disturb you:
+- torch: `torch.amp.GradScaler("cuda", init_scale=2.0**12)`; DeepSpeed: `"fp16": {"initial_scale_power": 12}`; fairseq:
+  `--fp16-init-scale 4`; Lightning: `MixedPrecision("16-mixed", "cuda", scaler=GradScaler(init_scale=2.0**12))`.
+- `bf16=True` needs no scaler at all.
+
+## When it is a false alarm
+It is *not* harmless when the scale falls below 1, when skips go on step after step, or when the loss itself is NaN:
+then see `loss-scale-collapse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
+
+LOWEST_USUAL_SCALE = 1.0
+MOST_SKIPS_IN_A_ROW = 12
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Few skips that end, or bad norms at the start beside good losses."""
+    symptoms = facts.symptoms
+    if symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss or symptoms.crash:
+        return
+    if symptoms.settles:
+        yield Clue(
+            f"{symptoms.bad} gradient norms at the start are not finite, the {symptoms.good_after} after them are, "
+            f"and the loss is finite throughout",
+            STRONG + FAIR,
+            symptoms.where.get("first_bad", ""),
+        )
+    scaled = symptoms.lowest_scale is not None or facts.said(r"\bloss[- _]?scal|grad[- _]?scal|gradient overflow")
+    if scaled and symptoms.skipped and not symptoms.collapses and symptoms.longest_skips < MOST_SKIPS_IN_A_ROW:
+        lowest = symptoms.lowest_scale
+        if lowest is None or lowest >= LOWEST_USUAL_SCALE or symptoms.good_losses > symptoms.skipped:
+            scale = "" if lowest is None else f", the scale stays at {lowest:g} or more"
+            yield Clue(f"{symptoms.skipped} skipped steps{scale}", STRONG + FAIR, symptoms.where.get("first_skip", ""))
+    plain = facts.context.not_half
+    if plain is not None:
+        yield Clue(f"no fp16, hence no scaler ({plain.text})", REFUTED, plain.where)
+    if symptoms.collapses:
+        yield Clue("the loss scale collapses", REFUTED, symptoms.where.get("last_skip", ""))
+
+
+RULE = Rule(
+    code="SF901",
+    slug="amp-initial-scale-search",
+    severity="info",
+    title="A few skipped steps while the gradient scaler looks for its scale: harmless.",
+    fix="nothing to do; bf16 needs no scaler, and a lower initial scale spares the first skips",
+    judge=judge,
+    page=__doc__,
+)

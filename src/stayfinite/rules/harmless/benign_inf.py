@@ -1,0 +1,69 @@
+"""An infinity that is meant.
+
+## What it means
+Some number in the log or in a tensor is infinite, and the training does not depend on it.
+
+## Why it happens
+- Attention masks hide keys with minus infinity; `DebugUnderflowOverflow` and hand-written checks report it.
+- A perplexity is `exp(loss)`: a loss of 800, or a sum of losses, makes it infinite while the loss is finite.
+- Length limits and best-so-far values start at infinity (`best_loss: inf`, `early stopping ... improved from inf`).
+- `log(0)` behind a mask whose input was made safe first.
+
+## How to recognise it
+- Loss and gradient norm are finite at every step, and fall.
+- The infinite number is a mask, a perplexity, a "best" or a ratio over an empty set.
+
+## How to fix it
+Nothing needs to be done. For quieter logs: `torch.finfo(dtype).min` instead of `-inf` in masks;
+`math.exp(min(loss, 20))` for perplexities.
+
+## When it is a false alarm
+It is *not* harmless if a whole row of attention scores is minus infinity (`attention-fully-masked-row`), or if the
+infinity is the loss.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+
+_MEANT = re.compile(r"ppl|perplex|best|min|ratio|patience|threshold|mask|length", re.IGNORECASE)
+_WORDS = (
+    r"\b(?:improved|best|from|since)\b.{0,40}(?<!\w)-?inf(?:inity)?\b(?!\s*loss)|(?:mask|masked_fill|"
+    r"-inf).{0,40}\bis expected\b|\bppl\W{1,3}inf"
+)
+
+
+GROWN = 4.0
+"""A loss that has grown so far is no background for a harmless infinity."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """An infinite number that is no loss, in a run that is otherwise fine."""
+    symptoms = facts.symptoms
+    if symptoms.trouble or symptoms.loss_growth >= GROWN:
+        return
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            at = next((line for value, line in zip(track.values, track.lines, strict=True) if math.isinf(value)), None)
+            if at is not None and _MEANT.search(name) and "loss" not in name:
+                yield Clue(f"{name} is infinite and every loss is finite", STRONG + FAIR, run.where(at))
+                return
+    words = facts.said(_WORDS)
+    if words and symptoms.good_losses:
+        yield Clue(words.text.strip()[:140], STRONG + FAIR, words.where)
+
+
+RULE = Rule(
+    code="SF904",
+    slug="benign-inf",
+    severity="info",
+    title="An infinity that is meant: harmless.",
+    fix="nothing to do",
+    judge=judge,
+    page=__doc__,
+)

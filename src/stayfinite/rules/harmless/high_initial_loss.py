@@ -1,0 +1,55 @@
+"""A first loss that looks too high, and falls.
+
+## What it means
+The first losses are far above those that one is used to and sink quickly. That is the model's start, not a fault.
+
+## Why it happens
+- mT5's and T5's span-corruption checkpoints were trained with another target format: fine-tuning starts near 20 to 30.
+- An untrained model with a large vocabulary starts at `ln(vocabulary)` (10.8 for 50,000) or above.
+- Losses that are summed over tokens, accumulation steps or loss terms (detectors add five to twenty of them).
+- Regression in raw units.
+
+## How to recognise it
+- The loss falls from the first lines on, and halves within a small part of the log; gradient norms fall with it.
+- No line is NaN and no step is skipped for long.
+
+## How to fix it
+Nothing needs to be done. To be sure, compare with the expected start: `ln(classes)` for cross entropy, the variance of
+the target for a mean squared error.
+
+## When it is a false alarm
+If it does not fall, see `bad-initial-loss` and `lr-too-low`; if it rises, `lr-too-high`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import STRONG, Clue, Rule
+
+HIGH = 12.0
+"""ln(vocabulary) of the largest vocabularies in use: a start above it makes people ask."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """High at first, much lower later, and nothing else wrong."""
+    symptoms = facts.symptoms
+    first, best, last = symptoms.first_loss, symptoms.best_loss, symptoms.last_loss
+    if symptoms.trouble or first is None or best is None or last is None or symptoms.points < 3:
+        return
+    if first > HIGH and last < 0.7 * first and best > 0:
+        yield Clue(
+            f"the loss starts at {first:.4g} and falls to {last:.4g}", STRONG + STRONG, symptoms.where.get("start", "")
+        )
+
+
+RULE = Rule(
+    code="SF903",
+    slug="high-initial-loss",
+    severity="info",
+    title="The first loss is high, and falls: harmless.",
+    fix="nothing to do",
+    judge=judge,
+    page=__doc__,
+)

@@ -1,0 +1,61 @@
+"""A learning rate of 0 at the very first step.
+
+## What it means
+A linear warmup starts at 0, so the first logged learning rate is 0.0 and the first step changes nothing. DeepSpeed and
+transformers also log 0 when they are asked for the rate before the schedule has taken its first step.
+
+## Why it happens
+`lr = base * step / warmup_steps` is 0 at step 0. While an fp16 scaler skips the first steps, the schedule stands still,
+so that the zero can be logged several times.
+
+## How to recognise it
+- `'learning_rate': 0.0` in the first line, and a growing rate in the next.
+- `tried to get lr value before scheduler/optimizer started stepping, returning lr=0`.
+
+## How to fix it
+Nothing needs to be done. To begin above 0: `get_linear_schedule_with_warmup` from step 1, torch's
+`LinearLR(start_factor=0.01)`, DeepSpeed's `WarmupLR` with `warmup_min_lr` above 0.
+
+## When it is a false alarm
+It is *not* harmless when the rate stays at 0 (see `lr-zero`): a warmup longer than the training, a schedule of 0 total
+steps, `lr` given as text, or an optimizer step that is skipped at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Zero first and more than zero later; or the library's remark with nothing else wrong."""
+    symptoms = facts.symptoms
+    remark = facts.said(r"tried to get lr value before scheduler")
+    if remark and not symptoms.trouble:
+        yield Clue(remark.text, PROOF, remark.where)
+    if (
+        symptoms.first_lr == 0
+        and symptoms.largest_lr
+        and symptoms.zero_lrs <= max(3, symptoms.lrs // 4)
+        and not symptoms.trailing_zero_lrs
+    ):
+        yield Clue(
+            f"the learning rate is 0 at the first {symptoms.zero_lrs} of {symptoms.lrs} points and grows afterwards",
+            STRONG + FAIR,
+            symptoms.where.get("zero_lr", ""),
+        )
+    if symptoms.lr_zero:
+        yield Clue("the learning rate stays at 0", REFUTED, symptoms.where.get("zero_lr", ""))
+
+
+RULE = Rule(
+    code="SF902",
+    slug="lr-zero-first-step",
+    severity="info",
+    title="The learning rate is 0 at the first step because a warmup starts there: harmless.",
+    fix="nothing to do",
+    judge=judge,
+    page=__doc__,
+)

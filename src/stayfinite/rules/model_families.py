@@ -1,0 +1,42 @@
+"""Families of models whose activations are known to leave fp16's range, because they were trained in bf16 or fp32.
+
+Each entry says how its models are called. T5's feed-forward outliers are why transformers keeps its `wo` in fp32; the
+others are bf16 pre-trainings whose fp16 failures are on record in public threads.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FAMILIES = {
+    "T5": r"\b(?:u?mt5|byt5|(?:flan|code|long)-?_?t5|t5x?|madlad|t0pp|mt0|(?:flan-?)?ul2|switch-base)(?:[-_/. ]|\b)",
+    "Pegasus": r"\bpegasus",
+    "Gemma": r"\b(?:code)?(?:pali)?gemma",
+    "GPT-Neo": r"\bgpt[-_ ]?neo(?!x)",
+    "Qwen": r"\bqwen",
+    "LLaMA": r"\b(?:code|tiny|open_?)?llama|\b(?:vicuna|alpaca|mixtral|mistral|zephyr|wizard(?:lm|coder|-vicuna)|koala|"
+    r"guanaco|tulu|belle|ziya|nous-hermes|openhermes|solar-\d)",
+    "DeepSeek": r"\bdeepseek",
+    "Phi": r"\bphi[-_ ]?[1-4]",
+    "ChatGLM": r"\b(?:chat)?glm",
+    "Baichuan": r"\bbaichuan",
+    "InternLM": r"\bintern(?:lm|vl)",
+    "Yi": r"\byi-\d+b",
+    "OLMo": r"\bolmo",
+    "Falcon": r"\bfalcon",
+    "Granite": r"\bgranite",
+    "bf16-trained": r"\b(?:llava|openvla|prismatic|bunny|cogvlm|minicpm|stablelm|smol(?:lm|vlm)|molmo|idefics|"
+    r"starcoder2|nemotron|exaone|command-r)",
+}
+_PATTERNS = {family: re.compile(pattern, re.IGNORECASE) for family, pattern in _FAMILIES.items()}
+
+SUREST = frozenset({"T5", "Pegasus", "Gemma", "GPT-Neo", "Qwen"})
+"""Families of which many fp16 failures are on record; of the others some."""
+
+
+def family_of(text: str) -> str | None:
+    """The family of models that a text names, if it is one of these."""
+    for family, pattern in _PATTERNS.items():
+        if pattern.search(text):
+            return family
+    return None

@@ -1,0 +1,1 @@
+"""Losses and models whose arithmetic fails by itself."""

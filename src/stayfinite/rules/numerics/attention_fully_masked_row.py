@@ -1,0 +1,159 @@
+"""A softmax over a row that is masked throughout.
+
+## What it means
+Attention hides keys by adding minus infinity before the softmax. If a query may look at no key at all, its row is minus
+infinity throughout and the softmax is 0/0: NaN, which the next matrix product spreads over the whole batch.
+
+## Why it happens
+- A sequence that is all padding: an empty text, a filler row that completes the batch, a mask of the wrong polarity (in
+  torch's `key_padding_mask`, True means *ignore*; in transformers, 1 means *keep*).
+- Causal and padding masks together: with left padding the first queries may see only themselves, and those are padding.
+- A window, a block mask or packing that leaves a query without keys; cross-attention to an empty memory.
+- Adding two masks of `finfo.min` in fp16 or bf16 makes a minus infinity out of two finite ones.
+
+## How to recognise it
+- Outputs in which whole rows (the padded positions) are NaN and the others are not.
+- Anomaly detection blames `SoftmaxBackward0`, `LogSoftmaxBackward0` or a `ScaledDotProduct...` function.
+- NaN for some batches only: those that hold an empty or very short row. It is the same in fp32.
+- `masked_fill(mask, float("-inf"))` or `src_key_padding_mask=` in the code.
+
+## How to fix it
+- Leave one key: `mask[mask.all(dim=-1), 0] = False` (padding masks), or let every position see itself
+  (`mask.fill_diagonal_(False)`).
+- Or zero the row afterwards, without a gradient through the NaN: use a large finite number instead of minus infinity
+  (`torch.finfo(scores.dtype).min`), then `out = out.masked_fill(dead[..., None], 0)`.
+- `F.scaled_dot_product_attention` with a boolean mask returns 0 for such rows since torch 2.5; older versions return
+  NaN.
+- transformers: pad on the right in training (`tokenizer.padding_side = "right"`), or `attn_implementation="sdpa"`,
+  which unmasks such rows. Drop rows with no token before batching.
+- plain torch: do not add masks; combine booleans (`causal | padding`) and convert once.
+
+## When it is a false alarm
+Minus infinity in a mask is right as long as each row keeps one key. NaN at padded positions that nothing reads, neither
+the loss nor a later layer's keys, is ugly and harmless in inference; in training its gradient is still NaN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import anomaly, code_lines
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+
+_MASK_CODE = re.compile(
+    r"(?<!attention_)(?<!loss_)\bmask\s*=\s*\w*mask\b|key_padding_mask\s*[=:]|attn_mask\s*=|memory_mask\s*=|src_mask\s*=|"
+    r"masked_fill_?\(.{0,60}(?:-\s*(?:float\()?['\"]?inf|-\s*(?:torch|np|math)\.inf|finfo)|float\(['\"]-inf['\"]\)|"
+    r"\bpadding mask\b|mask(?:ed)? (?:row|softmax|attention)|"
+    r"\b\w*(?:padding|src|tgt|attn|attention|token|patch|key)_mask\s*="
+    r"\s*(?!None|False)|\bmask\w*\W{1,3}.{0,30}\b(?:pad\w*|patches|tokens|keys|frames|nodes)\b|"
+    r"\b(?:pad\w*|patches|tokens|keys|frames|nodes)\b.{0,20}\bmask(?:ed)?\b",
+    re.IGNORECASE,
+)
+_EMPTY = re.compile(
+    r"\b(?:all|fully|entirely|wholly|completely)[- ](?:masked|padd(?:ed|ing)|-?inf)|\ball \w+ (?:are )?masked|"
+    r"\b(?:empty|zero[- ]length|"
+    r"length 0|no valid)\b.{0,30}\b(?:sequence|sentence|row|text|token|mask|memory)s?\b|"
+    r"\b(?:sequence|sentence|row|text|document|sample|example)s?\b.{0,24}\b(?:(?:of )?length (?:0|zero)|"
+    r"(?:is|are) empty|no tokens?|zero tokens|(?:all|only|nothing but) pad\w*)",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"\b(?:no|not|without|never|zero|0)\b.{0,24}\b(?:fully|all|entirely|wholly|completely|empty)\b", re.IGNORECASE
+)
+_ATTENDS = (
+    r"\btransformer\b|\bHAN\b|\bhierarchical attention|\bself[-_ ]?attn|\bpointer net\w*|\bGAT\b|\bBiDAF\b|"
+    r"\battention\b|\bencoder[- ]?layer|\bseq2seq\b|\bmulti30k\b|\b(?:wmt|iwslt)\d*|\bmachine "
+    r"translation|\bnmt\b|\bMultiheadAttention\b|TransformerEncoder"
+)
+_READY_MADE = (
+    r"from_pretrained|model_name_or_path|llama|qwen|mistral|gemma|bert\b|\bt5|gpt-?2|\bopt-|bloom|whisper|\bvit\b|"
+    r"\bswin|\bdeit|TrainingArguments|import transformers|flash[-_ ]?att|sdpa"
+)
+_PADDED = r"\bpad(?:ded|ding|s)?\b|pad_sequence|different (?:lengths?|sizes?)|variable[- ]length|\bragged\b"
+_ROW_OF_NAN = r"\[?\s*nan\s*,\s+nan\s*,\s+nan|\[\s*nan,\s*nan"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A mask in the code, rows of NaN, or a softmax that anomaly detection blames."""
+    bad = not_finite(facts)
+    blamed = anomaly(facts)
+    if blamed and re.search(r"softmax|scaleddotproduct", blamed[0], re.IGNORECASE):
+        yield Clue(blamed[1], FAIR + HINT, blamed[2])
+    if bad or blamed:
+        code = next(((where, text) for where, text in code_lines(facts) if _MASK_CODE.search(text)), None)
+        if code:
+            filled = re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code[1], re.IGNORECASE) is not None
+            weight = 3.5 if filled and facts.context.half is None else FAIR + HINT
+            yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
+        elif (mask := facts.settings.search(r"\battention[_ ]mask\b")) is not None:
+            yield Clue(f"an attention mask: {mask[1].strip()[:120]}", HINT, mask[0], risk=True)
+        without = facts.mentioned(
+            r"\b(?:without|no|remov\w+|disabl\w+|drop\w+) (?:the |a |any )?(?:\w+[_ ])?(?:padding[_ ])?mask\w*\b.{0,50}"
+            r"\b(?:fine|finite|works?|ok|runs|no nan|normal\w*|properly)\b|"
+            r"\b(?:nan|fails?)\b.{0,20}\b(?:only )?(?:with|when)\b.{0,20}\bmask"
+        )
+        if without:
+            yield Clue(f"it is the mask: {without[1].strip()[:120]}", STRONG, without[0])
+        empty = next(((where, text) for where, text in code_lines(facts) if _EMPTY.search(text)), None)
+        if empty and _DENIED.search(empty[1]):
+            yield Clue(f"no row is masked throughout: {empty[1].strip()[:140]}", REFUTED, empty[0])
+        elif empty:
+            yield Clue(f"a row without a key: {empty[1].strip()[:140]}", FAIR + HINT, empty[0])
+        if code is None and bad:
+            yield from _own_attention(facts)
+        left = facts.mentioned(r"left[- ]padding|padding_side\W+left|padd(?:ed|ing) on the left")
+        if left:
+            yield Clue(f"padding on the left: {left[1].strip()[:100]}", HINT, left[0], risk=True)
+        rows = facts.said(_ROW_OF_NAN)
+        if rows:
+            yield Clue(f"whole rows are NaN: {rows.text.strip()[:80]}", FAIR, rows.where)
+        kernel = facts.mentioned(
+            r"\b(?:eager|math|naive|manual|vanilla)\b.{0,40}\b(?:fine|finite|works?|ok|normal\w*|no nan|correct)|"
+            r"\b(?:without|disabl\w+) (?:flash|sdpa|xformers|memory[- ]efficient)\w*.{0,50}"
+            r"\b(?:fine|finite|works?|ok|normal\w*|no nan)"
+        )
+        if kernel:
+            yield Clue(
+                f"another kernel is finite with the same mask: {kernel[1].strip()[:100]}", 2 * AGAINST, kernel[0]
+            )
+    masked = facts.seen("attention.fully_masked_rows")
+    if masked and masked.value:
+        yield Clue(f"{masked.value} rows of attention scores are masked throughout", STRONG + FAIR, masked.where)
+    origin = facts.seen("origin.operator")
+    if origin and isinstance(origin.value, str) and "softmax" in origin.value.lower():
+        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG, origin.where)
+
+
+def _own_attention(facts: Facts) -> Iterator[Clue]:
+    """A transformer of one's own that is not finite from the start: its mask is the first suspect."""
+    attends = facts.mentioned(_ATTENDS)
+    symptoms = facts.symptoms
+    if attends is None or facts.mentioned(_READY_MADE) is not None or facts.context.half is not None:
+        return
+    if not symptoms.from_start or symptoms.explodes:
+        return
+    place = symptoms.where.get("first_bad", "")
+    yield Clue(f"attention that is not finite from the start: {attends[1].strip()[:100]}", FAIR + 0.5, place)
+    padded = facts.mentioned(_PADDED)
+    if padded:
+        yield Clue(f"rows of different length: {padded[1].strip()[:100]}", FAIR, padded[0], risk=True)
+
+
+RULE = Rule(
+    code="SF603",
+    slug="attention-fully-masked-row",
+    severity="error",
+    title="A softmax runs over a row that is masked throughout.",
+    fix="leave each query one key (mask[mask.all(-1), 0] = False), or use torch.finfo(dtype).min instead of -inf "
+    "and zero the row; drop empty rows",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "sdpa-kernel-bug"),
+    observes={
+        "attention.fully_masked_rows": "number of rows of attention scores without an unmasked key",
+        "origin.operator": "name of the first operator whose output or gradient is not finite",
+    },
+)

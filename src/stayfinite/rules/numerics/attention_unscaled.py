@@ -1,0 +1,75 @@
+"""Attention scores are not divided by the root of the head's size.
+
+## What it means
+The dot product of two random vectors of d numbers has a standard deviation of `sqrt(d)`. Without the division, scores
+of heads of 64 or 128 numbers are 8 to 11 times too large: the softmax is as good as an argmax from the first step on,
+its gradient vanishes, and in fp16 the scores overflow.
+
+## Why it happens
+A hand-written attention forgets the factor, divides by `d` instead of its root on one path, divides twice, or loses it
+when the implementation is exchanged (`scaling` passed to one kernel and not to the other). Some models mean it so (T5
+has no scaling and compensates in its initialisation).
+
+## How to recognise it
+- `q @ k.transpose(-2, -1)` followed by a softmax, with no `sqrt`, `** -0.5` or `scale` between them.
+- The entropy of the attention is near 0 at the start; raw scores have a standard deviation far above 1.
+- Slow or no learning in a transformer of one's own; with larger heads it gets worse.
+
+## How to fix it
+- `F.scaled_dot_product_attention(q, k, v)` scales by itself; its `scale=` takes another factor.
+- By hand: `scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5`.
+- If scores still grow late in training: normalise queries and keys (QK-norm), or cap the logits.
+
+## When it is a false alarm
+T5 and its kin, models with QK-norm or a learned temperature, and linear attention do not divide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+
+_PRODUCT = re.compile(
+    r"\b(?:q|query|queries|Q)\w*\s*(?:@|\.matmul\(|\.bmm\()\s*\(?\s*(?:k|key|keys|K)\w*\.|(?:matmul|bmm|"
+    r"einsum)\([^)]*\b(?:q|query|queries)\w*\s*,\s*(?:k|key|keys)\w*",
+    re.IGNORECASE,
+)
+_SCALED = re.compile(r"sqrt|\*\*\s*-?\s*0?\.5|scal(?:e|ing)|/\s*\w+|temperature|norm", re.IGNORECASE)
+WIDE = 4.0
+"""Standard deviation of raw scores at the start beyond which a softmax is nearly an argmax."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A probe's spread of the scores, or a product of queries and keys with nothing that scales it anywhere."""
+    spread = measured(facts, "attention.score_std")
+    if spread is not None and spread[0] > WIDE:
+        text = f"raw attention scores have a standard deviation of {spread[0]:.3g} before training"
+        yield Clue(text, STRONG + FAIR, spread[1])
+    lines = list(code_lines(facts))
+    product = next(((where, text) for where, text in lines if _PRODUCT.search(text) and not _SCALED.search(text)), None)
+    if product and not any(
+        _SCALED.search(text)
+        for where, text in lines
+        if re.search(r"score|attn|attention|\bq\b|head", text, re.IGNORECASE)
+    ):
+        yield Clue(
+            f"queries times keys, and nothing scales them: {product[1].strip()[:140]}", STRONG, product[0], risk=True
+        )
+
+
+RULE = Rule(
+    code="SF612",
+    slug="attention-unscaled",
+    severity="warning",
+    title="Attention scores are not divided by the root of the head's size.",
+    fix="use F.scaled_dot_product_attention, or multiply the scores by head_size ** -0.5",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    observes={"attention.score_std": "standard deviation of the attention scores before the softmax, before training"},
+)

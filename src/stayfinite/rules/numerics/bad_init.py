@@ -1,0 +1,96 @@
+"""The weights start too large, too small or all alike.
+
+## What it means
+Each layer multiplies the size of its input by some factor. With 50 layers, a factor of 1.3 makes activations 500,000
+times larger and a factor of 0.7 makes them vanish. Rows that start alike stay alike for ever: they get the same
+gradient.
+
+## Why it happens
+- `torch.randn` weights without a scale (standard deviation 1 instead of `1/sqrt(fan_in)`), or an init written for
+  another activation.
+- Zero weights in two consecutive layers; a constant for a whole matrix.
+- Residual branches that all add up at full size in a deep net.
+- A layer that the init loop does not know (`isinstance` misses it) keeps what it had.
+- Training from scratch with a schedule that was made for fine-tuning pre-trained weights.
+
+## How to recognise it
+- Standard deviations of activations that grow or shrink geometrically with depth.
+- A first loss of thousands or more with scaled inputs; NaN within the first steps, in fp32 as well, at any learning
+  rate.
+- A loss that stays exactly at `ln(classes)`: zero or identical rows.
+
+## How to fix it
+- `nn.init.kaiming_normal_(w, nonlinearity="relu")` for ReLU, `nn.init.xavier_uniform_(w)` for tanh and linear, std 0.02
+  for transformers; biases 0.
+- Residual nets: scale the last projection of each branch by `1/sqrt(2 * layers)` (GPT-2), or start it at 0; normalise
+  before each branch.
+- Print `{n: p.std().item() for n, p in model.named_parameters()}` before the first step.
+- transformers: put the init of your own modules into `_init_weights`.
+
+## When it is a false alarm
+LoRA's second matrix, adapters, zero-convolutions and the last layer of a residual branch start at zero on purpose;
+their partners do not. Norm weights start at 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+
+_CODE = (
+    r"init\.(?:zeros_|constant_)\([^)]*weight|weight\.data\.(?:zero_|fill_)\(|"
+    r"init\.normal_\([^)]*weight[^)]*(?:std\s*=\s*)?\b(?:[1-9]\d*|1\.0*)\s*\)|"
+    r"nn\.Parameter\(\s*torch\.(?:randn|zeros|rand)\((?!.*(?:\*|/|\bsqrt\b|lora|bias|\b1\s*,\s*1\s*,))|"
+    r"weight\.data\.normal_\(0(?:\.0)?,\s*1(?:\.0)?\)"
+)
+GEOMETRIC = 0.2
+"""Mean change of log10(std) a layer beyond which depth does not stay in range."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A probe's slope over depth, or an init in the code beside a huge first loss."""
+    slope = measured(facts, "activation.slope")
+    if slope is not None and abs(slope[0]) > GEOMETRIC:
+        word = "grow" if slope[0] > 0 else "shrink"
+        yield Clue(
+            f"activations {word} by a factor of {10 ** min(abs(slope[0]), 30):.2g} a layer", STRONG + HINT, slope[1]
+        )
+    alike = facts.seen("weights.identical_rows")
+    if alike is not None and alike.value:
+        yield Clue(f"rows that start alike: {alike.value}", STRONG + HINT, alike.where)
+    if not facts.symptoms.trouble or facts.symptoms.crash:
+        return
+    code = facts.mentioned(_CODE)
+    if code:
+        yield Clue(f"an init without a scale: {code[1].strip()[:140]}", FAIR, code[0], risk=True)
+    scratch = facts.mentioned(
+        r"from scratch|random(?:ly)? init\w*|without (?:the )?pre-?trained|no pre-?trained|"
+        r"pretrained\W{1,4}(?:false|none|null)"
+    )
+    if scratch and facts.symptoms.points and facts.symptoms.good_before < 20:
+        yield Clue(scratch[1].strip()[:120], HINT, scratch[0], risk=True)
+    first = facts.symptoms.first_loss
+    if (code or scratch) and first is not None and first > 1e3 and facts.context.half is None:
+        yield Clue(f"the loss starts at {first:.4g}", FAIR, facts.symptoms.where.get("start", ""))
+    if facts.context.adapters:
+        yield Clue("adapters on pre-trained weights", AGAINST, facts.context.adapters.where)
+
+
+RULE = Rule(
+    code="SF611",
+    slug="bad-init",
+    severity="warning",
+    title="The weights start too large, too small or all alike.",
+    fix="initialise by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
+    "0, residual branches scaled by depth",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    observes={
+        "activation.slope": "change of log10 of the activations' standard deviation a layer",
+        "weights.identical_rows": "names of weight matrices whose rows are all the same; empty when none",
+    },
+)

@@ -1,0 +1,78 @@
+"""The first loss is far from what an untrained model must have.
+
+## What it means
+A classifier that knows nothing gives every class the same probability, and its cross entropy is `ln(classes)`: 0.69 for
+2, 2.3 for 10, 6.9 for 1,000, 10.8 for a vocabulary of 50,000. A first loss far above means that the model is
+confidently wrong before it has seen anything; far below, that it can see the answer.
+
+## Why it happens
+- The last layer's initial weights are too large, its bias ignores the class frequencies, or the inputs are not scaled.
+- Labels are shifted, permuted or of another vocabulary, so that a *pre-trained* model looks confidently wrong.
+- Pre-trained weights were not loaded (a language model starts at 11 instead of 2).
+- The loss is summed, or multiplied by the accumulation steps.
+- Far below: labels leak into the input, or the shift by one is missing.
+
+## How to recognise it
+Compare the first logged loss with `ln(classes)`; more than twice that, or less than a third, wants an explanation. For
+a pre-trained language model on ordinary text 1.5 to 4 is usual.
+
+## How to fix it
+- Head: `nn.init.zeros_(head.bias); nn.init.normal_(head.weight, std=0.02)`, or weights of 0 for the last layer; for
+  rare positives `bias = log(p / (1 - p))`.
+- Check that weights were loaded (the list of newly initialised names) and that tokenizer and model belong together.
+- Train on a single batch: it must go to near 0. If it does, the data is the suspect; if not, the model.
+
+## When it is a false alarm
+Logs begin after the first `logging_steps`, when the loss has already moved; regression and contrastive losses have
+other starts; T5's and mT5's checkpoints begin near 20 to 30 (`high-initial-loss`); summed detector losses have no such
+bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import finite, measured
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A probe's comparison; from logs alone only where the number of classes is told and the run is in trouble."""
+    initial, expected = measured(facts, "loss.initial"), measured(facts, "loss.expected_initial")
+    if initial is not None and expected is not None and expected[0] > 0:
+        ratio = initial[0] / expected[0]
+        if ratio > 2 or ratio < 1 / 3:
+            text = f"the first loss is {initial[0]:.4g}, an untrained model has {expected[0]:.4g}"
+            yield Clue(text, STRONG + HINT, initial[1])
+        return
+    classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "vocab_size", "padded_vocab_size"))
+    first = facts.symptoms.first_loss
+    if not classes or classes < 2 or first is None or not facts.symptoms.trouble:
+        return
+    if first > 3 * math.log(classes):
+        yield Clue(
+            f"the first loss is {first:.4g}; with {classes:.0f} classes an untrained model has {math.log(classes):.4g}",
+            FAIR,
+            facts.symptoms.where.get("start", ""),
+        )
+        if facts.symptoms.bad:
+            yield Clue("the loss is not finite later: something stronger is at work", AGAINST / 2)
+
+
+RULE = Rule(
+    code="SF610",
+    slug="bad-initial-loss",
+    severity="warning",
+    title="The first loss is far from ln(classes).",
+    fix="make the last layer's start small (std 0.02, bias 0), check labels and that the pre-trained weights were "
+    "loaded",
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+    observes={
+        "loss.initial": "the loss of the first batch before any step",
+        "loss.expected_initial": "ln(classes), where the loss is a cross entropy",
+    },
+)

@@ -1,0 +1,88 @@
+"""Dropout so high that the signal is lost.
+
+## What it means
+Dropout at rate p zeroes that share of the activations and multiplies the rest by `1/(1-p)`. At 0.9 the rest is ten
+times larger and nine tenths are gone; several such layers leave noise. At 1.0 nothing is left and the gradient is 0.
+
+## Why it happens
+A *keep* probability is passed as a *drop* probability (0.9 for 0.1; TensorFlow 1 had it the other way round), dropout
+comes twice (in the model and in its config), or layer drop, attention, embedding and token dropout add up.
+
+## How to recognise it
+- `dropout` of 0.6 or more in the settings (0.1 to 0.3 is usual, 0.5 in wide classifier heads).
+- The training loss stays far *above* the evaluation loss of the same step, or hardly moves, while a run with dropout 0
+  learns.
+- In fp16 the factor `1/(1-p)` overflows.
+
+## How to fix it
+- 0.1 for transformers, 0.2 to 0.5 before a classifier's last layer, 0 for fine-tuning with little regularisation and in
+  reinforcement learning (ratios need the same network twice).
+- transformers: `AutoConfig.from_pretrained(name, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)` (T5:
+  `dropout_rate`; GPT-2: `resid_pdrop`, `embd_pdrop`, `attn_pdrop`; LoRA: `lora_dropout`).
+- Read the library: is it drop or keep?
+
+## When it is a false alarm
+A small gap between training and evaluation loss in favour of evaluation is what dropout does. Rates of 0.75 are meant
+for masking *inputs* (masked autoencoders).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import finite, measured
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+
+_NAMES = (
+    "dropout",
+    "dropout_rate",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "attention_dropout",
+    "resid_pdrop",
+    "embd_pdrop",
+    "attn_pdrop",
+    "lora_dropout",
+    "classifier_dropout",
+    "drop_rate",
+    "p_dropout",
+    "hidden_dropout",
+)
+HIGH = 0.6
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A rate beyond what signals survive, in a run that does not learn."""
+    for setting in facts.settings.all(*_NAMES):
+        rate = finite(setting.value)
+        if rate is not None and HIGH <= rate <= 1.0:
+            yield Clue(f"{setting.name}: {setting.value}", STRONG if rate >= 0.85 else FAIR, setting.where, risk=True)
+            if facts.symptoms.flat or facts.symptoms.zero_norms:
+                yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+            break
+    off = facts.seen("worlds.dropout_off.finite")
+    same = facts.seen("worlds.same.finite")
+    if off is not None and off.value is True and same is not None and same.value is False:
+        yield Clue("the same step is finite with dropout off", STRONG, off.where)
+    gap = measured(facts, "dropout.loss_gap")
+    if gap is not None and gap[0] > 1.0:
+        yield Clue(f"the loss of the same batch is {gap[0]:.3g} higher with dropout than without", FAIR + HINT, gap[1])
+
+
+RULE = Rule(
+    code="SF614",
+    slug="excess-dropout",
+    severity="warning",
+    title="Dropout is so high that the signal is lost.",
+    fix="dropout 0.1 (0.2 to 0.5 before a classifier's last layer); check that the value is a drop and not a keep "
+    "probability",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    observes={
+        "worlds.dropout_off.finite": "whether the same step is finite with dropout off",
+        "worlds.same.finite": "whether the failing step, run again with nothing changed, is finite",
+        "dropout.loss_gap": "the loss of a batch in train mode less that in eval mode",
+    },
+)

@@ -1,0 +1,99 @@
+"""The loss is minimised where it should be maximised, or the other way round.
+
+## What it means
+A sign is wrong: the optimizer makes worse what it should make better. The loss falls without end, into the negative
+thousands and on to minus infinity, or a metric gets worse at the pace at which the loss gets "better".
+
+## Why it happens
+A likelihood, a reward or a similarity is returned as it is instead of negated; `-F.cross_entropy(...)`; `maximize=True`
+in the optimizer with an ordinary loss; generator and discriminator exchanged; a gradient-reversal layer with the wrong
+sign.
+
+## How to recognise it
+- A loss that has a lower bound (cross entropy, a squared error: 0) is negative.
+- It falls faster and faster, while accuracy sinks below chance.
+- Weights and logits grow without end; NaN at last.
+
+## How to fix it
+- `loss = -log_prob.mean()`, `loss = -reward`, `loss = 1 - similarity`; `F.cross_entropy` without a minus.
+- `torch.optim.AdamW(..., maximize=False)`.
+- Check on two rows by hand: the better prediction must have the smaller loss.
+
+## When it is a false alarm
+Log-densities (flows, Gaussian heads, VAEs), SI-SNR in decibels, Wasserstein critics, contrastive bounds and policy
+losses are negative by right. They level off; a flipped sign does not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+
+_NEGATED = re.compile(
+    r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
+    r"nll_loss|criterion|smooth_l1_loss)\s*\(|\(-loss\)\.backward\(|-\s*loss\.backward\(",
+    re.IGNORECASE,
+)
+_LOG_PROBABILITY = re.compile(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IGNORECASE)
+"""A negated cross entropy of each token is its log-probability, which reinforcement learning needs."""
+_BY_RIGHT = (
+    r"si[-_]?s[nd]r|flow|density|likelihood|gaussian|wasserstein|wgan|critic|policy|ppo|grpo|dpo|reward|elbo|vae|"
+    r"contrastive|byol|simsiam|gan\b"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A sign in the code, or a loss that falls below zero faster and faster."""
+    negated = next(
+        (
+            (where, text)
+            for where, text in code_lines(facts)
+            if _NEGATED.search(text) and not _LOG_PROBABILITY.search(text)
+        ),
+        None,
+    )
+    if negated:
+        yield Clue(f"a minus before a loss: {negated[1].strip()[:140]}", STRONG + FAIR, negated[0])
+    maximised = facts.settings.find("maximize")
+    if maximised is not None and str(maximised.value).lower() in ("true", "1"):
+        yield Clue(f"{maximised.name}: {maximised.value}", FAIR, maximised.where)
+    runaway = _runaway(facts)
+    if runaway:
+        yield Clue(f"the loss falls below zero faster and faster, to {runaway[0]:.4g}", STRONG, runaway[1])
+        by_right = facts.mentioned(_BY_RIGHT)
+        if by_right:
+            yield Clue(f"a loss that may be negative: {by_right[1].strip()[:100]}", AGAINST, by_right[0])
+    classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
+    lowest = facts.symptoms.best_loss
+    if classification and lowest is not None and lowest < -1e-3:
+        yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification[0])
+
+
+def _runaway(facts: Facts) -> tuple[float, str] | None:
+    for run in facts.runs:
+        losses = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
+        if len(losses) < 6 or losses[-1][0] > -50:
+            continue
+        middle = losses[len(losses) // 2][0]
+        if losses[-1][0] < 3 * min(middle, -1.0) and middle < losses[0][0]:
+            return losses[-1][0], run.where(losses[-1][1])
+    return None
+
+
+RULE = Rule(
+    code="SF608",
+    slug="flipped-sign",
+    severity="error",
+    title="The loss has the wrong sign.",
+    fix="minimise the negative of what should grow (loss = -log_prob.mean()), drop the extra minus, and set "
+    "maximize=False",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("nan-loss", "lr-too-high"),
+)

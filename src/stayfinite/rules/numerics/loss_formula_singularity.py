@@ -1,0 +1,192 @@
+"""A formula is evaluated where it, or its derivative, is not finite.
+
+## What it means
+`log(0)` is minus infinity. Worse are formulas that are finite and whose derivative is not: `sqrt(0)` is 0 and its
+derivative is infinite; a norm written as `(x * x).sum().sqrt()` is 0 for x = 0 and its gradient is 0 x infinity, NaN;
+`acos(1)` and `x ** 0.5` are the same, as are the vectors of a singular value decomposition with equal singular values.
+The forward pass and the loss look healthy, and the first gradient after it is NaN. (Current torch defines the gradient
+of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN there.)
+
+## Why it happens
+- A hand-written loss takes the log, the root, the norm or a quotient of something that reaches 0 as the model gets
+  *better*: a distance between equal vectors, a probability that saturates, an empty union in an IoU, a mask without a
+  single element (`sum / count` with count 0).
+- The guard is there and rounds away. Next to 1, fp32 has steps of 1.2e-7, so `clamp(p, 1e-8, 1 - 1e-8)` leaves 1.0 and
+  `log(1 - p)` is infinite; in fp16 the step is 1e-3 and 1e-8 itself is 0.
+- The guard is at the wrong place: `sqrt(x) + eps` has the derivative of `sqrt(x)`. It belongs inside.
+- An eps of 1e-15 keeps the quotient finite and lets a gradient of 1e15 through.
+
+## How to recognise it
+- With anomaly detection: `Function 'SqrtBackward0' returned nan values in its 0th output` (also Log, Div, Pow, Norm,
+  Acos, Cdist, Svd, Std): proof.
+- NaN all at once after a healthy time, without a climb of the loss, in fp32 as well; or one term of the loss is NaN and
+  the others are not.
+- apex: `ZeroDivisionError: float division by zero`: the scaler halved its scale to 0 because *every* gradient was NaN.
+
+## How to fix it
+- Use the function that does it in one piece: `F.binary_cross_entropy_with_logits`, `F.cross_entropy`, `F.log_softmax`,
+  `F.logsigmoid`, `torch.logsumexp`, `F.normalize(x, eps=1e-6)`, `F.cosine_similarity`.
+- Guard the *input*, with an eps that the dtype can hold (1e-6 for fp32, 1e-3 for fp16): `torch.log(p.clamp_min(1e-6))`,
+  `torch.sqrt(x + 1e-6)`, `a / b.clamp_min(1e-6)`, `torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`,
+  `(x * x).sum(-1).add(1e-12).sqrt()` for a norm.
+- A mean over a mask: `(x * m).sum() / m.sum().clamp_min(1)`.
+- Compute the loss in fp32: `with torch.autocast("cuda", enabled=False): loss = criterion(out.float(), y)`.
+- To find the line: `torch.autograd.set_detect_anomaly(True)`; Lightning `Trainer(detect_anomaly=True)`.
+
+## When it is a false alarm
+`MulBackward0`, `MmBackward0`, `NativeLayerNormBackward0` and their like pass on a NaN that was made elsewhere (0 x
+inf): look one step further up. Minus infinity in an attention mask is meant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import TOO_SMALL, anomaly, code_lines, kind_of, unguarded
+from stayfinite.rules.numerics.witness import not_finite, sudden
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_FORMULA_LOSS = (
+    r"(?:\b|_)(?:focal|iou|giou|diou|ciou|dice|tversky|lovasz|kl[-_ ]?div\w*|kld|contrastive|supcon|triplet|cosine|"
+    r"arcface|cosface|ang(?:le|ular)|si[-_]?s[nd]r|wing|hausdorff|wasserstein|"
+    r"sinkhorn|gaussian nll|nll_gauss|mse.{0,8}sqrt|"
+    r"rmse|smape|mape|custom|own|hand-?written|ranking|margin|spectral|perceptual|poisson|gamma|beta|evidential|mdn|"
+    r"mixture|nt_?xent|info_?nce|barlow|vicreg|correlation|pearson|chamfer|geodesic|gradient penalty)"
+    r"[-_ ]?\w*[-_ ]?(?:loss|divergence|penalty)|\bloss\b.{0,30}\b(?:custom|own|hand-?written|iou|focal|dice|smape|"
+    r"rmse|kld|elbo|log-?likelihood)\b|(?:Supcon|Focal|Dice|Tversky|Iou|KL|Contrastive|Triplet)\w*Loss\b|beamform|steering|"
+    r"\b(?:GCN\w*|GraphSAGE|SAGEConv|GCNConv|GraphConv|graph (?:neural|conv)\w*|GNN)\b"
+)
+_DENSITY = (
+    r"\b(?:v?vae|vrnn|cvae|variational|elbo|kld|kl[-_ ]?div\w*|mixture density|mdn|gaussian nll|log_prob|dirichlet|"
+    r"gumbel)\b"
+)
+"""Densities: each has the logarithm of a standard deviation or of a probability in it."""
+_DENSITY_TERMS = re.compile(
+    r"(?:^|[_/ ])(?:kld?|kl_?div\w*|elbo|recon\w*|nll|log_?likelihood|mi|entropy)(?:[_/ ]|$)", re.IGNORECASE
+)
+_SLOPE = re.compile(r"\bgamma\b\s*[=:]\s*0?\.\d", re.IGNORECASE)
+"""A power below 1 has an infinite slope at 0."""
+_ZERO_PRINTED = (
+    r"\b(?:sum|std|var|norm|denom\w*|prob\w*|det|area|union|count|num_pos|degree|variance|sigma|min)\b\s*[:=(]+\s*"
+    r"(?:tensor\()?-?0(?:\.0*)?(?:\b(?!\.\d)|,)"
+)
+
+_NEGATIVE_DATA = (
+    r"\b(?:all-?zero|zero) (?:rows?|vectors?|norms?|degrees?|lengths?|variance)\b|\bisolated nodes?\b|"
+    r"\b(?:negative|below zero|non-?positive)\b (?:values?|targets?|inputs?|distances?)\b|"
+    r"\b(?:values?|targets?|range|inputs?|series|distances?)\b.{0,30}"
+    r"\b(?:negative to|negative|below zero|includes? 0|contains? zeros?)\b"
+)
+
+LONG_HEALTH = 20
+"""Finite points before the first bad one after which data and settings have proved themselves."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Anomaly detection proves it; an unguarded or badly guarded formula beside a NaN makes it likely."""
+    blamed = anomaly(facts)
+    bad = not_finite(facts)
+    if blamed:
+        operator, text, where = blamed
+        kind = kind_of(operator)
+        if kind:
+            yield Clue(text, PROOF - HINT, where)
+        elif operator.lower().startswith("mul"):
+            yield Clue(f"{text} (a product of 0 and infinity)", FAIR, where)
+    division = facts.said(r"ZeroDivisionError: float division by zero")
+    if division:
+        yield Clue(
+            f"the loss scale was halved to 0, because every gradient was NaN: {division.text}", FAIR, division.where
+        )
+    if not (bad or blamed or division):
+        return
+    small = next(((where, text) for where, text in code_lines(facts) if TOO_SMALL.search(text)), None)
+    if small:
+        yield Clue(f"a guard that rounds away: {small[1].strip()}", STRONG, small[0], risk=True)
+    formula = next(unguarded(facts), None)
+    if formula:
+        yield Clue(f"no guard: {formula[1]}", FAIR + HINT if not small else HINT, formula[0], risk=True)
+    named = facts.mentioned(_FORMULA_LOSS)
+    if named and not formula:
+        plain = facts.context.half is None and not facts.symptoms.explodes
+        yield Clue(
+            f"a loss with an edge: {named[1].strip()[:120]}", FAIR + HINT if plain else FAIR, named[0], risk=True
+        )
+    steep = next(((where, text) for where, text in code_lines(facts) if _SLOPE.search(text)), None)
+    if steep and named:
+        yield Clue(f"a power below 1, whose slope at 0 is infinite: {steep[1].strip()[:100]}", STRONG, steep[0])
+    zero = facts.said(_ZERO_PRINTED)
+    if zero and (formula or named):
+        yield Clue(f"a zero goes into it: {zero.text.strip()[:80]}", 2.5, zero.where)
+    yield from _density(facts, explained=formula is not None or named is not None)
+    signs = facts.settings.search(_NEGATIVE_DATA)
+    if signs:
+        yield Clue(f"values that a log or a root cannot take: {signs[1].strip()[:120]}", FAIR, signs[0], risk=True)
+    if sudden(facts):
+        yield Clue("NaN all at once after a healthy time", HINT, facts.symptoms.where.get("first_bad", ""))
+    part = _single_part(facts)
+    if part:
+        weight = FAIR if sudden(facts) and facts.symptoms.good_before >= LONG_HEALTH else HINT
+        yield Clue(f"one term of the loss is not finite, others are: {part[0]}", weight, part[1])
+    numpy = facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)")
+    if numpy:
+        yield Clue(f"numpy speaks, which is no part of the graph: {numpy.text.strip()[:120]}", AGAINST, numpy.where)
+    if facts.symptoms.explodes:
+        yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
+    origin = facts.seen("origin.operator")
+    if origin and isinstance(origin.value, str) and kind_of(origin.value.removesuffix("Backward0")):
+        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
+    full = facts.seen("worlds.fp32.finite")
+    if full is not None and full.value is True:
+        yield Clue("the same step is finite in fp32", AGAINST, full.where)
+
+
+def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
+    """Terms of a likelihood that are lost without a climb."""
+    if explained or facts.symptoms.explodes or facts.context.half is not None:
+        return
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            if _DENSITY_TERMS.search(name) and not all(map(math.isfinite, track.values)):
+                text = f"{name} is not finite: the logarithm of a probability or of a standard deviation"
+                yield Clue(text, FAIR + HINT, run.where(track.lines[0]))
+                return
+    told = facts.mentioned(_DENSITY)
+    if told is not None:
+        yield Clue(f"a likelihood is trained: {told[1].strip()[:100]}", FAIR, told[0], risk=True)
+
+
+def _single_part(facts: Facts) -> tuple[str, str] | None:
+    """The one loss term that is NaN while its siblings are finite."""
+    for run in facts.runs:
+        parts = {
+            name: track
+            for name, track in run.metrics.items()
+            if "loss" in name and "eval" not in name and "val" not in name
+        }
+        sick = [name for name, track in parts.items() if track.values and not math.isfinite(track.values[-1])]
+        if len(sick) == 1 and len(parts) > 1:
+            return sick[0], run.where(parts[sick[0]].lines[-1])
+    return None
+
+
+RULE = Rule(
+    code="SF601",
+    slug="loss-formula-singularity",
+    severity="error",
+    title="A formula is evaluated where it or its derivative is not finite.",
+    fix="guard the input with an eps the dtype can hold (log(p.clamp_min(1e-6)), sqrt(x + 1e-6), a / "
+    "b.clamp_min(1e-6)), or use the fused form "
+    "(binary_cross_entropy_with_logits, log_softmax)",
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+    beats=("nan-loss", "loss-collapse", "loss-scale-collapse", "fp16-overflow", "toxic-batch"),
+    observes={
+        "origin.operator": "name of the first operator whose output or gradient is not finite",
+        "worlds.fp32.finite": "whether the same step is finite in fp32",
+    },
+)

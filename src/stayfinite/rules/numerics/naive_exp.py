@@ -1,0 +1,140 @@
+"""An `exp` that overflows.
+
+## What it means
+`exp(x)` leaves fp32 and bf16 at x = 88.7 and fp16 at x = 11.1. Infinity by itself is one bad number; divided by another
+infinity, or subtracted from it, it is NaN.
+
+## Why it happens
+- A softmax, a log-sum-exp or a sigmoid written out: `exp(x) / exp(x).sum()`, `log(1 + exp(x))`, `log(exp(a) + exp(b))`.
+- An `exp` of something that the model is free to make large: `exp(logvar)` of a VAE or a Gaussian head,
+  `exp(-energy / temperature)` with a small temperature, a box decoder's `exp(dw)`, importance ratios
+  `exp(logp_new - logp_old)` in policy optimisation, a learned logit scale (`logit_scale.exp()`).
+- The perplexity `math.exp(loss)` of a large loss, which raises `OverflowError: math range error`.
+
+## How to recognise it
+- Anomaly detection blames `ExpBackward0`; numpy warns `overflow encountered in exp`.
+- The loss is `inf` first and NaN later; the bad step has larger logits than the steps before.
+- `torch.exp(` in the code without a subtraction of the maximum.
+
+## How to fix it
+- `torch.logsumexp(x, dim)`, `F.log_softmax`, `F.softplus(x)`, `F.logsigmoid(x)`, `torch.logaddexp(a, b)`,
+  `F.cross_entropy` instead of formulas written out.
+- By hand: subtract the maximum first, `(x - x.amax(dim, keepdim=True)).exp()`.
+- Bound what the model may ask for: `logvar.clamp(-10, 10)`, `dw.clamp(max=math.log(1000 / 16))` (as torchvision's box
+  coder does), `logit_scale.clamp(max=math.log(100))` (as CLIP does), a clipped log-ratio.
+- Compute this part in fp32: `with torch.autocast("cuda", enabled=False):`.
+- Perplexity: `math.exp(loss) if loss < 100 else float("inf")`.
+
+## When it is a false alarm
+torch's own softmax, log-softmax and attention subtract the maximum. A perplexity of infinity in the log does not touch
+the training.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import anomaly, code_lines
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+
+_EXP = re.compile(
+    r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|\bsinh\(|\bcosh\(|"
+    r"\bpow\(\s*(?:math\.e|np\.e|10\.?)\s*,",
+    re.IGNORECASE,
+)
+_BOUNDED = re.compile(r"clamp|clip|amax|\bmax\(|exp\(\s*-|logsumexp|softmax|log_?1p|- ?\w*max|minimum", re.IGNORECASE)
+_BOUNDED_TOO_LATE = re.compile(
+    r"(?:clamp|clip|minimum|nan_to_num)\w*\(\s*(?:[\w.]+\.exp\(\)|(?:torch|np|tf|jnp|math|K)\.exp\()|"
+    r"\.exp\(\)\s*\.(?:clamp|clip)\w*\(|\bexp\([^()]*\)\.(?:clamp|clip)\w*\(|\blog\(\s*1\.?0?\s*\+\s*.{0,40}exp\(|"
+    r"\bexp\([^()]*\)\s*/\s*\(?.{0,30}\bsum\(|/\s*\(?\s*1\.?0?\s*\+\s*(?:torch|np|math)?\.?exp\(",
+    re.IGNORECASE,
+)
+"""The result is bounded, the exponent is not: infinity has been made, and its gradient is 0 times infinity."""
+_LIVES_ON_EXP = (
+    r"\blog_?var(?:iance)?\b|\bvae\b|\btemperature\b\W+0?\.0\d|\blogit_scale\b|importance ratio|\bppo\b.{0,20}ratio|"
+    r"reparameteri[sz]"
+)
+
+_DIVERGENCE = re.compile(r"(?:^|[_/ ])(?:kl|kld|kl_?div\w*|kl_loss|latent|prior)(?:[_/ ]|$)", re.IGNORECASE)
+BEYOND = 1e5
+"""No divergence of codes that mean something is as large."""
+ORDINARY = 1e3
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A library's overflow warning, or an unbounded `exp` in the code of a run that is not finite."""
+    blamed = anomaly(facts)
+    if blamed and re.match(r"exp", blamed[0], re.IGNORECASE):
+        yield Clue(blamed[1], STRONG + FAIR, blamed[2])
+    warned = facts.said(
+        r"overflow encountered in (?:exp|scalar power|power|cosh|sinh)|OverflowError: (?:math range error|\(34)|"
+        r"cannot be converted to type (?:float|double)(?:32|64)? without overflow"
+    )
+    if warned:
+        yield Clue(warned.text, STRONG + FAIR, warned.where)
+    bad = not_finite(facts)
+    if warned and bad is None and facts.symptoms.healthy:
+        yield Clue("training goes on as it should", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
+    if bad or warned:
+        code = next(
+            ((where, text) for where, text in code_lines(facts) if _EXP.search(text) and not _BOUNDED.search(text)),
+            None,
+        )
+        late = next(((where, text) for where, text in code_lines(facts) if _BOUNDED_TOO_LATE.search(text)), None)
+        if late:
+            yield Clue(f"the exp is bounded, its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
+        elif code:
+            yield Clue(f"an exp without a bound: {code[1].strip()[:140]}", STRONG, code[0], risk=True)
+        elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
+            yield Clue(f"a model that lives on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
+        bounded = facts.said(r"\bmax\w*\W{1,3}-?0(?:\.0*)?\b(?!\.?\d)|\bsum\w*\W{1,3}0(?:\.0*)?\s*$")
+        if code and bounded:
+            yield Clue(f"the exponents are not above 0: {bounded.text.strip()[:80]}", 2 * AGAINST, bounded.where)
+        first = facts.symptoms.first_bad
+        if first is not None and first.loss is not None and math.isinf(first.loss):
+            yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.where.get("first_bad", ""))
+        grown = _exploded_divergence(facts)
+        if grown:
+            text = (
+                f"{grown[0]} reached {grown[1]:.3g}, the exponential of a log variance, while other terms are ordinary"
+            )
+            yield Clue(text, STRONG + HINT, grown[2])
+    origin = facts.seen("origin.operator")
+    if origin and isinstance(origin.value, str) and re.match(r"exp", origin.value, re.IGNORECASE):
+        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
+
+
+def _exploded_divergence(facts: Facts) -> tuple[str, float, str] | None:
+    """A divergence that grew beyond all bounds: ``(name, value, where)``; the reconstruction stays what it was."""
+    for run in facts.runs:
+        others = [
+            max((abs(value) for value in track.values if math.isfinite(value)), default=0.0)
+            for name, track in run.metrics.items()
+            if not _DIVERGENCE.search(name) and re.search(r"loss|rec|nll|mse|bce", name, re.IGNORECASE)
+        ]
+        for name, track in run.metrics.items():
+            finite = [
+                (value, line) for value, line in zip(track.values, track.lines, strict=True) if math.isfinite(value)
+            ]
+            largest = max(finite, default=None)
+            if _DIVERGENCE.search(name) and largest and largest[0] >= BEYOND and min(others, default=0.0) < ORDINARY:
+                return name, largest[0], run.where(largest[1])
+    return None
+
+
+RULE = Rule(
+    code="SF604",
+    slug="naive-exp",
+    severity="error",
+    title="An exp overflows.",
+    fix="use logsumexp, log_softmax, softplus or logaddexp; or clamp the exponent (logvar.clamp(-10, 10)) and "
+    "subtract the maximum first",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "lr-too-high", "bad-data-row"),
+    observes={"origin.operator": "name of the first operator whose output or gradient is not finite"},
+)

@@ -1,0 +1,128 @@
+"""The weights are not finite before the first step.
+
+## What it means
+A parameter or a buffer holds NaN, infinity or garbage when training starts. Every forward pass through it is NaN,
+whatever the batch, the learning rate or the precision.
+
+## Why it happens
+- A parameter was made with `torch.empty(...)`, `torch.Tensor(n, m)` or `torch.FloatTensor(n, m)` and never initialised:
+  it holds whatever lay in memory. It may work for weeks, then not.
+- Loading made placeholders for names that the checkpoint lacks and did not fill them (a new head, a resized embedding,
+  a meta-device model, a module whose `_init_weights` does not know it).
+- The weights were saved after the run that made them had already broken, or a conversion overflowed (see
+  `poisoned-checkpoint`).
+- An init divides by zero (a fan of 0), or a mean over no old rows initialises added tokens.
+- DeepSpeed ZeRO-3: parameters were touched outside `GatheredParameters` and are of size 0.
+
+## How to recognise it
+- The loss is NaN at the very first step, in fp32 as well, with every batch; the gradient norm too.
+- The number of NaN changes from start to start with the same seed.
+- `[n for n, p in model.named_parameters() if not torch.isfinite(p).all()]` before training is not empty; so is
+  `stayfinite scan` of the checkpoint.
+
+## How to fix it
+- Initialise what you create: `nn.init.xavier_uniform_(self.weight)`, `nn.init.zeros_(self.bias)`, or start from
+  `torch.zeros`/`torch.randn * 0.02`.
+- transformers: read the list after `Some weights ... were not initialized`; give your own modules an `_init_weights`;
+  `low_cpu_mem_usage=False` on old versions; `resize_token_embeddings(n, mean_resizing=False)` if the mean is what
+  fails.
+- Download again and compare hashes if a *loaded* tensor is sick; else take an older checkpoint.
+- ZeRO-3: `with deepspeed.zero.GatheredParameters(params, modifier_rank=0):` round hand-made inits.
+
+## When it is a false alarm
+Mask buffers hold minus infinity on purpose. If the first logged step is not the first step (`logging_steps=500`), the
+weights may have broken in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+
+_SAYS = (
+    r"\b(?:weights?|parameters?|params?|embeddings?|bias(?:es)?|lm_head|state_dict|"
+    r"buffers?)\b[^,;]{0,60}\b(?:contains?|has|have|are|is|become|with|all|full of)\b[^,;]{0,20}\bnan|"
+    r"\bnans?\b.{0,30}\bin (?:the )?(?:initial |loaded |model )?(?:weights?|parameters?|params|embeddings?)\b|"
+    r"(?:weight|bias)\S{0,4}\s*(?:[:=]|has)\s*(?:tensor\()?\[*\s*nan|"
+    r"parameter containing:\s*tensor\(\[*\s*nan"
+)
+NAMED_TENSOR = (
+    r"\bnans?\b[^.;]{0,40}['\"\s]\w+(?:\.\w+)+\.(?:weight|bias|running_(?:mean|var)|gamma|beta)\b|"
+    r"\b\w+(?:\.\w+)+\.(?:weight|bias|running_(?:mean|var)|kernel|lora_[AB]\S*)\b['\"]?"
+    r"\W{1,4}(?:has |contains? |is |are |all )*"
+    r"(?:tensor\(\[*)?\s*(?:nan|-?inf)\b"
+)
+"""A tensor of the state dict, by its full name, that is said to hold NaN."""
+_EMPTY = (
+    r"Parameter\(\s*torch\.(?:empty|Tensor|FloatTensor|HalfTensor)\(|torch\.(?:Tensor|"
+    r"FloatTensor)\(\s*\d+\s*,\s*\d+\s*\)|torch\.empty\((?!.{0,60}(?:init|fill|normal|uniform|zero))"
+)
+_INITIALISED = r"reset_parameters|init\.(?:\w+_)\("
+_NEW_NAMES = (
+    r"were not initialized from the model checkpoint|newly initialized|missing_keys|missing keys?\b.{0,60}(?:weight|"
+    r"bias)"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A scan or a probe proves it; else NaN from the first step with an uninitialised parameter in the code."""
+    seen = facts.seen("weights.nonfinite")
+    if seen is not None:
+        if seen.value:
+            yield Clue(f"not finite before the first step: {seen.value}", PROOF + HINT, seen.where)
+        else:
+            yield Clue("every weight is finite before the first step", REFUTED, seen.where)
+    said = facts.mentioned(_SAYS)
+    if said:
+        yield Clue(said[1].strip()[:160], STRONG + HINT, said[0])
+    named = facts.said(NAMED_TENSOR)
+    if named and not said:
+        yield Clue(named.text.strip()[:160], STRONG, named.where)
+    bad = not_finite(facts)
+    if not bad:
+        return
+    empty = facts.mentioned(_EMPTY)
+    if empty and not facts.mentioned(_INITIALISED):
+        yield Clue(f"a parameter that nothing initialises: {empty[1].strip()[:140]}", STRONG, empty[0])
+    new = facts.said(_NEW_NAMES)
+    start = facts.symptoms.from_start
+    if new and start:
+        yield Clue(f"names without a tensor in the checkpoint: {new.text.strip()[:140]}", FAIR, new.where)
+    if start and facts.context.half is None:
+        yield Clue(
+            "not finite from the first logged step on, and no fp16 in sight",
+            HINT,
+            facts.symptoms.where.get("first_bad", ""),
+        )
+    inside = facts.mentioned(
+        r"\b(?:lstm|encoder|backbone|layer|hidden|emissions?|inputs?|features?|logits?|activations?)\b"
+        r" ?(?:outputs?)?\W{1,3}"
+        r"(?:is |are |all )?finite|\b(?:no nan|finite) (?:in|before|until) (?:the )?"
+        r"(?:input|forward|data|crf|head|last layer)|"
+        r"input (?:has|contains) no nan|uninitiali[sz]ed"
+    )
+    if inside and start and facts.context.half is None:
+        yield Clue(f"what goes in is finite: {inside[1].strip()[:100]}", FAIR, inside[0])
+    if facts.symptoms.good_before > 0:
+        yield Clue(
+            f"{facts.symptoms.good_before} steps before were finite", AGAINST * 2, facts.symptoms.where.get("start", "")
+        )
+
+
+RULE = Rule(
+    code="SF615",
+    slug="nan-weights",
+    severity="error",
+    title="The weights are not finite before the first step.",
+    fix="initialise every parameter you create (no torch.empty or torch.Tensor left as it is), reload the "
+    "checkpoint, and check isfinite before training",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-collapse"),
+    observes={
+        "weights.nonfinite": "names of parameters and buffers that are not finite before training; empty when none"
+    },
+)

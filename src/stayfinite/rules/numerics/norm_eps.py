@@ -1,0 +1,104 @@
+"""The eps of a normalisation is too small for its dtype or its data.
+
+## What it means
+LayerNorm, BatchNorm and RMSNorm divide by `sqrt(variance + eps)`. If the variance is 0 (a constant row, padding, one
+element) only eps stands between the gradient and infinity: with 1e-12 it is multiplied by a million. In fp16 everything
+below 6e-8 is 0, so an eps of 1e-8 is no eps at all.
+
+## Why it happens
+- A config from a framework that computes in fp32 (1e-12 is BERT's) is used with weights and norms in fp16.
+- A norm is written by hand in half precision: `x * torch.rsqrt(x.pow(2).mean(-1) + eps)` overflows at |x| > 255 in
+  fp16, since x squared is more than 65,504.
+- Constant inputs: all-zero padding rows, dead channels, a spatial size of 1, a group of one element.
+
+## How to recognise it
+- `layer_norm_eps`, `rms_norm_eps`, `norm_eps` or `eps` of 1e-8 or less with fp16 in use; or a first non-finite operator
+  that is a norm.
+- `Expected more than 1 value per channel when training, got input size [1, 256]`: a batch norm that has nothing to
+  average.
+- Gradient norms that jump by orders of magnitude on batches with much padding.
+
+## How to fix it
+- `eps=1e-5` (1e-6 for RMSNorm), and compute the norm in fp32: `x.float()` inside, cast back outside. Autocast does so
+  for `nn.LayerNorm`.
+- transformers: `config.layer_norm_eps = 1e-5` or `config.rms_norm_eps = 1e-6` before `from_pretrained`; pre-trained
+  values were trained with: change them only where they underflow.
+- Batch of 1: `drop_last=True` in the DataLoader, or GroupNorm instead of BatchNorm.
+- Keep norms out of pure half precision: DeepSpeed and FSDP `MixedPrecision` with fp32 norms.
+
+## When it is a false alarm
+1e-12 in fp32 on ordinary activations (BERT, ViT) is harmless: variances are never near it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import finite
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+
+_NAMES = (
+    "layer_norm_eps",
+    "layernorm_epsilon",
+    "layer_norm_epsilon",
+    "rms_norm_eps",
+    "norm_eps",
+    "norm_epsilon",
+    "batch_norm_eps",
+    "bn_eps",
+    "ln_eps",
+    "group_norm_eps",
+    "eps_norm",
+)
+HALF_SMALLEST = 6e-8
+"""The smallest positive number of fp16."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """An eps that fp16 rounds to 0; a norm that is the first to fail."""
+    bad = not_finite(facts)
+    for name in _NAMES:
+        setting = facts.settings.find(name)
+        eps = None if setting is None else finite(setting.value)
+        if setting is None or eps is None:
+            continue
+        half = facts.context.half
+        if eps < HALF_SMALLEST and half is not None:
+            yield Clue(
+                f"{setting.name}: {setting.value} is 0 in fp16 ({half.text})", FAIR + HINT, setting.where, risk=True
+            )
+        elif eps <= 1e-10 and bad:
+            yield Clue(f"{setting.name}: {setting.value}", HINT, setting.where, risk=True)
+        if bad and eps < HALF_SMALLEST:
+            yield Clue(bad[0], HINT, bad[1])
+        break
+    origin = facts.seen("origin.operator")
+    if (
+        origin is not None
+        and isinstance(origin.value, str)
+        and re.search(r"(?:layer|batch|group|instance|rms)_?norm", origin.value, re.IGNORECASE)
+    ):
+        yield Clue(f"the first operator that is not finite is a norm: {origin.value}", STRONG, origin.where)
+    eps_seen = facts.seen("norm.eps_underflows")
+    if eps_seen is not None and eps_seen.value:
+        yield Clue(f"eps is 0 in the norm's own dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)
+
+
+RULE = Rule(
+    code="SF613",
+    slug="norm-eps",
+    severity="warning",
+    title="The eps of a normalisation is too small for its dtype or its data.",
+    fix="eps=1e-5 (1e-6 for RMSNorm), norms computed in fp32",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("nan-loss",),
+    observes={
+        "origin.operator": "name of the first operator whose output or gradient is not finite",
+        "norm.eps_underflows": "names of norm modules whose eps is 0 in the dtype they compute in; empty when none",
+    },
+)

@@ -1,0 +1,112 @@
+"""A loss that expects probabilities gets raw scores.
+
+## What it means
+`BCELoss` takes the log of its input and of 1 minus it, so the input has to lie between 0 and 1; `NLLLoss` and
+`KLDivLoss` expect log-probabilities. Raw scores make the log of a negative number, a loss below 0, or an assertion on
+the device.
+
+## Why it happens
+The sigmoid or log-softmax was forgotten or removed on one path (train or evaluation), `BCELoss` was meant to be
+`BCEWithLogitsLoss`, or targets are outside 0 to 1 (class ids, -100, pixel values up to 255). A NaN prediction trips the
+same check.
+
+## How to recognise it
+- `all elements of input should be between 0 and 1`, `Assertion input_val >= zero && input_val <= one failed`
+  (the same of `target` means labels that are out of range: see SF305).
+- Keras: `categorical_crossentropy` without `from_logits=True` behind a last layer without activation, and a loss that
+  stands at 1.1921e-07, the bound that probabilities are clipped to.
+- `NLLLoss` or `nll_loss` with a negative loss that keeps falling.
+- `binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast`: the same pair under mixed precision.
+
+## How to fix it
+- `nn.BCEWithLogitsLoss()` (or `F.binary_cross_entropy_with_logits`) on raw scores, and no sigmoid before it. It is safe
+  in fp16, too.
+- `F.cross_entropy(logits, y)` instead of `F.nll_loss(logits, y)`; `F.kl_div(F.log_softmax(a, -1), F.log_softmax(b, -1),
+  log_target=True, reduction="batchmean")`.
+- Targets: `y.float()` in [0, 1]; images divided by 255.
+- If the prediction is NaN, this check is the messenger: look for what made it NaN (run that batch with anomaly
+  detection).
+
+## When it is a false alarm
+If the log shows NaN before the assertion, the cause lies earlier. A negative loss is right for densities, for SI-SNR
+and for policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_REFUSAL = (
+    r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
+    r"assertion `?(?:\*?input|x) >= 0\.? && (?:\*?input|x) <= 1"
+)
+_FED = re.compile(
+    r"(?:BCELoss\(\)|binary_cross_entropy|nll_loss|NLLLoss\(\))\s*\(\s*\w*(?:logit|score|raw)\w*", re.IGNORECASE
+)
+
+
+FLOOR = 1.1921e-07
+"""-log(1 - 1e-7) in fp32: what Keras's cross entropy gives for a "probability" that was clipped to its upper bound."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The check's own words, unless a NaN came first; a log-likelihood below zero."""
+    refusal = facts.said(_REFUSAL)
+    if refusal:
+        yield Clue(refusal.text.strip()[:200], PROOF, refusal.where)
+        if facts.symptoms.bad or facts.said(r"\bnan\b"):
+            yield Clue(
+                "NaN was seen before: the check is only the messenger",
+                AGAINST * 2,
+                facts.symptoms.where.get("first_bad", ""),
+            )
+    unsafe = facts.said(r"bceloss are unsafe to autocast")
+    if unsafe:
+        yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)
+    fed = next(((where, text) for where, text in code_lines(facts) if _FED.search(text)), None)
+    if fed:
+        yield Clue(f"raw scores in: {fed[1].strip()[:140]}", STRONG + HINT, fed[0])
+    yield from _keras(facts)
+    likelihood = facts.mentioned(r"\bNLLLoss\b|\bnll_loss\(")
+    lowest = facts.symptoms.best_loss
+    if likelihood and lowest is not None and lowest < 0 and not facts.mentioned(r"log_?softmax"):
+        yield Clue(f"a negative log-likelihood of {lowest:.4g}, and no log_softmax", STRONG, likelihood[0])
+    seen = facts.seen("loss.input_outside_unit")
+    if seen is not None and seen.value:
+        yield Clue("a loss on probabilities gets values outside 0 to 1", PROOF, seen.where)
+
+
+def _keras(facts: Facts) -> Iterator[Clue]:
+    """Keras's cross entropies want probabilities unless told `from_logits=True`."""
+    loss = facts.mentioned(r"(?:sparse_)?(?:categorical|binary)_?crossentropy")
+    if loss is None or facts.mentioned(r"from_logits\s*=\s*True") is not None:
+        return
+    if facts.symptoms.healthy and facts.symptoms.last_loss is not None and facts.symptoms.last_loss > FLOOR * 2:
+        return
+    bare = facts.mentioned(
+        r"activation\W{1,3}(?:None|null|linear)\b|no (?:final |last |output )?(?:activation|softmax|sigmoid)\b|"
+        r"without (?:an? |the )?(?:final |last )?(?:activation|softmax|sigmoid)\b"
+    )
+    if bare is not None:
+        yield Clue(f"raw scores ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
+    floor = facts.symptoms.best_loss
+    if floor is not None and 0.5 * FLOOR <= floor <= 1.5 * FLOOR:
+        yield Clue(f"the loss stands on the bound that Keras clips probabilities to ({floor:.5g})", FAIR)
+
+
+RULE = Rule(
+    code="SF606",
+    slug="probability-loss-on-logits",
+    severity="error",
+    title="A loss that expects probabilities or log-probabilities gets raw scores.",
+    fix="use BCEWithLogitsLoss (or cross_entropy) on the raw scores and drop the sigmoid; targets between 0 and 1",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),
+    observes={"loss.input_outside_unit": "whether a loss on probabilities was given values outside 0 to 1"},
+)

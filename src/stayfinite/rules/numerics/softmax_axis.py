@@ -1,0 +1,64 @@
+"""A softmax over the wrong axis.
+
+## What it means
+Probabilities have to add up to 1 over the classes (or the keys) of one example. Over axis 0 they add up over the batch:
+each example's output then depends on the others in the batch, the model learns something else, and evaluation with
+another batch size gives other answers.
+
+## Why it happens
+`nn.Softmax()` and `F.softmax(x)` without `dim` choose an axis by an old rule (0 for 1- and 3-dimensional inputs, else
+1) and warn. `dim=0` was right for a single example and stayed when batches came. `dim=1` is the classes of a
+`(batch, classes)` tensor, and the length of a `(batch, length, classes)` one.
+
+## How to recognise it
+- `UserWarning: Implicit dimension choice for softmax has been deprecated`.
+- `softmax(dim=0)` or `nn.Softmax(0)` in the model.
+- Rows that do not add up to 1; results that change with the batch size.
+
+## How to fix it
+- `x.softmax(dim=-1)` wherever the classes or keys are last, and say so everywhere; images `(batch, classes, h, w)`:
+  `dim=1`.
+- Assert it once: `torch.testing.assert_close(p.sum(-1), torch.ones_like(p.sum(-1)))`.
+- The same holds for `log_softmax`, `argmax`, `logsumexp` and `normalize`.
+
+## When it is a false alarm
+Normalising over the batch is meant in contrastive losses (both axes of a similarity matrix), in Sinkhorn steps and in
+slot attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """torch's warning, or an axis of 0 in the code."""
+    warned = facts.said(r"implicit dimension choice for (?:log_)?softmax")
+    if warned:
+        yield Clue(warned.text.strip()[:160], FAIR, warned.where, risk=True)
+    axis = facts.mentioned(
+        r"softmax\w*\((?:[^()]*,\s*)?(?:dim|axis)\s*=\s*0\s*\)|nn\.(?:Log)?Softmax\(\s*0\s*\)|\.softmax\(\s*0\s*\)"
+    )
+    if axis:
+        yield Clue(f"a softmax over the batch: {axis[1].strip()[:140]}", STRONG, axis[0], risk=True)
+        if facts.mentioned(r"contrastive|clip|info_?nce|sinkhorn|slot attention"):
+            yield Clue("a loss that normalises over the batch on purpose", AGAINST)
+    seen = facts.seen("softmax.rows_sum_to_one")
+    if seen is not None and seen.value is False:
+        yield Clue("the probabilities of an example do not add up to 1", PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF609",
+    slug="softmax-axis",
+    severity="warning",
+    title="A softmax runs over the wrong axis.",
+    fix="write softmax(dim=-1) over the classes or keys; dim=1 for (batch, classes, height, width)",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    observes={"softmax.rows_sum_to_one": "whether the class probabilities of each example add up to 1"},
+)

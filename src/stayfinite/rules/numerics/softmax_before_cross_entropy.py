@@ -1,0 +1,125 @@
+"""Probabilities go where cross entropy expects raw scores.
+
+## What it means
+`CrossEntropyLoss` applies a log-softmax itself. Given probabilities, it applies a second softmax to numbers between 0
+and 1: the result can never be sharp, gradients are tiny, and the loss cannot fall below `ln(e + C - 1) - 1` (0.31 for 2
+classes, 0.74 for 4, 1.46 for 10, 5.91 for 1,000), however right the model is.
+
+## Why it happens
+The model ends in `nn.Softmax` because other frameworks want it so, or the loop calls `softmax` for a metric and hands
+the result to the loss as well. It trains, slowly, so nobody looks.
+
+## How to recognise it
+- The loss starts at `ln(C)` and sticks a little above that floor while accuracy still rises.
+- `softmax` on the way between the last layer and `nn.CrossEntropyLoss` or `F.cross_entropy`.
+- Only training *or* only validation does it: then one of the two losses sits on the floor and the other falls.
+
+## How to fix it
+- Hand over the raw output of the last linear layer: `loss = F.cross_entropy(logits, y)`; take `logits.softmax(-1)` only
+  for metrics, after the loss.
+- If the model must return probabilities: return `log_softmax` and use `F.nll_loss`.
+- transformers, Lightning: pass `labels=` and let the model compute the loss from its logits.
+
+## When it is a false alarm
+A softmax for a metric, for sampling, for attention or for a soft *target* is right. Distillation takes softmax of the
+teacher and log-softmax of the student.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.numerics.numbers import finite
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_FED = re.compile(
+    r"cross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(?:[\w.]*softmax\(|\w*prob\w*\s*,)|"
+    r"softmax\(.{0,60}\).{0,80}\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*\w*(?:prob|soft|out|pred)\w*",
+    re.IGNORECASE,
+)
+_FED_BY_NAME = re.compile(r"\b(?:criterion|loss_f(?:n|unc\w*)?)\(\s*(?:(?:[\w.]*\.)?softmax\(|(\w+)\b)", re.IGNORECASE)
+_WORDS = re.compile(
+    r"softmax\b.{0,60}\b(?:before|then|and|into|\+|->|followed by|last layer|final layer|"
+    r"output layer)\b.{0,40}\bcross[-_ ]?entropy|double softmax",
+    re.IGNORECASE,
+)
+_LAST_LAYER = re.compile(
+    r"nn\.Softmax\(|activation\W{1,4}softmax|output_activation\W{1,4}softmax|return\s+(?:F\.|torch\.)?softmax\(|"
+    r"=\s*(?:F\.|torch\.)softmax\(",
+    re.IGNORECASE,
+)
+_RETURNED = re.compile(
+    r"return\s+(?:\w+\.)*\w*softmax\w*\(|softmax\(\s*(?:dim\s*=\s*)?-?\d?\s*\)\s*,?\s*\)\s*$|"
+    r"\b(?:last|final|output) (?:layer|activation)\W{1,4}.{0,12}softmax",
+    re.IGNORECASE,
+)
+_LOSS = re.compile(r"(?<!binary_)(?<!binary)cross_?entropy(?:loss)?(?!_with_logits)", re.IGNORECASE)
+
+
+_NAMED = re.compile(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?(?:softmax|Softmax)\(", re.IGNORECASE)
+_LOSS_OF = re.compile(r"(?<!binary_)\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(\w+)\b", re.IGNORECASE)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Code that softmaxes on the way to the loss; a loss that sits on the floor this leaves."""
+    lines = list(code_lines(facts))
+    names = {found.group(1) for _, text in lines for found in _NAMED.finditer(text)}
+    crossed = any(_LOSS.search(text) for _, text in lines)
+    fed = next(((where, text) for where, text in lines if _fed(text, names, crossed) or _WORDS.search(text)), None)
+    if fed:
+        yield Clue(f"probabilities go into cross entropy: {fed[1].strip()[:160]}", PROOF, fed[0])
+    else:
+        last = next(((where, text) for where, text in lines if _LAST_LAYER.search(text)), None)
+        loss = next(((where, text) for where, text in lines if _LOSS.search(text)), None)
+        if last and loss:
+            returned = any(_RETURNED.search(text) for _, text in lines)
+            stuck = bool(facts.symptoms.flat) or not facts.symptoms.healthy
+            yield Clue(
+                f"a softmax ({last[1].strip()[:80]}) beside cross entropy ({loss[1].strip()[:80]})",
+                STRONG + HINT if returned else STRONG if stuck else FAIR,
+                last[0],
+            )
+    classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
+    lowest = facts.symptoms.best_loss
+    if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:
+        floor = math.log(math.e + classes - 1) - 1
+        if (
+            floor * 0.999 <= lowest <= floor * (1.15 if facts.symptoms.points >= 5 else 1.02)
+            and facts.symptoms.bad == 0
+        ):
+            yield Clue(
+                f"the loss never falls below {lowest:.4g}; with {classes:.0f} classes a second softmax allows "
+                f"{floor:.4g}",
+                FAIR + HINT,
+            )
+    seen = facts.seen("loss.input_is_probability")
+    if seen is not None and seen.value:
+        yield Clue("the rows that cross entropy gets are not negative and add up to 1", PROOF, seen.where)
+
+
+def _fed(text: str, names: set[str], crossed: bool) -> bool:
+    """Whether a line gives cross entropy a softmax, or a name that one was assigned to."""
+    if _FED.search(text):
+        return True
+    loss = _LOSS_OF.search(text)
+    if loss is not None and loss.group(1) in names:
+        return True
+    named = _FED_BY_NAME.search(text) if crossed else None
+    return named is not None and (named.group(1) is None or named.group(1) in names)
+
+
+RULE = Rule(
+    code="SF605",
+    slug="softmax-before-cross-entropy",
+    severity="warning",
+    title="Cross entropy gets probabilities instead of raw scores.",
+    fix="give cross entropy the raw logits (drop the softmax); softmax only for metrics",
+    judge=judge,
+    page=__doc__,
+    beats=("lr-too-low", "bad-initial-loss", "vanishing-gradient"),
+    observes={"loss.input_is_probability": "whether the rows given to cross entropy are non-negative and sum to 1"},
+)

@@ -1,0 +1,133 @@
+"""The branch that `torch.where` does not take still sends NaN through backward.
+
+## What it means
+`torch.where(x > 0, torch.log(x), 0)` has a healthy value for every x. In backward both branches are computed: where the
+condition is false the gradient of the unused branch is multiplied by 0, and 0 x infinity is NaN. The loss is finite,
+the gradient is not.
+
+## Why it happens
+Selecting *after* a dangerous operation looks like a guard and is none. The same holds for its relatives: `masked_fill`
+on the result, `result[~isnan(result)].mean()`, `torch.nan_to_num(log(x))`, multiplying by a mask of zeros,
+`torch.clamp` of an infinite result. All of them mend the forward pass only.
+
+## How to recognise it
+- `grad_fn=<WhereBackward0>` on a finite tensor whose gradient is NaN at the masked places.
+- Anomaly detection blames `LogBackward0`, `SqrtBackward0`, `DivBackward0` or `PowBackward0` on a line with a `where` or
+  a mask.
+- The loss is finite at the step in which the gradient norm becomes NaN, in fp32 as well.
+
+## How to fix it
+Mask the *input* first, then compute, then select (the double where):
+
+    safe = torch.where(x > 0, x, torch.ones_like(x))
+    y = torch.where(x > 0, torch.log(safe), torch.zeros_like(x))
+
+- Boolean selection before the operation does the same: `y = torch.log(x[x > 0])`.
+- For norms add the eps inside the root: `(x * x).sum(-1).add(1e-12).sqrt()`.
+- In place of `nan_to_num` after the fact, clamp the input: `torch.log(x.clamp_min(1e-6))`.
+
+## When it is a false alarm
+`torch.where` between two harmless branches, or with a constant, cannot do this. A `where` in code that has no gradient
+(metrics, sampling) does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.formulas import anomaly, code_lines, kind_of
+from stayfinite.rules.numerics.witness import not_finite
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+
+_RISKY = (
+    r"(?:\blog2?\(|\blog10\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|\.log\(|"
+    r"\.sqrt\()"
+)
+_WHERE = re.compile(rf"\bwhere\(.{{1,160}}{_RISKY}", re.IGNORECASE)
+_MENDED_AFTER = re.compile(
+    rf"nan_to_num\(.{{0,80}}{_RISKY}|\[\s*~?\s*(?:torch\.)?(?:nan_?mask|isnan|isfinite)[^\]]*\]\s*\.(?:mean|sum)|"
+    rf"masked_fill\(.{{0,60}}isnan|"
+    r"\)\s*\[\s*~?\s*(?:[\w.]*mask\w*|valid\w*|ok|(?:torch\.)?(?:isnan|isfinite)\()|"
+    r"\bloss\w*\s*\[\s*~?\s*\w*(?:mask|valid|nan)\w*|\bloss\w*\s*\*=?\s*~?\s*(?:\w*(?:mask|valid)\w*|\(?~?torch\.is)|"
+    r"(?:mask|valid)\w*(?:\.float\(\))?\s*\*\s*\(?(?:loss\w*\b|torch\.(?:log|sqrt|square))|"
+    r"masked_select\(|nanmean\(|nansum\(",
+    re.IGNORECASE,
+)
+_DOUBLE = re.compile(r"where\([^()]*,\s*[^(),]+,\s*torch\.(?:ones|full|tensor)", re.IGNORECASE)
+
+
+_CHOSEN = re.compile(
+    r"\bwhere\(|nan_to_num|masked_fill|\w\[[^\]]*(?:mask|valid|nan|finite|[=!<>]=|[<>])[^\]]*\]\s*=\s*-?\d",
+    re.IGNORECASE,
+)
+_EDGED = re.compile(_RISKY, re.IGNORECASE)
+_VALUE_IS_FINE = (
+    r"tensor\(\[*\s*-?\d[^n]*grad_fn=<(?:S?Where|NanToNum|MaskedFill|MaskedSelect|Index|Clamp\w*|Minimum|Maximum)"
+)
+_GRADIENT_IS_NOT = r"\b(?:grad|grads|gradients?)\b\W{0,4}\s*(?:is |=|:)?\s*(?:tensor\()?\[*\s*(?:-?[\d.]+,\s*)*nan\b"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A dangerous operation inside a `where`, and a gradient that is NaN."""
+    bad = not_finite(facts)
+    blamed = anomaly(facts)
+    missing = facts.mentioned(
+        r"=\s*~?\s*(?:torch\.|np\.)?(?:isnan|isfinite)\(|float\(['\"]nan['\"]\)|missing (?:targets?|labels?)"
+    )
+    line = next(
+        ((where, text) for where, text in code_lines(facts) if _WHERE.search(text) and not _DOUBLE.search(text)), None
+    )
+    mended = next(((where, text) for where, text in code_lines(facts) if _MENDED_AFTER.search(text)), None)
+    if bad or blamed:
+        if line:
+            yield Clue(f"a dangerous operation inside where: {line[1].strip()}", STRONG + FAIR, line[0])
+        elif mended:
+            told = missing is not None or re.search(r"nan|isfinite", mended[1], re.IGNORECASE) is not None
+            yield Clue(f"mended after the fact: {mended[1].strip()}", STRONG if told else FAIR, mended[0])
+            if missing is not None and missing[1] != mended[1]:
+                yield Clue(f"rows that are NaN from the outset: {missing[1].strip()[:100]}", FAIR, missing[0])
+        fine, lost = facts.said(_VALUE_IS_FINE), facts.said(_GRADIENT_IS_NOT)
+        if fine and lost:
+            text = f"the value is finite and its gradient is not: {fine.text.strip()[:80]}; {lost.text.strip()[:60]}"
+            yield Clue(text, STRONG, lost.where)
+        if not line and not mended and _apart(facts):
+            yield Clue("a dangerous operation on one line, the choice between results on another", FAIR + HINT)
+    if blamed:
+        operator, text, where = blamed
+        if re.match(r"S?Where", operator, re.IGNORECASE):
+            yield Clue(text, STRONG, where)
+        elif kind_of(operator) and (line or mended):
+            yield Clue(text, HINT, where)
+    printed = facts.said(r"<S?WhereBackward")
+    if printed and bad:
+        yield Clue(printed.text.strip()[:120], FAIR, printed.where)
+    origin = facts.seen("origin.operator")
+    if origin and isinstance(origin.value, str) and re.match(r"S?Where", origin.value, re.IGNORECASE):
+        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
+
+
+def _apart(facts: Facts) -> bool:
+    """Whether lines of code compute first and choose afterwards."""
+    texts = [text for _, text in facts.settings.notes]
+    chosen = next((index for index, text in enumerate(texts) if _CHOSEN.search(text)), None)
+    if chosen is not None and re.search(
+        rf"{_RISKY}.{{0,80}}\.(?:masked_fill|nan_to_num)", texts[chosen], re.IGNORECASE
+    ):
+        return True
+    return chosen is not None and any(_EDGED.search(text) for text in texts[:chosen])
+
+
+RULE = Rule(
+    code="SF602",
+    slug="where-nan-branch",
+    severity="error",
+    title="The branch that torch.where does not take is not finite in backward.",
+    fix="mask the input before the operation: torch.where(ok, f(torch.where(ok, x, 1.0)), other)",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("nan-loss", "loss-collapse", "loss-formula-singularity"),
+    observes={"origin.operator": "name of the first operator whose output or gradient is not finite"},
+)

@@ -1,0 +1,75 @@
+"""The loss is reduced over the wrong things, or not at all.
+
+## What it means
+A loss of each element has to become one number. `reduction="none"` leaves a tensor, which backward refuses. `"sum"`
+makes loss and gradient grow with batch, length and image size, so that the learning rate means something else for each
+batch. A mean over padding makes short rows count less.
+
+## Why it happens
+A weighting was added (`reduction="none"`) and the final `.mean()` was not; code from a tutorial sums;
+`size_average=False` is the old spelling; DataParallel returns one loss a card; a mean of means over batches of unequal
+length.
+
+## How to recognise it
+- `grad can be implicitly created only for scalar outputs`, `a Tensor with 32 elements cannot be converted to Scalar`:
+  nothing was reduced.
+- Losses in the thousands from the first step that scale with the batch size; gradient norms likewise, clipped at every
+  step.
+- `UserWarning: reduction: 'mean' divides the total loss by both the batch size and the support size` (KL divergence).
+
+## How to fix it
+- `loss = (per_element * weight).sum() / weight.sum().clamp_min(1)`.
+- `F.cross_entropy(..., reduction="mean", ignore_index=-100)`; `F.kl_div(..., reduction="batchmean")`.
+- DataParallel: `loss = loss.mean()` after the forward pass (or DistributedDataParallel, which needs none).
+- With accumulation, divide by the number of *tokens* of all micro-batches: transformers does
+  (`average_tokens_across_devices=True`).
+
+## When it is a false alarm
+A sum is right when the learning rate was chosen for it (many VAE and detection codes). A large first loss that falls is
+`high-initial-loss`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+LARGE = 500.0
+"""A mean of cross entropies or of standardised squared errors does not start here; a sum does."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Backward's refusal of a tensor; or a sum, with numbers as large as sums are."""
+    refusal = facts.said(r"grad can be implicitly created only for scalar outputs")
+    if refusal:
+        yield Clue(refusal.text, PROOF, refusal.where)
+    scalar = facts.said(
+        r"a tensor with \d+ elements cannot be converted to scalar|"
+        r"only one element tensors can be converted to python scalars"
+    )
+    if scalar:
+        yield Clue(scalar.text, STRONG, scalar.where)
+    summed = facts.mentioned(r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False")
+    first = facts.symptoms.first_loss
+    if summed:
+        yield Clue(summed[1].strip()[:140], FAIR, summed[0], risk=True)
+        if first is not None and first > LARGE:
+            yield Clue(f"and the loss starts at {first:.4g}", HINT, facts.symptoms.where.get("start", ""))
+    shape = facts.seen("loss.shape")
+    if shape is not None and shape.value not in ([], (), [1], (1,)):
+        yield Clue(f"the loss has the shape {shape.value}", PROOF, shape.where)
+
+
+RULE = Rule(
+    code="SF607",
+    slug="wrong-reduction",
+    severity="error",
+    title="The loss is not reduced to one number, or is summed where a mean is meant.",
+    fix='reduce once: loss.mean(), or (loss * weight).sum() / weight.sum(); reduction="batchmean" for kl_div',
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss",),
+    observes={"loss.shape": "the shape of the loss as a list; [] for a scalar"},
+)

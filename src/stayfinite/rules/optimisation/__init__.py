@@ -1,0 +1,1 @@
+"""Learning rates, schedules, clipping, and how the optimizer is driven."""

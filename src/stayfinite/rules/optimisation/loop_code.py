@@ -1,0 +1,39 @@
+"""The lines of a training loop as a script or a remark shows them, for rules about their order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from stayfinite.rules.facts import Facts
+
+BACKWARD = re.compile(r"(?<!def )(?:\.backward\(|scaler\.scale\(|accelerator\.backward\(|manual_backward\()")
+STEP = re.compile(r"\b\w*(?:optim|opt)\w*\.step\(|\bscaler\.step\(")
+ZERO = re.compile(r"\.zero_grad\(|\.grad\s*=\s*None|set_to_none")
+CLIP = re.compile(r"clip_grad_(?:norm|value)_?\(|clip_gradients\(")
+UNSCALE = re.compile(r"\bunscale_\(")
+SCALE = re.compile(r"\bscaler\.scale\(")
+COMMENT = re.compile(r"^\s*(?:#|//)")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the loop."""
+
+    where: str
+    text: str
+    order: int
+
+
+def calls(facts: Facts, pattern: re.Pattern[str]) -> list[Call]:
+    """The lines of code in which the pattern occurs, comments left out, in their order."""
+    return [
+        Call(where, text.strip(), order)
+        for order, (where, text) in enumerate(facts.settings.notes)
+        if pattern.search(text) and not COMMENT.match(text)
+    ]
+
+
+def shows_a_loop(facts: Facts) -> bool:
+    """Whether both a backward pass and an optimizer's step are written out: only then does an absence say anything."""
+    return bool(calls(facts, BACKWARD)) and bool(calls(facts, STEP))

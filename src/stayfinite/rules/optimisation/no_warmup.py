@@ -1,0 +1,88 @@
+"""Full learning rate from the first step.
+
+## What it means
+Training begins at the full rate. Adam's estimates of the gradient's size are then drawn from a single batch: early
+updates are as large as the rate allows in every coordinate, whatever the gradient. Within the first hundred steps the
+loss jumps up, or is lost.
+
+## Why it happens
+`warmup_steps` is 0 by default in many frameworks. A new head, a new embedding, post-norm transformers, large batches
+and a high rate make the first gradients large and inconsistent. After a resume without optimizer states the same
+happens again.
+
+## How to recognise it
+- Warmup is 0, the optimizer is Adam or one of its kin, and the loss or the gradient norm explodes within the first
+  hundred steps.
+- The same run with a lower rate, or with warmup, passes that point.
+
+## How to fix it
+- transformers: `warmup_steps=500`, or a share of all steps (`warmup_ratio=0.03`; newer versions take
+  `warmup_steps=0.03`).
+- fairseq: `--lr-scheduler inverse_sqrt --warmup-updates 4000`. Megatron: `--lr-warmup-fraction 0.01`.
+- DeepSpeed: `"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 500}}`.
+- mmengine: `dict(type="LinearLR", start_factor=0.001, by_epoch=False, begin=0, end=500)`.
+- plain torch: `SequentialLR(opt, [LinearLR(opt, 1e-3, total_iters=500), CosineAnnealingLR(opt, n)],
+  milestones=[500])`.
+- RAdam, or a pre-norm model, needs less of it.
+
+## When it is a false alarm
+Fine-tuning at 1e-5 often does well without warmup. SGD needs it for large batches only. A loss that is lost in the
+very first step has another cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimisation.course import at_first_step, not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+
+EARLY_STEPS = 300
+"""Steps within which a missing warmup shows."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Warmup switched off and an explosion early in the run."""
+    seen, warmup, broken = facts.symptoms, facts.context.warmup, not_finite(facts)
+    if warmup is None or warmup.value != 0 or (broken is None and not seen.diverges):
+        return
+    first = seen.first_bad
+    step = first.step if first is not None else None
+    yield Clue(f"there is no warmup ({warmup.text})", FAIR, warmup.where, risk=True)
+    where = seen.where.get("first_bad", seen.where.get("largest_loss", ""))
+    if step is not None and 1 < step <= EARLY_STEPS and seen.good_before >= 1:
+        yield Clue(f"the run is lost at step {step:.0f}", FAIR, where)
+    elif step is not None and 1 < step <= EARLY_STEPS and step != (first.epoch if first is not None else None):
+        yield Clue(f"the run is lost by step {step:.0f}", 1.5 * HINT, where)
+    elif step is not None and step > EARLY_STEPS:
+        yield Clue(f"it is lost as late as step {step:.0f}", AGAINST, where)
+    if seen.explodes and seen.good_before >= 2:
+        yield Clue("after a climb", HINT, where)
+    optimizer = facts.context.optimizer
+    if optimizer is not None and "adam" in str(optimizer.value).lower():
+        yield Clue(f"the optimizer is adaptive ({optimizer.text})", HINT, optimizer.where, risk=True)
+    if (
+        first is not None
+        and first.lr is not None
+        and seen.first_lr is not None
+        and 0 < first.lr < 0.5 * (seen.largest_lr or 0)
+    ):
+        yield Clue("the rate in the log does warm up", -STRONG, where)
+    if at_first_step(facts):
+        yield Clue("the first loss, before any update, is already lost", -STRONG, where)
+    if seen.zero_loss and not seen.good_losses:
+        yield Clue("no loss was ever logged above 0", AGAINST, seen.where.get("first_zero", ""))
+
+
+RULE = Rule(
+    code="SF205",
+    slug="no-warmup",
+    severity="warning",
+    title="Training begins at the full learning rate and breaks in its first steps.",
+    fix="warm the learning rate up over some hundred steps (warmup_steps=500)",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("nan-loss", "loss-diverging", "exploding-gradient"),
+)

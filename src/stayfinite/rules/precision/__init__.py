@@ -1,0 +1,1 @@
+"""Numbers that leave the range or the resolution of their format."""

@@ -1,0 +1,165 @@
+"""Adam's eps is zero in the precision of its states.
+
+## What it means
+Adam divides by `sqrt(v) + eps`. With states in fp16, an eps below 6e-8 is stored as 0, and `v`, the mean of squared
+gradients, is 0 as soon as gradients are below about 2e-4. The update is then 0/0 = NaN, or a number over zero, and
+the weights are lost in the first steps.
+
+## Why it happens
+torch's default is `eps=1e-8`, chosen for fp32. With `model.half()` and a plain optimizer the states take the
+parameters' dtype. Optimizers with 16-bit or 8-bit states, and fused ones over fp16 parameters, have the same edge.
+Very small values (1e-15, 1e-30) copied from other code cause it in fp32 too, where squared gradients underflow below
+1e-38.
+
+## How to recognise it
+- The first loss is fine, the loss after the first update is NaN, and a gradient norm before it was finite.
+- SGD, Adamax or RMSprop train in the same precision, or Adam does with `eps=1e-4`.
+- Parameters with zero gradients (unused embedding rows) become NaN first.
+- The optimizer's states are float16 and its eps is 1e-8.
+
+## How to fix it
+- Keep fp32 states: weights in fp32 under mixed precision (see SF104). This is the true cure.
+- plain torch: `torch.optim.AdamW(params, eps=1e-4)` with fp16 states; 1e-6 is enough for bf16 and for fp32 with tiny
+  gradients.
+- transformers: `adam_epsilon=1e-6`. Lightning and accelerate: the optimizer's own argument.
+- DeepSpeed: `"optimizer": {"params": {"eps": 1e-6}}`; its fp16 mode keeps fp32 states, so that 1e-8 is fine there.
+- fairseq: `--adam-eps 1e-6`.
+
+## When it is a false alarm
+With fp32 states 1e-8 is right, whatever precision the forward pass has. bf16 has fp32's range and holds 1e-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import number_in
+from stayfinite.rules.optimisation.course import remark
+from stayfinite.rules.precision.half_range import half_of, half_weights, overflow_sign
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+SMALLEST_HALF = 6e-8
+"""fp16's smallest number above zero."""
+
+AFTER_FIRST_UPDATE = (
+    r"(?:after|at|in|with|from) (?:the |just |only |very )*(?:first|1st|second|2nd|one|1|2|a single|single) "
+    r"(?:call (?:of|to) )?(?:optimi[sz]er[ .]?|training |gradient |adam )?(?:iteration|iter|step|update|batch|"
+    r"backprop|backward)|"
+    r"(?:step|iteration|iter|batch) (?:1|2|two)\b[^.\n]{0,20}\bnan"
+)
+"""A remark on when it began."""
+
+MADE_BY_STEP = (
+    r"(?:after|by|in|during|following|once|calling)\b[^.;\n]{0,30}\b(?:optim\w*\.step|opt\.step|optimi[sz]er'?s? step|"
+    r"optimi[sz]er update|the update|weight update|scaler\.step)\b[^;\n]{0,80}\bnans?\b|"
+    r"\bnans?\b[^.;\n]{0,50}\b(?:after|by|in|during|following|once|calling)\b[^.;\n]{0,25}"
+    r"\b(?:optim\w*\.step|opt\.step|optimi[sz]er'?s? step|optimi[sz]er update|first update|scaler\.step)"
+)
+"""A remark that the step itself turns weights into NaN."""
+
+GRADIENT_FINE = (
+    r"\bgrad\w*\b[^.;\n]{0,40}\b(?:finite|fine|normal|ok|okay|valid|not nan|no nans?|without nans?|reasonable)\b|"
+    r"\b(?:finite|no nans?|normal|valid)\b[^.;\n]{0,15}\bgrad\w*"
+)
+"""A remark that the gradient before it was as it should be."""
+
+OTHER_OPTIMIZER_FINE = (
+    r"\b(?:sgd|adamax|rmsprop|adadelta|adagrad|momentum)\b[^.;\n]{0,40}\b(?:fine|works?|okay|trains?|no nans?|finite|"
+    r"ok|converges?|stable|without (?:nan|issue|problem)\w*)\b|"
+    r"\b(?:no (?:nan|issue|problem)s?|works?|fine|trains)\b[^.;\n]{0,30}\b(?:with|using|when|by)\b[^.;\n]{0,25}"
+    r"\b(?:sgd|adamax|rmsprop|adadelta|adagrad)\b"
+)
+"""A remark that another optimizer bears the same precision: then it is Adam's own arithmetic."""
+
+CHOSEN_ADAM = r"(?<![\w-])(?:optim\.|torch\.optim\.)?(?:Nadam|RAdam|AdamW?)\b(?!\w)"
+"""Adam as somebody writes it in a script; `adamw_torch` is only a framework's default."""
+
+LARGER_EPS_HELPS = (
+    r"\beps\w*\b[^.\n]{0,40}(?:1e-0?[3-6]\b)[^.\n]{0,30}\b(?:fix\w*|solv\w+|works?|helps?|cures?|no nans?|fine|ok|"
+    r"trains?|finite|stable)\b|"
+    r"\b(?:larger|bigger|increas\w+|rais\w+)\b[^.\n]{0,20}\beps\w*\b[^.\n]{0,40}\b(?:fix\w*|solv\w+|works?|helps?|"
+    r"no nans?|fine)\b"
+)
+
+SENSELESS = 1e-12
+"""Below this an eps protects nothing in fp32 either."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """States seen in fp16 with an eps that they cannot hold; from settings, an eps that is tiny for fp16 weights."""
+    dtype, probed = facts.seen("optimizer.state_dtype"), facts.seen("optimizer.eps")
+    half_states = dtype is not None and str(dtype.value).removeprefix("torch.") in ("float16", "half", "fp16")
+    if probed is not None and half_states and 0 <= float(probed.value) < SMALLEST_HALF:
+        yield Clue(f"eps is {float(probed.value):g} and the states are in fp16: there it is 0", PROOF, probed.where)
+    sign = overflow_sign(facts)
+    if sign is None:
+        return
+    setting = facts.settings.find("adam_epsilon", "adam_eps", "adam_w_mode_eps", "epsilon", "eps")
+    eps = None if setting is None or re.search(r"norm|noise|ln_|clip", setting.plain) else number_in(setting.value)
+    half, weights = half_of(facts), half_weights(facts)
+    adam = facts.mentioned(r"\badam")
+    if half is not None and half.value == "fp16" and adam is not None and (eps is None or eps < SMALLEST_HALF):
+        in_weights = weights is not None and weights.value == "fp16"
+        yield Clue(
+            f"fp16 holds Adam's eps as 0 ({half.text.strip()})", FAIR if in_weights else HINT, half.where, risk=True
+        )
+        if setting is not None and eps is not None:
+            # An eps in the optimizer's call is one that somebody thought of; a dump of all arguments has it always.
+            chosen = setting.plain.endswith(("_eps", "eps")) and "epsilon" not in setting.plain
+            yield Clue(f"eps is {eps:g}", FAIR if chosen else HINT / 2, setting.where, risk=True)
+        elif (named := facts.mentioned(r"\badam\w*\b.{0,20}\beps")) is not None:
+            yield Clue(f"eps is at its default of 1e-8 ({named[1].strip()})", FAIR, named[0], risk=True)
+        yield sign
+        chosen_adam = facts.settings.search(CHOSEN_ADAM)
+        if chosen_adam is not None and adam_on_half(facts):
+            yield Clue(f"Adam works on them directly ({chosen_adam[1].strip()})", FAIR, chosen_adam[0], risk=True)
+        other = remark(facts, OTHER_OPTIMIZER_FINE)
+        if other is not None:
+            yield Clue(f"another optimizer bears it ({other[1].strip()})", STRONG, other[0], risk=True)
+        after_first = facts.mentioned(AFTER_FIRST_UPDATE)
+        made = remark(facts, MADE_BY_STEP)
+        if made is not None:
+            yield Clue(f"the update itself makes the NaN ({made[1].strip()})", FAIR, made[0])
+            if (fine := remark(facts, GRADIENT_FINE)) is not None:
+                yield Clue(f"from a gradient that is finite ({fine[1].strip()})", HINT, fine[0])
+        elif after_first is not None or 1 <= facts.symptoms.good_before <= 3:
+            where = after_first[0] if after_first is not None else facts.symptoms.where.get("first_bad", "")
+            yield Clue("all is lost with the first updates", 1.5 * HINT, where)
+        if facts.context.deepspeed is not None:
+            yield Clue("DeepSpeed keeps fp32 states", AGAINST, facts.context.deepspeed.where)
+    elif setting is not None and eps is not None and eps < SENSELESS and adam is not None:
+        yield Clue(f"an eps of {eps:g} protects from nothing", FAIR, setting.where, risk=True)
+        yield Clue(sign.text, HINT, sign.where)
+    told = remark(facts, LARGER_EPS_HELPS)
+    if told is not None:
+        yield Clue(told[1].strip(), PROOF, told[0], risk=True)
+
+
+def adam_on_half(facts: Facts) -> bool:
+    """Whether a script's own Adam updates weights that it made fp16 itself.
+
+    Where a library loads them in fp16, the missing fp32 copy is the plainer name of the trouble.
+    """
+    weights = half_weights(facts)
+    loaded = weights is not None and re.search(r"torch_dtype|clip\.load|from_pretrained", weights.text) is not None
+    made_half = weights is not None and weights.value == "fp16" and not loaded
+    return made_half and facts.context.adapters is None and facts.settings.search(CHOSEN_ADAM) is not None
+
+
+RULE = Rule(
+    code="SF111",
+    slug="adam-eps-underflow",
+    severity="error",
+    title="Adam's eps is zero in the precision of its states.",
+    fix="keep fp32 weights and states, or raise eps to 1e-6 (1e-4 for fp16 states): adam_epsilon=1e-6",
+    judge=judge,
+    page=__doc__,
+    prior=-5.0,
+    beats=("nan-loss", "nan-weights", "fp16-overflow"),
+    observes={
+        "optimizer.state_dtype": "the dtype of the optimizer's moments, as text",
+        "optimizer.eps": "the optimizer's eps",
+    },
+)

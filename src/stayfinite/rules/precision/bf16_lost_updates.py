@@ -1,0 +1,115 @@
+"""Updates too small for bf16 weights.
+
+## What it means
+The weights are stored in bfloat16, which keeps 8 bits of precision: next to 1.0 the next number is 1.0078. An update
+smaller than half of that step is rounded away. With a learning rate of 1e-5 most updates of most weights vanish, and
+training stands still or moves only where weights are near zero.
+
+## Why it happens
+bf16 has the range of fp32, so nothing overflows and nothing warns. Mixed precision keeps the weights in fp32 and
+casts copies; loading with `dtype=torch.bfloat16`, `.to(torch.bfloat16)` or Lightning's `"bf16-true"` removes the fp32
+weights to save memory.
+
+## How to recognise it
+- Weights in bf16 without a master copy, a small learning rate, and a loss that hardly moves while `grad_norm` is
+  alive.
+- After a step, most parameters are bit for bit what they were, though their gradients are not zero.
+- The same run with fp32 weights under bf16 autocast learns.
+
+## How to fix it
+- transformers: `from_pretrained(name, dtype=torch.float32)` with `bf16=True`.
+- Lightning: `Trainer(precision="bf16-mixed")` in place of `"bf16-true"`. accelerate: `mixed_precision="bf16"`, fp32
+  weights.
+- DeepSpeed: `"bf16": {"enabled": true}` keeps fp32 master weights. FSDP: fp32 parameters with
+  `MixedPrecisionPolicy(param_dtype=torch.bfloat16)`.
+- peft: adapters in fp32 over a bf16 base (`autocast_adapter_dtype=True`, the default).
+- Where memory forbids fp32: stochastic rounding (`torchao.optim.AdamW8bit(bf16_stochastic_round=True)`), or an
+  optimizer with Kahan summation.
+
+## When it is a false alarm
+With large learning rates (1e-4 and above, adapters trained from zero) enough updates survive for training to work. A
+frozen bf16 base under fp32 adapters loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimisation.course import remark
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+LOST = 0.5
+"""The share of updates that may round away before it is a fault."""
+
+SMALL_LR = 5e-5
+"""With Adam an update is about the learning rate, and weights are about 0.02: half a step of bf16 there is 4e-5."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Updates seen to round away; from settings, bf16 weights and a small rate where the loss stands still."""
+    lost = facts.seen("update.lost_share")
+    if lost is not None and float(lost.value) > LOST:
+        yield Clue(f"{float(lost.value):.0%} of the updates round away in bf16", PROOF, lost.where)
+    told = remark(
+        facts,
+        r"bf16[^.\n]{0,60}\b(?:updates?|weights?)\b[^.\n]{0,40}\b(?:round\w*|lost|vanish\w*|too small|unchanged|"
+        r"not (?:chang|mov|updat)\w*)|"
+        r"(?:bit-?wise |exactly )?(?:identical|unchanged|equal)\b[^.\n]{0,30}\b(?:before and after|after \w+ steps?)|"
+        r"\b(?:delta|change|diff\w*|moved?|updat\w+)\b[^\n]{0,20}(?:=|:|is)\s*0(?:\.0+)?\b(?![.\d%e])|"
+        r"(?:norm\w*|weights?)\b[^.\n]{0,30}\b(?:exactly|still|stay\w*|remain\w*)\b[^.\n]{0,12}\b1\.0\b",
+    )
+    if told is not None and facts.mentioned(r"\bbf16|bfloat16"):
+        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
+    weights, lr, seen = facts.context.weights, facts.context.lr, facts.symptoms
+    pure = facts.settings.search(r"\bbf16-true\b|\bpure[ _-]?bf16\b")
+    cast = facts.settings.search(
+        r"\b(?:model|net\w*|llm)\b[^.\n]{0,12}\.(?:bfloat16\(\)|to\((?:dtype=)?torch\.bfloat16)"
+    )
+    pure = pure or cast
+    if pure is None and (weights is None or weights.value != "bf16"):
+        return
+    unchanged = facts.mentioned(
+        r"\bweights?\b[^.\n]{0,20}\b(?:do(?:es)? not|don't|doesn't|never) (?:chang|mov|updat)\w*"
+    )
+    equal = seen.points >= 4 and seen.first_loss is not None and seen.best_loss == seen.largest_loss
+    still = (
+        seen.flat
+        or (equal and unchanged is not None)
+        or (
+            seen.points >= 10 and facts.mentioned(r"loss (?:does not|doesn't|is not|not) (?:decreas|mov|chang|fall)\w*")
+        )
+    )
+    if not still:
+        return
+    where, text = pure if pure is not None else (weights.where, weights.text) if weights is not None else ("", "")
+    yield Clue(f"weights in bf16 ({text.strip()})", FAIR + HINT if pure is not None else FAIR, where, risk=True)
+    yield Clue("the loss does not move", FAIR, seen.where.get("start", ""))
+    rate = seen.largest_lr if seen.largest_lr is not None else (float(lr.value) if lr is not None else None)
+    if rate is not None and 0 < rate <= SMALL_LR:
+        yield Clue(
+            f"the learning rate of {rate:g} makes updates smaller than bf16's step", HINT, lr.where if lr else ""
+        )
+    if seen.typical_norm is not None and seen.typical_norm > 0:
+        yield Clue("gradients are alive", HINT, seen.where.get("start", ""))
+    keeper = facts.context.deepspeed or facts.context.adapters
+    if keeper is not None:
+        yield Clue(f"what is trained may be kept in fp32 ({keeper.text.strip()})", AGAINST, keeper.where)
+    if rate is not None and rate > 10 * SMALL_LR:
+        yield Clue(f"the learning rate of {rate:g} is large enough", -STRONG, "")
+
+
+RULE = Rule(
+    code="SF107",
+    slug="bf16-lost-updates",
+    severity="error",
+    title="The updates are smaller than a bf16 weight can take.",
+    fix="keep the trained weights in fp32 and use bf16 as mixed precision (bf16=True, dtype=torch.float32)",
+    judge=judge,
+    page=__doc__,
+    prior=-4.5,
+    beats=("lr-too-low", "loss-collapse"),
+    observes={
+        "update.lost_share": "the share of weights with a gradient that a step leaves bit for bit unchanged, 0 to 1"
+    },
+)

@@ -1,0 +1,100 @@
+"""bf16 on hardware that has none.
+
+## What it means
+The settings ask for bfloat16, and the card cannot compute in it: it needs NVIDIA Ampere (compute capability 8.0:
+A100, A10, RTX 30) or newer, an AMD MI200 or newer, a TPU or a recent CPU. Frameworks refuse at start; where they do
+not, torch emulates bf16 slowly or a kernel fails.
+
+## Why it happens
+Recipes are written on A100s and H100s. V100, T4, P100, RTX 20, GTX and older cards (Colab's and Kaggle's free ones
+among them) have fp16 only. A CPU-only torch, or a CUDA that torch cannot see, leads to the same message.
+
+## How to recognise it
+- `ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0`
+  (transformers).
+- `bf16 mixed precision requires PyTorch >= 1.10 and a supported device` (accelerate).
+- `Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has compute
+  capability 7.5`.
+- `Feature '.bf16' requires .target sm_80 or higher` (Triton, torch.compile), `CUBLAS_STATUS_NOT_SUPPORTED` with
+  `CUDA_R_16BF`.
+
+## How to fix it
+fp32 is safe everywhere. fp16 is fast on these cards and safe for models that bear it; those trained in bf16 (T5,
+Gemma, Qwen, LLaMA; see SF102) do not, so watch the first steps.
+
+- transformers: `bf16=False, fp16=True` (or both False), `tf32=False`; also `dtype=torch.float16` only for frozen
+  weights.
+- Lightning: `Trainer(precision="16-mixed")` or `"32-true"`.
+- accelerate: `accelerate launch --mixed_precision fp16` or `no`.
+- DeepSpeed: `"bf16": {"enabled": false}, "fp16": {"enabled": true}`; both files, the trainer's and DeepSpeed's, must
+  agree.
+- bitsandbytes: `bnb_4bit_compute_dtype=torch.float16` (or `torch.float32`).
+- In code: `torch.cuda.is_bf16_supported(including_emulation=False)` before choosing.
+
+## When it is a false alarm
+On an Ampere card the message means that torch does not see it: look at `torch.cuda.is_available()`, the driver and
+the build.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.precision.half_range import WITHOUT_BF16
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+REFUSALS = (
+    r"doesn'?t support bf16|bf16.{0,60}(?:is|are) not supported|bf16 mixed precision (?:requires|with)|"
+    r"bfloat16 is (?:only|not) supported|"
+    r"(?:does not|doesn'?t|do not|don'?t|cannot) support (?:bf16|bfloat16)|\.bf16.{0,30}requires \.target sm_80|"
+    r"bf16 requires|bfloat16 requires|bf16.{0,20}requires (?:an )?ampere|type bf16 is not supported|no bf16 support|"
+    r"bf16.{0,30}unsupported|bfloat16.{0,30}unsupported"
+)
+WEAKER = r"not implemented for 'BFloat16'|got unsupported ScalarType BFloat16|CUDA_R_16BF"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The library's refusal is proof; bf16 in the settings of an old card is a risk."""
+    refusal = facts.said(REFUSALS)
+    if refusal is not None:
+        yield Clue(refusal.text, PROOF, refusal.where)
+    weaker = facts.said(WEAKER)
+    if weaker is not None:
+        yield Clue(weaker.text, FAIR + HINT, weaker.where)
+    probed = facts.seen("device.bf16")
+    if probed is not None and not probed.value and _asked(facts):
+        yield Clue("the device has no bf16", PROOF, probed.where)
+    gpu = facts.context.gpu
+    old = gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE) is not None
+    if gpu is not None and old and _asked(facts):
+        yield Clue(
+            f"bf16 is asked of a card without it ({gpu.text.strip()})",
+            FAIR if refusal or weaker else STRONG,
+            gpu.where,
+            risk=True,
+        )
+        if refusal is None and weaker is None and facts.symptoms.crash is not None:
+            yield Clue("and the run stops with an error of another kind", AGAINST, facts.symptoms.crash.where)
+    if refusal is not None and not _asked(facts) and facts.context.half is not None:
+        yield Clue("the settings ask for fp16", -HINT, facts.context.half.where)
+
+
+def _asked(facts: Facts) -> bool:
+    return any(
+        known is not None and known.value == "bf16" for known in (facts.context.precision, facts.context.weights)
+    )
+
+
+RULE = Rule(
+    code="SF108",
+    slug="bf16-unsupported",
+    severity="error",
+    title="bf16 is asked of hardware that does not have it.",
+    fix="bf16=False; train in fp32, or in fp16 (fp16=True) where the model bears it",
+    judge=judge,
+    page=__doc__,
+    beats=("environment", "nan-loss", "upstream-bug"),
+    observes={"device.bf16": "whether the device computes in bf16"},
+)

@@ -1,0 +1,110 @@
+"""A number beyond fp16's range.
+
+## What it means
+fp16 ends at 65,504. An activation, an attention score or a gradient grew beyond that, became infinite, and the next
+subtraction or normalisation made NaN of it. The same step is finite in fp32 and in bf16, whose range is that of fp32.
+
+## Why it happens
+Mixed precision runs matrix products and convolutions in fp16. Sums over long sequences, wide layers without
+normalisation, attention scores before the softmax, a mask written as `-1e9`, squared errors, variances and losses
+over unnormalised targets pass 65,504 easily. Gradients do so too once they are multiplied with the loss scale, but
+that is meant to happen now and then: the scaler halves the scale and goes on. It is a fault when lowering the scale
+does not help.
+
+## How to recognise it
+- Loss NaN or 0.0 and `grad_norm` nan within the first steps, with `fp16: true` or `mixed_precision: fp16`.
+- `RuntimeError: value cannot be converted to type at::Half without overflow`: a constant such as `-1e9` in fp16.
+- A list of activations (transformers: `--debug underflow_overflow`) whose `abs max` comes near 6.5e+04 and then turns
+  inf.
+- The run is fine with fp16 switched off, or in bf16.
+
+## How to fix it
+Use bf16 where the card has it (Ampere and newer), else keep the one module that overflows in fp32.
+
+- transformers: `bf16=True, fp16=False`; find the module with `TrainingArguments(debug="underflow_overflow")`.
+- Lightning: `Trainer(precision="bf16-mixed")`.
+- accelerate: `Accelerator(mixed_precision="bf16")`.
+- DeepSpeed: `"bf16": {"enabled": true}` in place of `"fp16"`.
+- plain torch: `torch.autocast("cuda", dtype=torch.bfloat16)`; for a single module: `with torch.autocast("cuda",
+  enabled=False): y = module(x.float())`.
+- Masks: `torch.finfo(scores.dtype).min` in place of `-1e9`, or a boolean mask with `scaled_dot_product_attention`.
+- Losses, softmax, norms and sums over many elements: on `x.float()`.
+
+## When it is a false alarm
+A few skipped steps at the beginning, or one every few thousand, are the scaler looking for its scale: the gradients
+overflowed, not the model, and nothing is wrong. NaN that fp32 shows as well has another cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimisation.course import remark
+from stayfinite.rules.precision.half_range import (
+    FINE_OTHERWISE,
+    against_half,
+    collapse,
+    half_of,
+    likely_half,
+    overflow_sign,
+)
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """fp16 and a run that is lost early; proof is the same step finite in another format, or torch's own word."""
+    worlds = [(name, facts.seen(f"worlds.{name}.finite")) for name in ("fp32", "bf16")]
+    for name, world in worlds:
+        if world is not None:
+            yield Clue(
+                f"the same step in {name} is {'finite' if world.value else 'not finite'}",
+                PROOF if world.value else REFUTED,
+                world.where,
+            )
+    refused = facts.said(
+        r"cannot be converted to type (?:at|c10)::Half without overflow|overflow.{0,20}(?:at|c10)::Half"
+    )
+    if refused is not None:
+        yield Clue(refused.text, PROOF, refused.where)
+    origin = facts.seen("origin.largest")
+    if origin is not None and isinstance(origin.value, float) and origin.value >= 65504.0:
+        yield Clue(f"a value of {origin.value:.4g} where fp16 ends at 65,504", STRONG, origin.where)
+    sign = overflow_sign(facts)
+    if sign is None:
+        return
+    half = half_of(facts)
+    if half is not None:
+        yield Clue(f"fp16 is on ({half.text.strip()})", FAIR, half.where, risk=True)
+    elif (likely := likely_half(facts)) is not None:
+        yield likely
+    else:
+        yield Clue("no setting says which precision it is", -HINT)
+    yield sign
+    if collapse(facts) is not None:
+        yield Clue("the scale that fell to nothing is a finding of its own", -HINT, sign.where)
+    told = remark(facts, FINE_OTHERWISE) if half is not None else None
+    if told is not None:
+        yield Clue(f"it is said to work otherwise: {told[1].strip()}", FAIR + HINT, told[0])
+    frames = facts.said(r"detected inf/nan during batch_number")
+    if frames is not None:
+        yield Clue("a trace of activations ends in inf", FAIR, frames.where)
+    yield from against_half(facts)
+
+
+RULE = Rule(
+    code="SF101",
+    slug="fp16-overflow",
+    severity="error",
+    title="A number left fp16's range of 65,504.",
+    fix="train in bf16 (bf16=True, fp16=False) or fp32, or keep the module that overflows in fp32",
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+    beats=("nan-loss", "loss-collapse", "lr-zero", "exploding-gradient", "zero-gradient"),
+    observes={
+        "worlds.fp32.finite": "whether the same step is finite in fp32",
+        "worlds.bf16.finite": "whether the same step is finite in bf16",
+        "origin.largest": "the largest finite value at the place where the first non-finite one arose",
+    },
+)

@@ -1,0 +1,117 @@
+"""A model that was trained in bf16 or fp32 overflows in fp16.
+
+## What it means
+The activations of some models are larger than fp16 can hold, in every batch and with good weights. They were
+pre-trained in bf16 (or fp32), whose range goes to 3e38, and nothing kept them below fp16's 65,504. In fp16 the
+forward pass gives inf, the loss is NaN, and no loss scale helps, because it is the activation that overflows and not
+the gradient.
+
+## Why it happens
+T5, mT5, ByT5, FLAN-T5, UL2 and Pegasus have feed-forward outputs above 1e5 in their last layers. Gemma multiplies its
+embeddings by the root of the width; Qwen, LLaMA and their descendants carry a few giant channels; GPT-Neo computes
+unscaled attention scores. Scripts that were written for BERT or GPT-2 switch `fp16=True` on for all models alike.
+
+## How to recognise it
+- fp16 is on, the model belongs to one of these families, and the first logged step is already lost: `loss` 0.0 or nan
+  with `grad_norm` nan, `eval_loss` nan, `train_loss` 0.0 at the end, or DeepSpeed and apex skipping every step down
+  to scale 1.
+- transformers writes a NaN loss as 0.0 (`logging_nan_inf_filter`), so that 0.0 is the usual sight.
+- The same script trains with fp16 switched off.
+
+## How to fix it
+- transformers: `bf16=True, fp16=False` on Ampere or newer; on older cards `fp16=False` (fp32).
+- Lightning: `Trainer(precision="bf16-mixed")`, or `"32-true"`.
+- accelerate: `accelerate launch --mixed_precision bf16`, or `no`.
+- DeepSpeed: `"bf16": {"enabled": true}, "fp16": {"enabled": false}`.
+- fairseq: `--bf16` in place of `--fp16`. LLaMA-Factory and ms-swift: `bf16: true`, `--torch_dtype bfloat16`.
+- plain torch: `torch.autocast("cuda", dtype=torch.bfloat16)` and no GradScaler.
+- A card without bf16 and too little memory for fp32: adapters on a quantised base with fp32 computation, a smaller
+  model, or T5's feed-forward `wo` in fp32 (transformers does so when the weights are loaded in fp16, not under
+  autocast).
+
+## When it is a false alarm
+Inference in fp16 often survives where training does not. Loss 0.0 from the first step can also be a batch without any
+label (SF302): count the labels that are not -100. With bf16 or fp32 in the settings this cannot be the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.model_families import SUREST
+from stayfinite.rules.optimisation.course import remark
+from stayfinite.rules.precision.half_range import (
+    FINE_OTHERWISE,
+    against_half,
+    collapse,
+    half_of,
+    likely_half,
+    overflow_sign,
+)
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """fp16, a family that does not bear it, and a run that is lost: all three."""
+    family, sign = facts.context.family, overflow_sign(facts)
+    for name in ("fp32", "bf16"):
+        world = facts.seen(f"worlds.{name}.finite")
+        if world is not None and family is not None:
+            yield Clue(
+                f"the same step in {name} is {'finite' if world.value else 'not finite'}",
+                PROOF if world.value else REFUTED,
+                world.where,
+            )
+    half = half_of(facts)
+    # Settings alone, before any run, are asked what could go wrong.
+    planned = not facts.runs and half is not None
+    if family is None or (sign is None and not planned):
+        return
+    surest = family.value in SUREST
+    yield Clue(
+        f"{family.value} models leave fp16's range ({family.text.strip()})",
+        2.5 if surest else 1.5,
+        family.where,
+        risk=True,
+    )
+    if sign is not None:
+        yield sign
+    fallen = collapse(facts)
+    if fallen is not None and not surest and family.value != "LLaMA":
+        yield Clue("the scale that fell to nothing is a finding of its own", AGAINST, fallen.where)
+    if half is not None:
+        computed = facts.context.precision is not None or facts.context.weights is None
+        yield Clue(f"fp16 is on ({half.text.strip()})", FAIR if computed else HINT, half.where, risk=True)
+    elif (likely := likely_half(facts)) is not None:
+        yield likely
+    else:
+        yield Clue("no setting says which precision it is", -1.5 * HINT)
+    told = remark(facts, FINE_OTHERWISE) if half is not None else None
+    if told is not None:
+        yield Clue(f"it is said to work otherwise: {told[1].strip()}", FAIR, told[0])
+    yield from against_half(facts)
+
+
+RULE = Rule(
+    code="SF102",
+    slug="fp16-overflow-model-family",
+    severity="error",
+    title="This family of models was trained in bf16 and overflows in fp16.",
+    fix="train in bf16 (bf16=True, fp16=False); on cards without bf16, in fp32 (fp16=False)",
+    judge=judge,
+    page=__doc__,
+    beats=(
+        "fp16-overflow",
+        "loss-scale-collapse",
+        "nan-loss",
+        "loss-collapse",
+        "lr-zero",
+        "zero-gradient",
+        "adam-eps-underflow",
+    ),
+    observes={
+        "worlds.fp32.finite": "whether the same step is finite in fp32",
+        "worlds.bf16.finite": "whether the same step is finite in bf16",
+    },
+)

@@ -1,0 +1,216 @@
+"""What the fp16 rules share: how a run looks whose numbers left fp16's range, and what speaks against it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import Known
+from stayfinite.rules.optimisation.course import began_well, not_finite
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue
+
+SCALE_AT_FLOOR = (
+    r"loss scale already at minimum|minimum loss scale reached|grad_scale is too small|"
+    r"cannot decrease (?:the )?(?:loss )?scale|loss[ _]scale.{0,40}(?:reached|below|at) (?:its |the )?minimum|"
+    r"scale has reached|loss scale:? (\d{1,3}(?:\.0)?),? (?:and )?reducing to \1(?![\d.])|"
+    r"loss scale from (\d{1,3}(?:\.0)?) to \2(?![\d.])"
+)
+"""DeepSpeed, fairseq, icefall and others, when they give up."""
+
+TOLD_SCALE = (
+    r"(?:loss|grad(?:ient)?)[ _-]?scal(?:e|ing)\b(?: factor| is| was| too| small| now| to| reduced| set| value)*"
+    r"\W{1,5}(\d+(?:\.\d*)?(?:e[-+]?\d+)?)"
+)
+"""A scale that a script prints in words, outside of the lines that are measurements."""
+
+ROW = 4
+"""Skips in a row, without a step between them, that going round the right scale cannot explain."""
+
+NO_SCALE = 1.0
+"""At this scale a gradient that overflows is itself infinite."""
+
+STILL_LOW = 1024.0
+"""Above it, a search that began high is still on its way."""
+
+VANISHED = 1e-3
+"""No gradient is so large that it would need such a scale."""
+
+WITHOUT_BF16 = r"\b(?:V100|T4|P100|P40|K80|GTX ?\d+\w*|(?:RTX ?)?20[678]0\w*|2080 ?Ti|TITAN|Quadro)\b"
+"""Cards older than Ampere: what is trained in 16 bits there is trained in fp16."""
+
+FINE_OTHERWISE = (
+    r"(?:fp32|float32|full precision|bf16|bfloat16|without (?:fp16|amp|half|mixed precision)|(?:fp16|amp|half|"
+    r"mixed precision) (?:off|disabled|false))"
+    r"[^.;\n]{0,40}\b(?:fine|works?|ok|okay|normal|finite|no nan|trains?|stable|converges?|solves?|fixes|cures?)\b|"
+    r"\b(?:fine|works?|ok|okay|normal|finite|no nan|stable|converges?)\b[^.;\n]{0,30}\b(?:in|with|under|using|"
+    r"at)\b[^.;\n]{0,12}"
+    r"\b(?:fp32|float32|full precision|bf16|bfloat16)\b|"
+    r"\b(?:only|nan)\b[^.;\n]{0,20}\b(?:with|in|when|under)\b[^.;\n]{0,15}\b(?:fp16|amp|half|float16|mixed precision)\b"
+)
+"""A remark that the same run works in another format."""
+
+
+FP16_MODES = (
+    r"\bcudaHalf\(|:half\(\)|AmpOptimWrapper|Fp16OptimizerHook|\bfp16\s*=\s*dict\(|[-_]amp[-_]|set_floatx\(['\"]float16|mixed_float16|"
+    r"dtype=torch\.float16\)|\bcuda\.HalfTensor\b|\bcuda\.amp\b|\bapex\b.{0,20}\bamp\b|\bamp_level\W{1,4}O[123]\b|"
+    r"\bautocast\((?:(?:device_type ?= ?)?['\"]cuda['\"])?\)|\bGradScaler\((?!.*False)|\bmp\W{1,3}fp16\b|"
+    r"(?<![a-z])(?:\w{1,30}[_.-])?(?:amp|fp16|float16|mixed[ _-]precision)(?:[_.-]\w{1,30})?\s{0,3}[:= ]\s{0,3}"
+    r"(?:true|on|yes|enabled)\b|"
+    r"--(?:use[-_])?(?:amp|mixed[-_]precision)(?=\s|$)|"
+    r"(?:using|with|in|trained|training) (?:automatic )?mixed precision"
+)
+"""fp16 mixed precision as OpenMMLab, Keras, torch and others call it; without another word it is fp16."""
+
+_NOT_HALF = r"bf16|bfloat16|without|\bnot?\b|no_half|no_amp|disabl|full_eval|half2|matmul_in_fp16"
+"""In the same line they say that it is another format, or off."""
+
+FP16_UNLESS_TOLD = r"nnU-?Net|\bultralytics\b|\byolov(?:5|8|9|10)|\byolo11"
+"""Frameworks that train in fp16 autocast when nothing is set."""
+
+
+WHOLE_MODEL = (
+    r"\bgrad\b.{0,80}\bdtype=torch\.float16|\bParameter containing.{0,200}float16|set_floatx\(['\"]float16|"
+    r"\bcudaHalf\(|:half\(\)|\bHalfTensor\b|\bclip\.load\(|\bconvert_weights\(|"
+    r"\b(?:f16|fp16|float16|half)\b ?\(?(?:for )?(?:the )?whole (?:model|net\w*)|"
+    r"\b(?:whole|entire) (?:model|net\w*)\b.{0,20}\b(?:f16|fp16|float16|half)\b|"
+    r"\bset_default_dtype\(torch\.(?:half|float16)|"
+    r"\bset_default_tensor_type\(.{0,20}Half|"
+    r"\bparam(?:eter)?s?(?:\.dtype| dtype)?\W{1,4}(?:torch\.)?(?:float16|f16|half)\b"
+)
+"""fp16 weights as Torch 7, CLIP (which loads so on every GPU) and scripts of one's own make them."""
+
+_PLAIN_HALF = ("half", "f16", "torch.half")
+_MIXED = r"\bamp\b|autocast|mixed|gradscaler|deepspeed|lightning|accelerate|opt_level|\bapex\b|fairseq|megatron|nemo\b"
+_INPUT_CAST = re.compile(
+    r"\b(?:x\w{0,6}|inp\w*|image\w*|img\w*|batch\w*|pixel\w*|data\w*|mask\w*|latent\w*|noise\w*|prompt\w*|"
+    r"target\w*|label\w*|feat\w*|audio\w*|sample\w*|tensor|cond\w*|t)(?:\[.{0,20}\])?\."
+    r"(?:half\(\)|to\((?:dtype=)?torch\.)",
+    re.IGNORECASE,
+)
+
+
+def half_weights(facts: Facts) -> Known | None:
+    """The format of the weights, as `Context.weights`, with what only scripts without mixed precision do besides."""
+    known = facts.context.weights
+    if known is not None and not (known.value == "fp16" and _INPUT_CAST.search(known.text)):
+        return known
+    whole = facts.mentioned(WHOLE_MODEL)
+    if whole is not None:
+        return Known("fp16", whole[0], whole[1].strip())
+    for setting in facts.settings.all("precision", "dtype", "data_type", "default_dtype", "floatx"):
+        if str(setting.value).lower() in _PLAIN_HALF and facts.mentioned(_MIXED) is None:
+            return Known("fp16", setting.where, f"{setting.name}: {setting.value}")
+    return None
+
+
+def half_of(facts: Facts) -> Known | None:
+    """Where fp16 comes in: a setting, a framework's name for it, or a framework that does so by default."""
+    if facts.context.half is not None or facts.context.precision is not None:
+        return facts.context.half
+    found = facts.mentioned(FP16_MODES)
+    if found is not None and re.search(_NOT_HALF, found[1], re.IGNORECASE):
+        found = None
+    found = found or facts.mentioned(FP16_UNLESS_TOLD)
+    return None if found is None else Known("fp16", found[0], found[1].strip())
+
+
+def collapse(facts: Facts) -> Clue | None:
+    """How the run shows that its loss scale fell to nothing: the framework gives up, or skip follows skip.
+
+    A search that begins at 65,536 or 2**32 and has not come down yet is none.
+    """
+    floor = facts.said(SCALE_AT_FLOOR)
+    if floor is not None:
+        return Clue(floor.text, PROOF, floor.where)
+    seen = facts.symptoms
+    lowest, row, where = seen.lowest_scale, seen.longest_skips, seen.where.get("last_skip", "")
+    if lowest is not None and lowest <= NO_SCALE and row >= ROW:
+        return Clue(f"{row} steps skipped in a row, down to a scale of {lowest:g}", STRONG + HINT, where)
+    if row >= 3 * ROW and (lowest is None or lowest <= STILL_LOW):
+        return Clue(f"{row} steps skipped in a row", STRONG, where)
+    if lowest is not None and lowest <= NO_SCALE and row >= 2 and seen.skipped_last:
+        return Clue(f"the log ends in skipped steps at a scale of {lowest:g}", FAIR + HINT, where)
+    if lowest is not None and lowest < VANISHED and (seen.bad or seen.skipped):
+        return Clue(f"the scale has come down to {lowest:g}", STRONG + HINT, where or seen.where.get("first_bad", ""))
+    return _told_collapse(facts)
+
+
+def _told_collapse(facts: Facts) -> Clue | None:
+    for message in facts.all_said(TOLD_SCALE):
+        found = re.search(TOLD_SCALE, message.text, re.IGNORECASE)
+        if found is None or float(found.group(1)) >= VANISHED:
+            continue
+        # One such line may be a default; a scale that is printed again and again as nothing is no setting.
+        sick = message.count >= ROW or not facts.symptoms.healthy
+        if sick:
+            return Clue(f"a scale of {float(found.group(1)):.3g}: {message.text}", STRONG + HINT, message.where)
+    return None
+
+
+def overflow_sign(facts: Facts) -> Clue | None:
+    """How the run shows that numbers left the range, if it does; the earlier, the more the format is to blame."""
+    seen = facts.symptoms
+    fallen = collapse(facts)
+    if fallen is not None:
+        if seen.good_losses >= 2 or seen.good_before >= 2:
+            return Clue("steps overflow one after another, after a start that worked", HINT / 2, fallen.where)
+        return Clue("every step overflows until the loss scale is at its floor", FAIR, fallen.where)
+    broken = not_finite(facts)
+    if broken is not None:
+        text, where = broken
+        healthy = began_well(facts)
+        if healthy is not None:
+            return Clue(f"{text}, though {healthy}", HINT / 2 if seen.explodes else HINT, where)
+        return Clue(f"{text} from the first logged point on", FAIR, where)
+    if seen.zero_loss and 1 <= seen.good_losses <= 3 and seen.zero_losses >= 2 and not seen.zero_norms:
+        living = seen.typical_norm is not None and seen.typical_norm > 0
+        place = seen.where.get("first_zero", "")
+        return None if living else Clue("after its first points the loss is logged as 0, as NaN is", 1.5 * HINT, place)
+    if seen.zero_loss and not seen.good_losses:
+        place = seen.where.get("first_zero", seen.where.get("summary", ""))
+        # A loss of 0.0 beside living gradients, or in training by rewards, is a loss that is 0, not one that was lost.
+        living = seen.typical_norm is not None and seen.typical_norm > 0
+        living = living or bool(facts.metric("reward", "reward_std", "rewards/mean"))
+        return None if living else Clue("the loss is logged as 0: NaN losses are filtered from averages", FAIR, place)
+    return None
+
+
+def comes_back(facts: Facts) -> bool:
+    """Finite losses after NaN ones: the weights survived, so something refused the steps, as a loss scaler does."""
+    seen = facts.symptoms
+    return seen.bad_losses >= 1 and seen.good_after >= 2
+
+
+def against_half(facts: Facts) -> Iterator[Clue]:
+    """What speaks against fp16: another format in the settings, a climb of the loss before the end."""
+    other = facts.context.not_half
+    if other is not None:
+        yield Clue(f"the run is in {other.value} ({other.text})", REFUTED, other.where)
+    weights = facts.context.weights
+    if other is None and facts.context.half is None and weights is not None and weights.value == "bf16":
+        yield Clue(f"the weights are in bf16 ({weights.text.strip()})", -STRONG, weights.where)
+    seen = facts.symptoms
+    if seen.good_before >= 3 and seen.explodes:
+        yield Clue(
+            "the loss or the gradient norm climbs before it is lost", AGAINST / 2, seen.where.get("first_bad", "")
+        )
+
+
+def likely_half(facts: Facts) -> Clue | None:
+    """A sign of fp16 where no setting speaks of precision: a card without bf16, a loss scale, NaN losses that pass."""
+    if facts.context.precision is not None or facts.context.weights is not None:
+        return None
+    seen = facts.symptoms
+    if seen.skipped or (seen.first_scale is not None and seen.first_scale != 1.0):
+        return Clue(
+            "a loss scale is in use, as with fp16", HINT, seen.where.get("first_skip", seen.where.get("start", ""))
+        )
+    if comes_back(facts):
+        return Clue(
+            "NaN losses pass and finite ones follow, as with fp16's loss scaler", HINT, seen.where.get("first_bad", "")
+        )
+    gpu = facts.context.gpu
+    if gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE):
+        return Clue(f"the card has no bf16 ({gpu.text.strip()})", HINT, gpu.where)
+    return None

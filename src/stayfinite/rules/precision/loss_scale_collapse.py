@@ -1,0 +1,78 @@
+"""The loss scale falls to its floor and every step is skipped.
+
+## What it means
+Dynamic loss scaling halves the scale whenever a gradient overflows and skips that step. Here every step overflows,
+whatever the scale: it falls to 1 or far below, nothing is learned any more, and some frameworks stop the run. The
+scale is not the fault. Something in the model or the loss is infinite or NaN before scaling comes in.
+
+## Why it happens
+Training has diverged (the learning rate was too high, a bad batch poisoned the weights), or an activation leaves
+fp16's range for good, or the loss itself is NaN. Gradients that are NaN stay so at any scale.
+
+## How to recognise it
+- DeepSpeed: `OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1`, then `Current loss scale
+  already at minimum - cannot decrease scale anymore. Exiting run.`
+- fairseq: `overflow detected, setting loss scale to: 0.0001220703125`, then `FloatingPointError: Minimum loss scale
+  reached (0.0001). Your loss is probably exploding. Try lowering the learning rate, using gradient clipping or
+  increasing the batch size.`
+- apex: `Gradient overflow. Skipping step, loss scaler 0 reducing loss scale to 1.0` without an end; ZeroDivisionError
+  at last.
+- icefall: `grad_scale: 0.0`, `grad_scale is too small, exiting`. insightface: `Fp16 Grad Scale: 0`.
+- Megatron: `number of skipped iterations: 1` on every line.
+- The losses before it: a climb says divergence, a plausible loss says overflow in the backward pass.
+
+## How to fix it
+Go back to a checkpoint from before the first of the skips. Then, in this order: bf16, which needs no scale; a lower
+learning rate with warmup and clipping; fp32 for one step on the same batch, to see which module is not finite.
+
+- transformers: `bf16=True, fp16=False`, `max_grad_norm=1.0`, a lower `learning_rate`, `debug="underflow_overflow"`.
+- Lightning: `Trainer(precision="bf16-mixed", gradient_clip_val=1.0, detect_anomaly=True)`.
+- DeepSpeed: `"bf16": {"enabled": true}`; with fp16, `"initial_scale_power": 16, "hysteresis": 2` only change how soon
+  it ends.
+- fairseq: `--bf16`, `--lr` lower, `--clip-norm 1.0`; a lower `--min-loss-scale` hides the fault.
+- plain torch: look at `scaler.get_scale()` each step and stop below 1.
+
+## When it is a false alarm
+Skips at the very beginning, while the scale comes down from 65,536, or one skip every few thousand steps with finite
+losses between them, are how dynamic scaling works (SF901).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.precision.half_range import collapse
+from stayfinite.rules.rule import AGAINST, HINT, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The framework gives up, or step after step is skipped at a scale that protects nothing."""
+    fallen = collapse(facts)
+    if fallen is None:
+        return
+    yield fallen
+    seen = facts.symptoms
+    if seen.good_losses >= 2:
+        yield Clue("the run had been learning before", HINT, seen.where.get("start", ""))
+    if seen.skipped and not seen.skipped_last and seen.good_losses > 2 * seen.skipped:
+        yield Clue("steps succeed again after the skips", AGAINST, fallen.where)
+    exploding = facts.said(r"loss is probably exploding")
+    if exploding is not None:
+        yield Clue("the framework itself says that the loss explodes", HINT, exploding.where)
+
+
+RULE = Rule(
+    code="SF106",
+    slug="loss-scale-collapse",
+    severity="error",
+    title="Every step overflows: the loss scale has fallen to its floor and nothing is learned.",
+    fix=(
+        "return to a checkpoint from before the skips and go on in bf16 or fp32, with a lower learning rate and "
+        "clipping"
+    ),
+    judge=judge,
+    page=__doc__,
+    prior=-4.0,
+    beats=("nan-loss", "loss-collapse", "lr-zero", "loss-diverging", "zero-gradient", "amp-initial-scale-search"),
+)

@@ -1,0 +1,115 @@
+"""8-bit or 4-bit weights trained as if they were whole.
+
+## What it means
+The base model is loaded in 8 or 4 bits. Such weights are codes, not numbers that a gradient can move: only adapters
+beside them can be trained. Here the quantised weights are trained directly, or the parts that are trained are in half
+precision beside them; the loss becomes NaN or is logged as 0.0.
+
+## Why it happens
+`load_in_8bit=True` is used to make a model fit, and the Trainer is started on it without adapters. Or adapters are
+there, but the norms, the head, the embeddings or `modules_to_save` stayed in fp16, whose range the outputs of int8
+products leave. On cards without int8 tensor cores (V100, older) bitsandbytes' 8-bit products are known to overflow.
+
+## How to recognise it
+- `You cannot perform fine-tuning on purely quantized models. Please attach trainable adapters`.
+- `only Tensors of floating point dtype can require gradients`.
+- `loss` 0.0 or nan from the first step with `load_in_8bit: true`; the same model unquantised trains.
+
+## How to fix it
+- peft: `model = prepare_model_for_kbit_training(model)`, then `get_peft_model(model, LoraConfig(...))`. The first
+  casts norms and head to fp32 and lets gradients reach the first adapter; the second keeps adapters in fp32.
+- transformers: `BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+  bnb_4bit_compute_dtype=torch.bfloat16)`; `torch.float32` for the computation on cards without bf16. 4 bits train
+  more stably than 8.
+- 8 bits on older cards: `BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=5.0)` moves more outlier channels
+  to fp16; or no 8 bits.
+- `modules_to_save=["lm_head", "embed_tokens"]`: `for p in model.parameters(): p.data = p.data.float() if
+  p.requires_grad else p.data`.
+- LLaMA-Factory: `finetuning_type: lora` with `quantization_bit: 4`, never `full`.
+
+## When it is a false alarm
+QLoRA as above trains as well as half precision does. 8-bit *optimizers* (`adamw_bnb_8bit`) have nothing to do with
+this. GPTQ and AWQ models can carry adapters too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import Known, first_number
+from stayfinite.rules.precision.half_range import overflow_sign
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+REFUSALS = (
+    r"fine-?tuning on purely quantized models|train (?:a|an) (?:\d|\w)-?bit (?:quantized )?model|"
+    r"quantization method do(?:es)? not support training|"
+    r"model you (?:want to train|are trying to fine-?tune) is (?:loaded in 8-bit|quantized)|"
+    r"can'?t train a model that has been loaded in \d-bit|not support (?:training|fine-?tuning).{0,40}quantiz|"
+    r"cannot (?:train|fine-?tune).{0,40}quantized"
+)
+CODES = r"only tensors of floating point (?:and complex )?dtype can require gradients"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The library's refusal is proof; a quantised base with a run that is lost is likely."""
+    refusal = facts.said(REFUSALS)
+    if refusal is not None:
+        yield Clue(refusal.text, PROOF, refusal.where)
+    codes = facts.said(CODES)
+    if codes is not None:
+        yield Clue(codes.text, STRONG + HINT, codes.where)
+    quantized = facts.context.quantized or _bits(facts)
+    if quantized is None:
+        return
+    sign = overflow_sign(facts)
+    if sign is None and refusal is None and codes is None:
+        return
+    # QLoRA's base is in 4 bits, whatever else is said.
+    eight = quantized.value == "int8" and re.search(r"qlora|nf4|4-?bit", quantized.text, re.IGNORECASE) is None
+    yield Clue(
+        f"the base is quantised ({quantized.text.strip()})",
+        FAIR + HINT / 2 if eight else HINT,
+        quantized.where,
+        risk=True,
+    )
+    if sign is not None:
+        yield sign
+    if facts.context.adapters is None:
+        yield Clue("and no adapters are trained beside it", FAIR, quantized.where, risk=True)
+    saved = facts.settings.search(r"modules_to_save.{0,40}(?:lm_head|embed|head|wte)")
+    if saved is not None:
+        yield Clue(f"whole modules are trained in the base's precision ({saved[1].strip()})", FAIR, saved[0], risk=True)
+    if eight and facts.mentioned(r"\bV100\b|\bP100\b|\bP40\b|\bGTX\b"):
+        yield Clue(
+            "on a card without int8 products", FAIR, facts.context.gpu.where if facts.context.gpu else "", risk=True
+        )
+
+
+def _bits(facts: Facts) -> Known | None:
+    """A base in few bits as LLaMA-Factory, QLoRA's script and others ask for it: by their number."""
+    known = first_number(facts.settings, "quantization_bit", "quant_bits", "quantize_bits", "bits", "quantization")
+    return (
+        Known(f"int{known.value:g}", known.where, known.text) if known is not None and known.value in (4, 8) else None
+    )
+
+
+RULE = Rule(
+    code="SF110",
+    slug="quantized-weights",
+    severity="error",
+    title="A quantised base is trained directly, or with half-precision parts beside it.",
+    fix="prepare_model_for_kbit_training(model), adapters by get_peft_model, 4 bits with bf16 (or fp32) computation",
+    judge=judge,
+    page=__doc__,
+    beats=(
+        "nan-loss",
+        "fp16-overflow",
+        "fp16-overflow-model-family",
+        "pure-fp16-weights",
+        "loss-collapse",
+        "lr-zero",
+        "params-frozen",
+    ),
+)

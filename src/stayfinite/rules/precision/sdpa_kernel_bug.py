@@ -1,0 +1,155 @@
+"""One attention kernel gives NaN where the others are finite.
+
+## What it means
+`scaled_dot_product_attention` chooses among kernels: flash, memory-efficient, cuDNN, and plain math. They compute the
+same thing, but one of them returns NaN for this input, most often in the backward pass: the loss is finite and the
+gradient is not. The same step with eager or math attention is fine.
+
+## Why it happens
+Fused kernels treat the edges differently: rows that are masked whole (padding on the left, batches of unequal
+lengths), additive masks with -inf, head sizes or strides that few people use, sliding windows, packed sequences. Bugs
+of this kind were fixed in torch, flash-attention, xformers and ROCm time and again, and they depend on the version.
+
+## How to recognise it
+- `grad_norm: nan` while the loss of that step is still finite, in bf16 or fp32, early in a run, with more than one
+  row per batch.
+- `Function 'ScaledDotProductEfficientAttentionBackward0' returned nan values` under anomaly detection.
+- It depends on the card (kernels differ by compute capability, number formats do not).
+- It goes away with `attn_implementation="eager"`, with batch size 1, or with another version of torch or
+  flash-attention.
+
+## How to fix it
+Change the kernel first (that is the test, too), then the version.
+
+- transformers: `from_pretrained(name, attn_implementation="eager")`, or `"sdpa"` where flash was used.
+- LLaMA-Factory: `flash_attn: disabled`; ms-swift: `--attn_impl eager`; axolotl: `flash_attention: false`.
+- diffusers: do not call `enable_xformers_memory_efficient_attention()` in training.
+- plain torch: `with torch.nn.attention.sdpa_kernel(SDPBackend.MATH): ...`, or globally
+  `torch.backends.cuda.enable_mem_efficient_sdp(False)`, `enable_flash_sdp(False)`, `enable_cudnn_sdp(False)`.
+- Masks: a finite minimum (`torch.finfo(dtype).min`) and at least one key that each row may see.
+
+## When it is a false alarm
+If math attention is NaN as well, look at the mask (SF603) or at the scores' range (SF101, SF612). Small differences
+between kernels are rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimisation.course import not_finite, remark
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+
+KERNEL_BACKWARD = (
+    r"ScaledDotProduct\w*Backward|_?flash_?attn\w*backward|FlashAttn\w*Backward|_efficient_attention_backward|"
+    r"xformers.{0,30}backward"
+)
+OTHER_KERNEL_FINE = (
+    r"(?:eager|math)\b[^.;\n]{0,40}\b(?:fine|works?|ok|finite|no nan|normal|correct|solves?|fixes|cures?)\b|"
+    r"(?:without|disabl\w+|turn\w* off|no) (?:flash\w*|sdpa|xformers|mem\w*[ _-]eff\w*)[^.;\n]{0,30}\b(?:fine|works?|"
+    r"ok|finite|no nan|solves?|fixes|cures?)\b|"
+    r"nan[^.;\n]{0,30}\b(?:only )?(?:with|in|using|under)\b[^.;\n]{0,15}\b(?:flash\w*|sdpa|xformers|mem\w*[ _-]eff\w*)"
+)
+ATTENTION_GRADIENT = (
+    r"(?:^|[\s(])(?:d[QKV]|[qkv]\.grad|[QKV][ _]grad\w*|(?:query|key|value)[ _]grad\w*)\b.{0,40}"
+    r"(?:nan|\binf|cosine|ratio|mismatch|wrong|differ)"
+)
+KERNELS = (
+    r"flash[-_ ]?att\w*|\bsdpa?\b|sdp_kernel|xformers|mem\w*[-_ ]efficient|TransformerEngine|cudnn attention|"
+    r"fused attention"
+)
+ONE_KERNEL = (
+    r"enable_mem_efficient=True|enable_flash=True|sdp_kernel\(|sdpa_kernel\(|SDPBackend\.(?:FLASH|EFFICIENT|CUDNN)"
+)
+
+
+SPECIAL = (
+    r"\bsoft-?_?(?:capp?(?:ing|ed)?|logits?)\b|logit_softcapping|\balibi\b|sliding[ _-]?window|\bpack(?:ing|ed)\b|"
+    r"\bvarlen\b|head[_ ]dim\w*\W{1,4}(?:1[3-9]\d|2\d\d)|paged attention|\bdropout_p\b"
+)
+"""What fused kernels compute wrongly, or only from some version on."""
+KERNEL_VERSION = r"\b(?:flash[-_ ]?attn|flash[-_ ]?attention|xformers|transformer[-_ ]?engine)\W{1,4}v?\d+\.\d"
+CARD = (
+    r"(?:V100|A100|H100|H200|A10G?|A40|A6000|L4|L40S?|T4|P100|[1-5]0[5-9]0(?: ?Ti)?|MI\d{3}\w*|Ampere|Hopper|sm_?\d\d)"
+)
+ON_ONE_CARD = (
+    rf"\bnot\b[^.;\n]{{0,20}}\b(?:on|with)\b[^.;\n]{{0,12}}\b{CARD}\b|"
+    rf"\b{CARD}\b[^.;\n]{{0,12}}\b(?:is|are|works?|trains?|runs?)?\b ?\b(?:fine|ok|okay|works?|good|not affected)\b|"
+    rf"\b(?:only|fails?|nan)\b[^.;\n]{{0,20}}\b(?:on|with)\b[^.;\n]{{0,12}}\b{CARD}\b"
+)
+"""A remark that it depends on the card: kernels differ by card, number formats do not."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Finite loss and NaN gradient in full range, with a fused kernel; proof is another kernel that is finite."""
+    world = facts.seen("worlds.math_attention.finite")
+    if world is not None:
+        yield Clue(
+            f"the same step with math attention is {'finite' if world.value else 'not finite'}",
+            PROOF if world.value else REFUTED,
+            world.where,
+        )
+    backward = next((each for each in facts.all_said(KERNEL_BACKWARD) if "nan" in each.text.lower()), None)
+    if backward is not None:
+        yield Clue(backward.text, STRONG + HINT, backward.where)
+    broken = not_finite(facts)
+    told = remark(facts, OTHER_KERNEL_FINE)
+    if told is not None and (broken is not None or facts.mentioned(r"\bnan\b")):
+        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
+    forced = facts.mentioned(ONE_KERNEL)
+    if forced is not None and facts.mentioned(r"\bnan\b"):
+        yield Clue(f"one kernel is chosen by hand ({forced[1].strip()})", FAIR, forced[0], risk=True)
+    gradient = facts.mentioned(ATTENTION_GRADIENT)
+    kernel = facts.mentioned(KERNELS)
+    if gradient is not None and kernel is not None:
+        yield Clue(f"the attention's own gradient is wrong: {gradient[1].strip()}", FAIR + HINT, gradient[0])
+        yield Clue(f"it comes from a fused kernel ({kernel[1].strip()})", FAIR, kernel[0], risk=True)
+    if broken is None:
+        return
+    attention, seen, precision = facts.context.attention, facts.symptoms, facts.context.precision
+    fused = attention is not None and str(attention.value) not in ("eager", "math")
+    if attention is not None and fused:
+        yield Clue(f"a fused attention kernel ({attention.text.strip()})", FAIR + HINT / 2, attention.where, risk=True)
+        capped = facts.mentioned(SPECIAL)
+        if capped is not None:
+            yield Clue(
+                f"asked for what such kernels lack or learned late ({capped[1].strip()})", FAIR, capped[0], risk=True
+            )
+        if precision is None and (version := facts.mentioned(KERNEL_VERSION)) is not None:
+            yield Clue(f"the kernel's version is spoken of ({version[1].strip()})", HINT, version[0], risk=True)
+    elif attention is not None:
+        yield Clue(f"attention is {attention.value}", REFUTED, attention.where)
+    first = seen.first_bad
+    if first is not None and first.loss is not None and math.isfinite(first.loss) and first.loss > 0:
+        text = "the gradient is NaN while the loss is finite: it is the backward pass"
+        yield Clue(text, FAIR if fused else HINT, broken[1])
+    full_range = precision is not None and precision.value in ("bf16", "fp32")
+    if precision is not None and full_range and (fused or facts.context.family is not None):
+        yield Clue(f"no range to leave in {precision.value} ({precision.text.strip()})", 1.5 * HINT, precision.where)
+    if facts.context.family is not None and full_range and not seen.good_losses and seen.bad_norms:
+        # Without a word on kernels, a batch whose labels were all cut off is lost in the same way.
+        cut = facts.settings.find("max_seq_length", "max_seq_len", "cutoff_len", "model_max_length", "max_length")
+        weight = 1.5 * HINT if fused or cut is None or not seen.zero_losses else HINT / 2
+        yield Clue("an attention model is lost from the first step on, without overflow", weight, broken[1])
+    card = remark(facts, ON_ONE_CARD) if fused else None
+    if card is not None:
+        yield Clue(f"it depends on the card, as kernels do ({card[1].strip()})", STRONG, card[0], risk=True)
+    if facts.context.half is not None and told is None and world is None and card is None:
+        yield Clue(f"fp16 explains it as well ({facts.context.half.text.strip()})", AGAINST, facts.context.half.where)
+    if seen.good_before >= 3 and seen.explodes:
+        yield Clue("the loss climbs before it is lost", AGAINST, broken[1])
+
+
+RULE = Rule(
+    code="SF112",
+    slug="sdpa-kernel-bug",
+    severity="error",
+    title="One attention kernel returns NaN where another is finite.",
+    fix='use another kernel (attn_implementation="eager", or sdpa_kernel(SDPBackend.MATH)) and a newer version',
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "exploding-gradient", "loss-collapse", "fp16-overflow"),
+    observes={"worlds.math_attention.finite": "whether the same step is finite with math (eager) attention"},
+)

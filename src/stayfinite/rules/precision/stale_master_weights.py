@@ -1,0 +1,140 @@
+"""The optimizer's fp32 copy is not the weight that was loaded.
+
+## What it means
+Mixed-precision optimizers keep an fp32 master copy of the weights and write it over the 16-bit ones at every step. A
+checkpoint was loaded into the 16-bit weights after that copy had been taken: the first step writes the old copy back,
+and what was loaded is gone.
+
+## Why it happens
+`model.load_state_dict()` is called after `deepspeed.initialize`, after apex's `amp.initialize`, or after an optimizer
+with master weights was built; or a checkpoint is loaded for the module only (`load_optimizer_states=False`) and the
+master copy is left as it was; or the two come from different checkpoints.
+
+## How to recognise it
+- The loss right after loading is good; after one step it is that of an untrained (or the earlier) model.
+- The jump comes while warmup has the rate at 1e-9 or 1e-7: no update of that size can do it.
+- Evaluation before the first step is right and after it is not, at any learning rate, even 0.
+- Master copy and weight differ by more than a rounding.
+
+## How to fix it
+- Load before the optimizer is built: weights first, then `deepspeed.initialize` or `amp.initialize`.
+- DeepSpeed: `engine.load_checkpoint(path)` with its optimizer states; for weights alone `engine.load_checkpoint(path,
+  load_module_only=True)`, which refreshes the fp32 copy, or `engine.optimizer.refresh_fp32_params()` after loading by
+  hand.
+- apex: `amp.initialize` after loading; save and load `amp.state_dict()` with the rest.
+- Megatron: `--no-load-optim` copies the model's weights into the master parameters (`reload_model_params()`).
+- plain torch with a copy of one's own: `master.data.copy_(weight.data.float())` after loading.
+
+## When it is a false alarm
+A loss that rises for some steps after resuming without optimizer moments or warmup is SF701: the weights are right
+there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimisation.course import remark
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+WEIGHTS_ALONE = (
+    r"(?:resum\w*|reload\w*|restor\w*|load\w*)\b.{0,60}(?:only\b|without (?:the )?optimi[sz]er|no (?:optimi[sz]er|"
+    r"training)[ _-]?state)|"
+    r"load_optimizer_states\W{0,3}false|no[-_]load[-_]optim|(?:no|without) optimi[sz]er[ _-]?states?|load_module_only|"
+    r"\bfinetune\W{1,3}true|--finetune\b|converted (?:\w+ ){0,2}(?:weights|checkpoint)"
+)
+KEEPS_A_COPY = (
+    r"main[-_ ]params?|master[-_ ](?:weights?|params?|cop(?:y|ies))|fp32 (?:masters?|cop(?:y|ies))|"
+    r"distributed[-_ ]optimizer"
+)
+
+NEGLIGIBLE_RATE = 1e-6
+"""An update at this rate moves no weight by more than a ten-thousandth: it cannot undo what a model knows."""
+
+LARGEST_DIFFERENCE = 0.01
+"""Of master copy and weight, relative: bf16 rounds by 0.4% at most."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """The copies compared are proof; in a log, a good first loss after loading and a jump at the first step."""
+    difference = facts.seen("master.largest_difference")
+    if difference is not None and float(difference.value) > LARGEST_DIFFERENCE:
+        yield Clue(
+            f"master copy and weight differ by {float(difference.value):.2g} of the weight", PROOF, difference.where
+        )
+    told = remark(
+        facts,
+        r"(?:master|fp32)[ _-](?:weights?|params?|copy|copies).{0,60}(?:stale|old|not (?:updated|refreshed|loaded)|"
+        r"overwr\w+|differ)",
+    )
+    if told is not None:
+        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
+    partial, keeps = facts.mentioned(WEIGHTS_ALONE), facts.mentioned(KEEPS_A_COPY)
+    if partial is not None and keeps is not None:
+        yield Clue(
+            f"weights are loaded without the optimizer's state ({partial[1].strip()})", FAIR, partial[0], risk=True
+        )
+        yield Clue(f"which keeps a copy of its own ({keeps[1].strip()})", FAIR, keeps[0], risk=True)
+        onset = facts.mentioned(r"after (?:the |its )?(?:first|1st|one) (?:\w+ )?(?:step|update|iteration|rollout)")
+        if onset is not None:
+            yield Clue(onset[1].strip(), FAIR + HINT / 2, onset[0])
+    jump = jump_at_no_rate(facts)
+    if jump is not None:
+        yield Clue(jump[0], STRONG, jump[1])
+        if partial is not None and keeps is None:
+            yield Clue(
+                f"weights came without the optimizer's state ({partial[1].strip()})", FAIR, partial[0], risk=True
+            )
+        sixteen = facts.context.precision
+        if sixteen is not None and sixteen.value in ("bf16", "fp16"):
+            yield Clue(f"{sixteen.value} training keeps an fp32 copy ({sixteen.text})", HINT, sixteen.where, risk=True)
+    loaded = facts.said(r"(?:loaded|loading|resum\w+).{0,60}checkpoint|load_state_dict")
+    seen = facts.symptoms
+    if loaded is None or seen.points < 3 or seen.bad:
+        return
+    losses = [value for run in facts.runs for _, value, line in run.column("loss") if line > loaded.line]
+    if len(losses) >= 3 and losses[0] > 0 and min(losses[1:]) > 2.5 * losses[0]:
+        yield Clue(
+            f"after loading the loss is {losses[0]:.4g}, and from the next step on above {min(losses[1:]):.4g}",
+            FAIR,
+            loaded.where,
+        )
+        if facts.context.deepspeed is not None or facts.mentioned(r"\bapex\b|master[ _]weights"):
+            yield Clue("an fp32 copy of the weights is kept", HINT, loaded.where)
+
+
+def jump_at_no_rate(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` where a good first loss is far worse after updates that were too small to do that."""
+    for run in facts.runs:
+        rows = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
+        rates = (
+            [value for _, value, line in run.column("lr") if math.isfinite(value) and line <= rows[-1][1]]
+            if rows
+            else []
+        )
+        if len(rows) < 2 or not rates or not 0 < max(rates[:3]) <= NEGLIGIBLE_RATE or rows[0][0] <= 0:
+            continue
+        first, (then, line) = rows[0][0], rows[1]
+        if then > 2 * first and then - first > 2.0 and min(value for value, _ in rows[1:4]) > 1.5 * first:
+            rate = max(rates[:3])
+            return (
+                f"the loss goes from {first:.4g} to {then:.4g} at a rate of {rate:.3g}: no update did that",
+                run.where(line),
+            )
+    return None
+
+
+RULE = Rule(
+    code="SF113",
+    slug="stale-master-weights",
+    severity="error",
+    title="The optimizer's fp32 copy differs from the weights that were loaded and overwrites them.",
+    fix="load the weights before the optimizer is built, or refresh its fp32 copy (DeepSpeed: load_module_only=True)",
+    judge=judge,
+    page=__doc__,
+    prior=-5.0,
+    beats=("loss-diverging", "resume-state-missing", "lr-too-high", "exploding-gradient"),
+    observes={"master.largest_difference": "the largest relative difference of a master copy and its weight"},
+)

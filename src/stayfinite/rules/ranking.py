@@ -1,0 +1,111 @@
+"""From clues to ranked findings.
+
+1. Every rule yields its clues. Their weights add to the rule's prior; the sum as a probability is its confidence.
+2. A cause outranks what it explains: a finding that a likelier one ``beats`` loses confidence in that measure.
+3. Where the run shows no trouble, what only could go wrong is no finding: a healthy run is left in peace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from stayfinite.core.finding import Finding
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import Clue, Rule, confidence
+from stayfinite.rules.told_worlds import MEANS
+
+LEAST = 0.12
+"""Findings below this confidence are not worth a person's time."""
+
+SURE_WITHOUT_TROUBLE = 0.45
+"""Where the numbers show no trouble and nothing crashed, findings below this are kept back."""
+
+MOST_EVIDENCE = 6
+"""Lines of evidence in a finding."""
+
+KEEPS = 0.25
+"""The share of its confidence that a finding keeps when a certain one explains it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A rule that saw something, before it is held against the others."""
+
+    rule: Rule
+    clues: tuple[Clue, ...]
+    confidence: float
+
+    @property
+    def only_risk(self) -> bool:
+        """Whether nothing says that it did happen."""
+        return all(clue.risk for clue in self.clues if clue.weight > 0)
+
+
+def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
+    """Judge the facts by these rules; the likeliest cause first."""
+    suspects = [suspect for rule in rules if (suspect := _suspect(rule, facts)) is not None]
+    if facts.symptoms.healthy:
+        suspects = [suspect for suspect in suspects if not suspect.only_risk]
+    if facts.runs and not facts.symptoms.trouble:
+        # Nothing is seen to be wrong: a guess, or a warning that some library prints, is no reason to alarm anybody.
+        suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
+    suspects = _explained_away(suspects)
+    suspects = [suspect for suspect in suspects if suspect.confidence >= LEAST]
+    loud = {"error": 0, "warning": 0, "info": 1}
+    suspects.sort(key=lambda suspect: (loud[suspect.rule.severity], -suspect.confidence, suspect.rule.code))
+    return [_finding(suspect) for suspect in suspects]
+
+
+def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
+    clues = (*rule.judge(facts), *_told(rule, facts))
+    if not any(clue.weight > 0 for clue in clues):
+        return None
+    return Suspect(rule, clues, confidence(rule.prior + sum(clue.weight for clue in clues)))
+
+
+def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
+    """What re-runs that somebody tells of say of this cause; only where there is trouble to explain."""
+    if facts.symptoms.healthy:
+        return
+    for world in facts.told_worlds:
+        weight = MEANS.get((world.subject, world.good), {}).get(rule.slug)
+        if weight is not None:
+            yield Clue(
+                f"it is said to be {'fine' if world.good else 'no better'} with {world.subject}: {world.text}",
+                weight,
+                world.where,
+            )
+
+
+def _explained_away(suspects: list[Suspect]) -> list[Suspect]:
+    """Lower each suspect by the strongest one that explains it."""
+    explained = []
+    for suspect in suspects:
+        strongest = max(
+            (other.confidence for other in suspects if suspect.rule.slug in other.rule.beats and other is not suspect),
+            default=0.0,
+        )
+        explained.append(replace(suspect, confidence=suspect.confidence * (1.0 - (1.0 - KEEPS) * strongest)))
+    return explained
+
+
+def _finding(suspect: Suspect) -> Finding:
+    telling = sorted((clue for clue in suspect.clues if clue.weight > 0), key=lambda clue: -clue.weight)
+    against = [clue for clue in suspect.clues if clue.weight < 0]
+    lines = [_line(clue) for clue in telling[:MOST_EVIDENCE]] + [f"against it: {_line(clue)}" for clue in against]
+    where = next((clue.where for clue in telling if clue.where), "")
+    return Finding(
+        code=suspect.rule.code,
+        cause=suspect.rule.slug,
+        severity=suspect.rule.severity,
+        confidence=round(suspect.confidence, 2),
+        where=where,
+        title=suspect.rule.title,
+        evidence=tuple(lines),
+        fix=suspect.rule.fix,
+    )
+
+
+def _line(clue: Clue) -> str:
+    return f"{clue.where}: {clue.text}" if clue.where else clue.text

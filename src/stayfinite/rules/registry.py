@@ -1,0 +1,83 @@
+"""Every rule there is, found by its code or its slug. A rule is registered by standing in a family's folder."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+
+from stayfinite.errors import UsageError
+from stayfinite.rules import (
+    checkpoint,
+    data,
+    device,
+    evaluation,
+    gradient_flow,
+    harmless,
+    numerics,
+    optimisation,
+    precision,
+)
+from stayfinite.rules.rule import Rule
+
+FAMILIES = {
+    "precision": precision,
+    "optimisation": optimisation,
+    "data and labels": data,
+    "gradient flow": gradient_flow,
+    "device and distributed": device,
+    "loss and model numerics": numerics,
+    "checkpoint and resume": checkpoint,
+    "evaluation": evaluation,
+    "looks bad, is harmless": harmless,
+}
+"""In the order of their codes: 1xx, 2xx, ..."""
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """All rules, by code."""
+    rules = [rule for family in FAMILIES.values() for rule in _rules_in(family)]
+    return tuple(sorted(rules, key=lambda rule: rule.code))
+
+
+def rule_of(name: str) -> Rule:
+    """The rule with this code (`SF101`, `sf101`, `101`) or slug. Loads no more rules than it must."""
+    wanted = name.strip().lower().replace("_", "-")
+    if re.fullmatch(r"(?:sf)?[1-9]\d\d", wanted):
+        family = list(FAMILIES.values())[int(wanted[-3]) - 1]
+        for rule in _rules_in(family):
+            if rule.code.lower().endswith(wanted):
+                return rule
+    for family in FAMILIES.values():
+        module = wanted.replace("-", "_")
+        found = _rule_in(family, module) if _holds(family, module) else None
+        if found is not None:
+            return found
+    known = [word for rule in all_rules() for word in (rule.slug, rule.code.lower())]
+    close = difflib.get_close_matches(wanted, known, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`stayfinite rules` lists them all"
+    raise UsageError(f"there is no rule {name!r}", fix=hint)
+
+
+def family_of(rule: Rule) -> str:
+    """The name of the family that a rule belongs to."""
+    return list(FAMILIES)[int(rule.code[2]) - 1]
+
+
+def _rules_in(family: ModuleType) -> list[Rule]:
+    found = [_rule_in(family, module.name) for module in iter_modules(family.__path__)]
+    return [rule for rule in found if rule is not None]
+
+
+def _rule_in(family: ModuleType, module: str) -> Rule | None:
+    """The rule of a module; None for one that rules share."""
+    rule = getattr(import_module(f"{family.__name__}.{module}"), "RULE", None)
+    return rule if isinstance(rule, Rule) else None
+
+
+def _holds(family: ModuleType, module: str) -> bool:
+    return any(module == each.name for each in iter_modules(family.__path__))

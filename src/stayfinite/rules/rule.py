@@ -1,0 +1,95 @@
+"""What a rule is: a known cause, its explanation, and what speaks for and against it in a run.
+
+A rule's module holds three things::
+
+    '''Title of the page, one line.
+
+    ## What it means
+    ## Why it happens
+    ## How to recognise it
+    ## How to fix it
+    ## When it is a false alarm
+    '''
+
+    def judge(facts: Facts) -> Iterator[Clue]:
+        ...                                         # yields clues, weighs nothing against other rules
+
+    RULE = Rule(code="SF103", slug="double-fp16", ..., judge=judge, page=__doc__)
+
+Clues add up as evidence does: on a scale of log-odds, from a prior that says how often a failing run has this cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from stayfinite.core.finding import Severity
+from stayfinite.rules.facts import Facts
+
+PROOF = 6.5
+"""The library itself names this cause, or a re-run has shown it."""
+STRONG = 4.0
+"""Seldom seen without this cause."""
+FAIR = 2.0
+"""Fits, and fits few other causes."""
+HINT = 1.0
+"""Fits, and fits others as well."""
+AGAINST = -2.0
+"""Unusual if this were the cause."""
+REFUTED = -9.0
+"""This cannot be the cause."""
+
+SECTIONS = ("What it means", "Why it happens", "How to recognise it", "How to fix it", "When it is a false alarm")
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """One thing seen that makes a cause more or less likely."""
+
+    text: str
+    """What was seen, with its numbers: `grad_norm is nan from the first logged step on`."""
+    weight: float
+    """In log-odds: PROOF, STRONG, FAIR, HINT, AGAINST, REFUTED, or between them."""
+    where: str = ""
+    """`train.log:17`."""
+    risk: bool = False
+    """It says that the failure could happen (a setting), not that it did (a symptom)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One known way in which training fails."""
+
+    code: str
+    slug: str
+    severity: Severity
+    title: str
+    """One sentence for the finding, true whenever the rule fires."""
+    fix: str
+    """The shortest instruction that helps, with exact settings."""
+    judge: Callable[[Facts], Iterable[Clue]]
+    page: str
+    """The module's docstring: title line and sections."""
+    prior: float = -4.0
+    """Log-odds that a failing run has this cause, before anything is seen of it."""
+    beats: tuple[str, ...] = ()
+    """Slugs that are symptoms or weaker names of this cause: they rank after it."""
+    observes: Mapping[str, str] = field(default_factory=dict)
+    """Facts that only a probe, a re-run or a scan can bring: name in `Facts.observed`, and what its value is."""
+
+    @property
+    def heading(self) -> str:
+        """The page's first line."""
+        return self.page.strip().splitlines()[0]
+
+    def section(self, title: str) -> str:
+        """The text under one of the page's headings."""
+        _, _, rest = self.page.partition(f"## {title}\n")
+        return rest.partition("\n## ")[0].strip()
+
+
+def confidence(log_odds: float) -> float:
+    """Log-odds as a probability, never quite certain."""
+    return min(0.99, 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds)))))

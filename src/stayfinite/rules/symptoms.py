@@ -1,0 +1,190 @@
+"""What can be seen in a run's numbers before any cause is named; rules cite these instead of searching the series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stayfinite.core.series import Message, Point
+
+TINY_LOSS = 1e-7
+"""A training loss at or below this is no loss that a model earned: it is 0.0, or was printed from nothing."""
+
+HUGE_LOSS = 1e4
+"""No usual loss is so large at any step of a training that works."""
+
+EARLY = 10
+"""Points that count as the beginning of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symptoms:
+    """The numbers of one run, read as a person would read them. NaN and infinity are `bad`, absent is neither."""
+
+    source: str = ""
+    points: int = 0
+    """Training points with a loss or a gradient norm."""
+    first_bad: Point | None = None
+    """The first point whose loss or gradient norm is not finite."""
+    good_before: int = 0
+    """Wholly finite points before it."""
+    bad: int = 0
+    """Points that are not finite."""
+    good_after: int = 0
+    """Wholly finite points after the first bad one."""
+    bad_losses: int = 0
+    """Losses that are NaN or infinite, those of a summary line at the end among them."""
+    bad_norms: int = 0
+    """Gradient norms that are NaN or infinite."""
+    bad_evals: int = 0
+    """Evaluation losses that are NaN or infinite."""
+    zero_losses: int = 0
+    """Losses that are exactly 0, or as good as."""
+    good_losses: int = 0
+    """Losses that are finite and more than 0."""
+    zero_norms: int = 0
+    """Gradient norms that are exactly 0."""
+    first_loss: float | None = None
+    """The first finite loss."""
+    best_loss: float | None = None
+    last_loss: float | None = None
+    """The last finite loss."""
+    largest_loss: float | None = None
+    """The largest finite loss."""
+    loss_growth: float = 1.0
+    """The last finite losses before the first bad point (or the end), over the lowest before them; 1 when unknown."""
+    norm_growth: float = 1.0
+    """The same of gradient norms."""
+    largest_norm: float | None = None
+    typical_norm: float | None = None
+    """The median of the finite gradient norms."""
+    skipped: int = 0
+    """Steps that a loss scaler left out."""
+    skipped_last: bool = False
+    """The log ends in skipped steps."""
+    longest_skips: int = 0
+    """Skipped steps in a row, at most."""
+    first_scale: float | None = None
+    last_scale: float | None = None
+    lowest_scale: float | None = None
+    lrs: int = 0
+    """Points with a learning rate."""
+    zero_lrs: int = 0
+    """Learning rates that are exactly 0."""
+    trailing_zero_lrs: int = 0
+    first_lr: float | None = None
+    largest_lr: float | None = None
+    lr_at_bad: float | None = None
+    """The learning rate at the first bad point."""
+    flat: bool = False
+    """Many losses and no movement beyond rounding."""
+    diverges: bool = False
+    """Finite to the end and far above where it had been."""
+    absurd: bool = False
+    """Losses, or perplexities, of a size that no task has, and they do not come down."""
+    range_test: bool = False
+    """The learning rate is driven up on purpose, to see where training breaks."""
+    crash: Message | None = None
+    """The first line of a crash."""
+    where: dict[str, str] = field(default_factory=dict)
+    """The place of `first_bad`, `first_zero`, `first_skip`, `last_skip`, `bad_eval`, `largest_loss`, `summary`,
+    `zero_lr`, `start`: those that there are."""
+    recognised: int = 0
+    """Measurements of any kind in all logs."""
+
+    @property
+    def settles(self) -> bool:
+        """Bad gradient norms at the beginning only, with finite losses: a loss scaler that looks for its scale."""
+        return (
+            self.bad > 0
+            and self.bad_losses == 0
+            and self.good_after >= max(1, self.bad)
+            and self.bad <= EARLY
+            and self.good_before + self.bad <= 2 * EARLY
+        )
+
+    @property
+    def from_start(self) -> bool:
+        """Nothing that was logged before the first bad point, or point of loss 0, was good."""
+        return self.good_before == 0 and (self.bad > 0 or (self.zero_losses > 0 and self.good_losses == 0))
+
+    @property
+    def zero_loss(self) -> bool:
+        """A loss of 0 that nobody earned: throughout, or from some point on to the end."""
+        return self.zero_losses >= 1 and (
+            self.good_losses == 0
+            or (self.zero_losses >= 2 and self.last_loss is not None and self.last_loss <= TINY_LOSS)
+        )
+
+    @property
+    def collapses(self) -> bool:
+        """The loss scale fell to nothing, or step after step was skipped."""
+        low = (
+            self.lowest_scale is not None
+            and self.lowest_scale <= 1.0
+            and (self.first_scale is None or self.first_scale > 1.0 or self.skipped >= 2)
+        )
+        # Single skips at a scale near 1, with good steps between them, are how a scaler lives with a hard task.
+        lowest = self.lowest_scale is not None and self.lowest_scale < 0.1 and self.skipped >= 2
+        return self.skipped > 0 and ((low and self.longest_skips >= 3) or lowest or self.longest_skips >= 12)
+
+    @property
+    def explodes(self) -> bool:
+        """Loss or gradient norm grew out of all proportion before it went bad, or to the end."""
+        huge = self.largest_loss is not None and self.largest_loss >= HUGE_LOSS
+        return self.loss_growth >= 4.0 or self.norm_growth >= 30.0 or huge
+
+    @property
+    def lr_zero(self) -> bool:
+        """The learning rate is 0 beyond what a warmup's first step or a schedule's last one has."""
+        if self.lrs == 0 or self.zero_lrs == 0:
+            return False
+        learns = (
+            self.points >= 5
+            and self.first_loss is not None
+            and self.last_loss is not None
+            and 0 < self.last_loss < 0.8 * self.first_loss
+        )
+        if learns:  # printed with four digits, 2e-5 is 0.0000
+            return False
+        if self.zero_lrs == self.lrs:
+            return self.lrs >= 2 or self.bad > 0
+        return self.trailing_zero_lrs >= 3
+
+    @property
+    def trouble(self) -> list[str]:
+        """What is wrong with the numbers, in a word each."""
+        found = {
+            "the loss is not finite": self.bad_losses > 0,
+            "the gradient norm is not finite": self.bad_norms > 0 and not self.settles,
+            "the evaluation loss is not finite": self.bad_evals > 0,
+            "the loss is 0": self.zero_loss,
+            "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points,
+            "the loss scale collapses": self.collapses,
+            "the loss explodes": self.absurd
+            or (self.points > 0 and self.explodes and (self.bad > 0 or self.diverges or self.points < 3)),
+            "the loss diverges": self.diverges,
+            "the loss does not move": self.flat,
+            "the learning rate is 0": self.lr_zero,
+            "the run crashed": self.crash is not None,
+        }
+        return [word for word, holds in found.items() if holds]
+
+    @property
+    def story(self) -> list[str]:
+        """The same, with the step at which it began where that is known."""
+        first = self.first_bad
+        if first is None or first.step is None:
+            return self.trouble
+        begun = f"from step {first.step:,.0f} on" if self.good_before else "from the first logged step on"
+        dated = f" {begun}" + (f", after {self.good_before:,} good points" if self.good_before else "")
+        dated += f", and good again {self.good_after:,} times" if self.good_after else ""
+        words = self.trouble
+        first_word = next((index for index, word in enumerate(words) if word.endswith("is not finite")), None)
+        if first_word is not None:
+            words[first_word] += dated
+        return words
+
+    @property
+    def healthy(self) -> bool:
+        """There are measurements, and nothing is wrong with them."""
+        return self.recognised > 0 and not self.trouble

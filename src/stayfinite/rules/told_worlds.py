@@ -1,0 +1,197 @@
+"""Re-runs that somebody tells of: `fp32: trains`, `without the mask: finite`, `lr reduced to one tenth, no change`.
+
+People try things before they ask, and write down what helped. Such a remark is a world of its own: the same training
+with one thing changed. What it says of each cause is the same for every rule, so it stands here, not in each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stayfinite.core.settings import Settings
+
+LONGEST = 240
+"""Characters of a remark; what is longer is no remark."""
+
+_GOOD = re.compile(
+    r"\b(?:trains?|works?|working|fine|ok(?:ay)?|normal(?:ly)?|finite|stable|converges?|no (?:problem|issue|nan|error|"
+    r"overflow)s?|without (?:nan|problem|error|issue)s?|(?:does|did)(?: not|n't) (?:happen|occur|appear|crash|diverge|"
+    r"reproduce)|not (?:seen|happen\w*|reproduc\w*|affected)|never (?:happens?|occurs?|seen|nan\w*|diverges?|fails?)|"
+    r"(?:is|are) good|gone|disappear(?:s|ed)?|vanish(?:es|ed)|resolve[sd]?|(?:solve|fixe|cure)[sd]?|help(?:s|ed)|"
+    r"goes away|went away|succeeds?|learns|fall(?:s|ing)|decreas(?:es|ing)|healthy)\b",
+    re.IGNORECASE,
+)
+_BAD = re.compile(
+    r"\b(?:no (?:change|effect|difference|help)|same (?:problem|issue|result|error|nan|thing)|the same\b|still|"
+    r"also (?:nan|fails?|happens?)|(?:does|did)(?: not|n't) (?:help|work|train|solve|fix|change|matter|converge|learn)|"
+    r"as well|nan (?:too|as well|again)|fails? too|not (?:fine|stable|finite|working)|never (?:works?|trains?|"
+    r"converges?|learns?)|nothing (?:helps|helped|changes))\b|[:,] ?same\W*$",
+    re.IGNORECASE,
+)
+_LOST = re.compile(
+    r"\b(?:nan|inf|diverge[sd]?|explode[sd]?|overflow(?:s|ed)?|crash(?:es|ed)?|fail(?:s|ed)?)\b", re.IGNORECASE
+)
+"""In a clause that says nothing good, what became of that run."""
+
+_IN_THE_END = re.compile(
+    r"\b(?:then|until|later|eventually|at first|finally)\b.{0,30}\b(?:nan|inf|diverge|explode|overflow|crash|fail)",
+    re.IGNORECASE,
+)
+"""`falls, then NaN`: the end counts."""
+
+_CLAUSE = re.compile(
+    r"[;.]\s|,\s(?!(?:then|until|later|finally|eventually)\b)|\b(?:but|while|whereas|although|though)\b", re.IGNORECASE
+)
+
+_SUBJECTS = {
+    "eager attention": r"\beager\b(?! mode)|\bmath (?:kernel|sdp\w*|attention|backend)|"
+    r"\bwithout (?:flash|sdpa|xformers|fused)|\b(?:flash\w*|sdpa|xformers)\b[^.;:]{0,20}\b(?:off|disabled|removed)|"
+    r"\bno (?:flash|xformers|sdpa)",
+    "bf16": r"\b(?:bf16|bfloat16)\b",
+    "fp32": r"\b(?:fp32|f32|float32|full precision|single precision|no amp)\b|"
+    r"\bwithout (?:amp|fp16|half|mixed precision|autocast)|"
+    r"\b(?:amp|fp16|half|mixed precision|autocast)\b[^.;:]{0,14}\b(?:off|disabled|false|removed)|"
+    r"\b(?:disabl\w+|turn\w* off|remov\w+) (?:amp|fp16|half|mixed precision|autocast)",
+    "one part in fp32": r"\b(?:softmax|layer ?norm|attention|loss|head|norms?|logits|lm_head|vae)\b[^.;]{0,16}"
+    r"\b(?:in|to|as|kept in) (?:fp32|float32|float\b)|\b(?:upcast\w*|\.float\(\))",
+    "another ZeRO stage": r"\bzero[-_ ]?(?:stage[-_ ]?)?[0-3]\b|\bwithout deepspeed|"
+    r"\boverlap_comm\b[^.;]{0,12}\b(?:false|off|disabled)",
+    "no mask": r"\b(?:without|no|removing)(?: the)?(?: \w+)? mask|\bmask (?:removed|off|none)",
+    "another device": r"\b(?:an)?other (?:gpus?|cards?|machines?|devices?|node)|"
+    r"\b(?:on|with)(?: an?| the)? (?:A100|V100|H100|T4|P100|CPU|TPU|RTX ?\w+|GTX ?\w+|Azure|Colab)\b|"
+    r"^\s*(?:cpu|colab)\b",
+    "another version": r"\b(?:older|newer|earlier|previous|nightly|latest|upgrad\w+|downgrad\w+)\b[^.;]{0,24}"
+    r"\b(?:version|torch|pytorch|cuda|cudnn|driver|transformers|release|to \d)|"
+    r"\b(?:torch|pytorch|cuda|cudnn|transformers|deepspeed|apex|tensorflow|tf)[ =:-]{1,3}v?\d+\.\d[\w.+]*(?=[ :,;])",
+    "a lower rate": r"\b(?:lower\w*|smaller|reduc\w+|decreas\w+|tenth|halv\w+)\b[^.;]{0,30}"
+    r"\b(?:lr|learning[ _-]?rate|rate)\b|"
+    r"\b(?:lr|learning[ _-]?rate)\b[^.;]{0,24}\b(?:lower(?:ed)?|smaller|reduced|decreased|tenth|several|"
+    r"other values|any)\b|"
+    r"\blr ?/ ?10\b",
+    "another batch size": r"\b(?:smaller|larger|bigger|lower|other) batch|\b(?:fewer|less) gpus|"
+    r"\bbatch[ _-]?size\b(?: of| to|:| =)? ?(?:[2-9]|\d{2,})\b(?=[^.;]*[a-z]{3})",
+    "a batch of one": r"\bbatch(?:[ _-]?size)?\b(?: of| to|:| =)? ?(?:1|one)\b(?![\d.])|\bno padding|\bwithout padding",
+    "other data": r"\b(?:other|another|original|official|public|toy|synthetic|random|dummy|clean\w*) "
+    r"(?:data\w*|images?|corpus|inputs?|rows?)|"
+    r"\b(?:VOC|COCO|MNIST|CIFAR\w*|ImageNet|LibriSpeech|WMT\w*) (?:itself|data\w*)|\bwithout (?:the )?augment\w*|"
+    r"\bwithout (?:that|this|those) \w+",
+    "that batch passed over": r"\bskip\w* (?:that|this|the|those|these|it)\b|"
+    r"\bwithout (?:that|this|those) (?:batch|step)",
+    "another seed": r"\b(?:an)?other seeds?|\bdifferent seeds?|\bdepends on the seed",
+    "another optimizer": r"\b(?:with|using|and)? ?(?:sgd|adafactor|rmsprop|adagrad|another optimizer)\b",
+    "a larger eps": r"\b(?:larger|bigger|increas\w+|rais\w+)\b[^.;]{0,16}\b(?:adam'?s? )?eps(?:ilon)?\b|"
+    r"\badam\w*\b[^.;]{0,12}\beps(?:ilon)?[ =:]{1,3}1e-0?[3-6]\b",
+    "a guarded loss": r"\b(?:add(?:ing|ed)?|with) (?:an? |small )*(?:eps(?:ilon)?|1e-\d+|clamp\w*)\b[^.;]{0,30}"
+    r"\b(?:log|sqrt|norm|div\w*|denominator|loss|inside|before)|\bclamp(?:ing|ed)\b[^.;]{0,30}\b(?:log|sqrt|prob\w*|var\w*)",
+    "clipping": r"\b(?:with|adding|after|using) (?:gradient |grad )?clip\w*|^\s*(?:gradient |grad )?clipping\b",
+    "warmup": r"\b(?:with|adding|longer|more) (?:\w+ )?warm-?up|^\s*warm-?up (?:of|for|added)",
+    "pretrained weights": r"\b(?:with|from|loading|using) (?:the )?pre-?trained|"
+    r"\bpre-?trained (?:weights|backbone|model)\b",
+    "a longer limit": r"\b(?:longer|larger|increas\w+|rais\w+|bigger)\b[^.;]{0,20}"
+    r"\b(?:max[_ ]?(?:seq[_ ]?)?len\w*|cutoff\w*|context|sequence length|max[_ ]length)",
+    "one process": r"\b(?:single|one|1)[- ](?:gpu|card|process|node)\b|\bwithout (?:ddp|fsdp|distributed)",
+    "no compilation": r"\bwithout (?:torch\.?)?compil\w+|\bcompile\b[^.;]{0,10}\b(?:off|disabled|false)|\beager mode",
+    "no checkpointing": r"\bwithout (?:gradient |activation )?checkpointing|\bcheckpointing (?:off|disabled|false)",
+}  # fmt: skip
+SUBJECTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _SUBJECTS.items()}
+
+MEANS: dict[tuple[str, bool], dict[str, float]] = {
+    ("eager attention", True): {"sdpa-kernel-bug": 5.0, "fp16-overflow-model-family": -2.0, "bad-data-row": -3.0},
+    ("eager attention", False): {"sdpa-kernel-bug": -5.0},
+    ("bf16", True): {
+        "fp16-overflow": 2.0, "fp16-overflow-model-family": 2.0, "loss-scale-collapse": 1.0, "bad-data-row": -3.0,
+        "lr-too-high": -1.5,
+    },
+    ("bf16", False): {"fp16-overflow": -4.0, "fp16-overflow-model-family": -4.0},
+    ("fp32", True): {
+        "fp16-overflow": 1.5, "fp16-overflow-model-family": 1.5, "pure-fp16-weights": 1.5, "adam-eps-underflow": 1.0,
+        "loss-scale-collapse": 0.5, "bad-data-row": -4.0, "lr-too-high": -2.0, "nan-weights": -2.0,
+    },
+    ("fp32", False): {
+        "fp16-overflow": -5.0, "fp16-overflow-model-family": -5.0, "pure-fp16-weights": -4.0, "double-fp16": -2.0,
+    },
+    ("another ZeRO stage", True): {"deepspeed-overlap-comm": 5.0, "sdpa-kernel-bug": -1.5, "bad-data-row": -2.0},
+    ("no mask", True): {"attention-fully-masked-row": 5.5, "sdpa-kernel-bug": -0.5},
+    ("no mask", False): {"attention-fully-masked-row": -5.0},
+    ("another device", True): {
+        "environment": 3.0, "hardware": 2.5, "sdpa-kernel-bug": 0.5, "bad-data-row": -3.0, "lr-too-high": -2.0,
+        "fp16-overflow": -1.0,
+    },
+    ("another device", False): {"hardware": -4.0},
+    ("a lower rate", True): {"lr-too-high": 5.0, "bad-data-row": -2.0},
+    ("a lower rate", False): {
+        "lr-too-high": -4.0, "no-warmup": -2.0, "bad-data-row": 1.5, "loss-formula-singularity": 0.5,
+    },
+    ("other data", True): {"bad-data-row": 4.5, "lr-too-high": -2.0, "environment": -2.0},
+    ("other data", False): {"bad-data-row": -4.0},
+    ("another optimizer", True): {"adam-eps-underflow": 2.0, "lr-too-high": 0.5},
+    ("another optimizer", False): {"adam-eps-underflow": -3.0},
+    ("a larger eps", True): {"adam-eps-underflow": 5.0},
+    ("a guarded loss", True): {"loss-formula-singularity": 4.5, "bad-data-row": -1.5, "lr-too-high": -2.0},
+    ("one part in fp32", True): {"fp16-overflow": 4.0, "bad-data-row": -2.0, "lr-too-high": -2.0},
+    ("another version", True): {
+        "environment": 4.0, "upstream-bug": 3.5, "bad-data-row": -2.0, "lr-too-high": -2.0, "fp16-overflow": -1.0,
+    },
+    ("another version", False): {"environment": -2.0},
+    ("another batch size", True): {"lr-too-high": 2.0, "bad-data-row": -0.5},
+    ("a batch of one", True): {"attention-fully-masked-row": 2.5, "lr-too-high": -0.5},
+    ("that batch passed over", True): {"toxic-batch": 4.0, "bad-data-row": 2.0, "lr-too-high": -1.5},
+    ("another seed", True): {"no-warmup": 1.5, "bad-init": 2.0, "lr-too-high": 0.5, "bad-data-row": -1.0},
+    ("another seed", False): {"bad-init": -2.0},
+    ("pretrained weights", True): {"bad-init": 4.0, "bad-data-row": -2.0},
+    ("a longer limit", True): {"all-labels-masked": 4.5, "truncation": 2.0},
+    ("no compilation", True): {"upstream-bug": 3.5, "environment": 1.5, "bad-data-row": -2.0, "lr-too-high": -2.0},
+    ("clipping", True): {"no-clipping": 4.5, "exploding-gradient": 1.5, "lr-too-high": -1.5},
+    ("clipping", False): {"no-clipping": -4.0, "exploding-gradient": -1.5},
+    ("warmup", True): {"no-warmup": 5.0},
+    ("warmup", False): {"no-warmup": -3.0},
+    ("one process", True): {"rank-desync": 2.0, "deepspeed-overlap-comm": 1.0, "lr-too-high": 1.0, "no-warmup": 1.0},
+    ("one process", False): {"rank-desync": -4.0, "deepspeed-overlap-comm": -2.0},
+    ("no checkpointing", True): {"gradient-checkpointing-no-input-grad": 4.0},
+}  # fmt: skip
+"""What a world that went well, or did not, says of causes: log-odds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldWorld:
+    """A remark that the training was tried with something changed."""
+
+    subject: str
+    good: bool
+    where: str
+    text: str
+
+
+def told_worlds(settings: Settings) -> list[ToldWorld]:
+    """Every re-run that the notes tell of, each subject once."""
+    found: dict[str, ToldWorld] = {}
+    for where, text in settings.notes:
+        for world in _in_remark(where, text):
+            found.setdefault(world.subject, world)
+    return list(found.values())
+
+
+def _in_remark(where: str, text: str) -> Iterator[ToldWorld]:
+    if len(text) > LONGEST:
+        return
+    clauses = [clause for clause in _CLAUSE.split(text) if clause.strip()]
+    for subject, pattern in SUBJECTS.items():
+        at = next((index for index, clause in enumerate(clauses) if pattern.search(clause)), None)
+        if at is None and pattern.search(text) is None:
+            continue
+        # `lr reduced to one tenth, no change`: what became of it may stand in a clause of its own.
+        told = next((good for clause in clauses[at or 0 :] if (good := _outcome(clause)) is not None), None)
+        good = told if told is not None else _outcome(text)
+        if good is not None:
+            yield ToldWorld(subject, good, where, text.strip())
+
+
+def _outcome(clause: str) -> bool | None:
+    """Whether a clause says that it went well; None where it says neither."""
+    if _BAD.search(clause) or _IN_THE_END.search(clause):
+        return False
+    if _GOOD.search(clause):
+        return True
+    return False if _LOST.search(clause) else None

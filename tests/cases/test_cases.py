@@ -1,0 +1,50 @@
+"""Real failures from public threads, and good runs: the right cause comes first, and nobody healthy is alarmed.
+
+Five sets, gathered one after the other, none from a thread of another. Each was scored before anybody had looked at it,
+and then became one that rules are written with; docs/diagnose.md has the figures of those first looks.
+"""
+
+import pytest
+
+from cases.reading import read_cases
+from stayfinite import diagnose
+
+SETS = {name: read_cases(name) for name in ("first", "second", "third", "fourth", "fifth")}
+WANTED = {"first": 0.9, "second": 0.9, "third": 0.9, "fourth": 0.9, "fifth": 0.7}
+"""Of the last one only the false alarms were looked at; what it scores is nearer to what a stranger's log will."""
+
+
+def diagnosed(case, folder):
+    folder.mkdir()
+    return diagnose(*case.write(folder))
+
+
+@pytest.mark.parametrize("which", SETS)
+def test_the_top_cause_is_right_as_often_as_it_was(which, tmp_path):
+    sick = [case for case in SETS[which] if not case.harmless]
+    wrong = []
+    for case in sick:
+        cause = diagnosed(case, tmp_path / case.name).cause
+        if cause is None or cause.cause not in case.accepted:
+            wrong.append(f"{case.name}: {case.cause}, not {None if cause is None else cause.cause}")
+    assert len(wrong) <= (1 - WANTED[which]) * len(sick), "\n".join(wrong)
+
+
+@pytest.mark.parametrize("case", [c for each in SETS.values() for c in each if c.harmless], ids=lambda case: case.name)
+def test_a_healthy_or_harmless_run_is_left_in_peace(case, tmp_path):
+    found = diagnosed(case, tmp_path / "run")
+    assert found.cause is None
+    assert found.verdict != "sick"
+
+
+def test_what_is_said_with_confidence_is_right(tmp_path):
+    """On the one set that rules were not written with: of the findings of 0.7 and more, at least 9 in 10 are right."""
+    told = []
+    for case in SETS["fifth"]:
+        cause = diagnosed(case, tmp_path / case.name).cause
+        if cause is not None:
+            told.append((cause.confidence, cause.cause in case.accepted))
+    sure = [right for confidence, right in told if confidence >= 0.7]
+    unsure = [right for confidence, right in told if confidence < 0.7]
+    assert sum(sure) / len(sure) >= 0.9
+    assert 0.2 <= sum(unsure) / len(unsure) <= 0.75

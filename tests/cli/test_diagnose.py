@@ -1,0 +1,149 @@
+"""`stayfinite diagnose` as a user calls it: answers, exit codes, and files that mean harm."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+
+from command_cost import command_cost
+from stayfinite.cli import main
+
+HEALTHY = "".join(f"{{'loss': {3 - i / 20:.3f}, 'grad_norm': 1.2, 'learning_rate': 1e-4}}\n" for i in range(20))
+SICK = "ValueError: Attempting to unscale FP16 gradients.\n"
+
+
+def answer(capsys, *words):
+    code = main(["diagnose", "--json", *map(str, words)])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_healthy_run_ends_with_0_and_no_finding(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(HEALTHY)
+    code, found = answer(capsys, log)
+    assert (code, found["verdict"], found["findings"]) == (0, "healthy", [])
+
+
+def test_a_sick_run_ends_with_1_and_the_cause_first(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(SICK)
+    code, found = answer(capsys, log)
+    first = found["findings"][0]
+    assert (code, found["verdict"], first["cause"], first["where"]) == (1, "sick", "double-fp16", f"{log}:1")
+    assert set(first) == {"code", "cause", "severity", "confidence", "where", "title", "evidence", "fix"}
+
+
+def test_the_words_for_people_hold_cause_evidence_and_fix(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(SICK)
+    assert main(["diagnose", str(log)]) == 1
+    shown = capsys.readouterr().out
+    assert "SF103 double-fp16" in shown
+    assert "fix" in shown
+    assert "stayfinite explain SF103" in shown
+
+
+def test_a_log_from_a_pipe_is_read():
+    command = [sys.executable, "-m", "stayfinite", "diagnose", "--json", "-"]
+    done = subprocess.run(command, input=SICK, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["findings"][0]["cause"] == "double-fp16"
+
+
+def test_a_config_alone_is_judged_as_a_risk(tmp_path, capsys):
+    config = tmp_path / "train.yaml"
+    config.write_text("model_name_or_path: google/mt5-base\nfp16: true\n")
+    code, found = answer(capsys, config)
+    assert code == 1
+    assert found["findings"][0]["cause"] == "fp16-overflow-model-family"
+
+
+def test_what_could_not_be_read_is_said_beside_what_could(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(HEALTHY)
+    code, found = answer(capsys, log, tmp_path / "missing.log")
+    assert code == 0
+    assert found["sources"][1]["said"] == "there is no such file"
+
+
+@pytest.mark.parametrize("words", [[], ["missing.log"], ["."]])
+def test_nothing_to_read_ends_with_2_and_says_why(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["diagnose", *words]) == 2
+    assert "stayfinite diagnose: " in capsys.readouterr().err
+
+
+def bomb(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\0" * 50_000_000)
+
+
+def evil(path):
+    path.write_bytes(b"cposix\nsystem\n(S'touch executed'\ntR.")
+
+
+HOSTILE = {
+    "binary junk": lambda path: path.write_bytes(os.urandom(300_000)),
+    "a long line": lambda path: path.write_bytes(b"loss " * 4_000_000),
+    "half a JSON": lambda path: path.write_text('{"log_history": [{"loss": 2.0, "step": 1}, {"loss": na'),
+    "mixed encodings": lambda path: path.write_bytes(
+        "é loss: 2\n".encode("latin-1") + "日本 loss: 3\n".encode() + b"\xff\xfe\0"
+    ),
+    "a zip bomb": bomb,
+    "a pickle that runs a command": evil,
+    "nothing": lambda path: path.write_bytes(b""),
+    "NUL bytes": lambda path: path.write_bytes(b"\0" * 100_000),
+    "deep JSON": lambda path: path.write_text("[" * 100_000),
+    "deep YAML": lambda path: path.write_text("a: " * 20_000),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["train.log", "config.json", "config.yaml", "training_args.bin", "model.pt", "train.py"]
+)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_file_is_answered_quickly_without_a_crash_and_nothing_runs(kind, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    HOSTILE[kind](tmp_path / name)
+    start = time.process_time()
+    assert main(["diagnose", "--json", name]) in (0, 1, 2)
+    assert time.process_time() - start < 20
+    told = capsys.readouterr()
+    assert told.out or told.err
+    assert not (tmp_path / "executed").exists()
+
+
+def test_links_to_themselves_and_directories_in_circles_end(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.log").symlink_to("loop.log")
+    assert main(["diagnose", "loop.log"]) == 2
+    (tmp_path / "inside").symlink_to(tmp_path)
+    (tmp_path / "train.log").write_text(HEALTHY)
+    assert main(["diagnose", "."]) == 0
+
+
+def test_neither_torch_nor_transformers_is_loaded_and_it_takes_less_than_a_second(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(HEALTHY)
+    loaded, seconds = command_cost(["diagnose", log], modules=["torch", "transformers", "numpy"], times=3)
+    assert loaded == []
+    assert seconds < 1.0
+
+
+@pytest.mark.slow
+def test_a_gigabyte_is_read_in_constant_memory(tmp_path):
+    log = tmp_path / "train.log"
+    block = HEALTHY.encode() * 10_000
+    with log.open("wb") as file:
+        while file.tell() < 1 << 30:
+            file.write(block)
+    code = f"""from stayfinite import diagnose
+found = diagnose({str(log)!r})
+print(found.verdict, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600).stdout
+    assert int(out.split()[1]) < 400

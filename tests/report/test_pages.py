@@ -1,0 +1,48 @@
+"""The pages of the rules: one text for the terminal, the docs and programs."""
+
+import json
+from pathlib import Path
+
+from command_cost import command_cost
+from stayfinite.cli import main
+from stayfinite.rules.registry import all_rules
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_explain_prints_the_page_of_a_code_or_a_slug(capsys):
+    assert main(["explain", "SF103"]) == 0
+    by_code = capsys.readouterr().out
+    assert main(["explain", "double-fp16"]) == 0
+    assert capsys.readouterr().out == by_code
+    assert "Attempting to unscale FP16 gradients" in by_code
+
+
+def test_explain_as_json_has_the_sections_apart(capsys):
+    assert main(["explain", "SF103", "--json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert page["slug"] == "double-fp16"
+    assert "How to fix it" in page["sections"]
+
+
+def test_an_unknown_rule_ends_with_2(capsys):
+    assert main(["explain", "SF999"]) == 2
+    assert "there is no rule" in capsys.readouterr().err
+
+
+def test_rules_lists_every_rule(capsys):
+    assert main(["rules", "--json"]) == 0
+    assert [each["code"] for each in json.loads(capsys.readouterr().out)] == [rule.code for rule in all_rules()]
+
+
+def test_the_pages_in_the_docs_are_those_of_the_rules(tmp_path, capsys):
+    assert main(["rules", "--docs", str(tmp_path)]) == 0
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text() for path in (ROOT / "docs" / "rules").iterdir()}
+    assert written == kept, "run `make docs`"
+
+
+def test_explaining_loads_neither_torch_nor_rich_and_is_there_at_once():
+    loaded, seconds = command_cost(["explain", "SF101"], modules=["torch", "rich", "tyro"], times=5)
+    assert loaded == []
+    assert seconds < 0.3

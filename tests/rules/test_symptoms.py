@@ -1,0 +1,115 @@
+"""What the numbers show, and what they only seem to show."""
+
+import math
+
+import pytest
+
+from stayfinite.core.series import RunSeries
+from stayfinite.rules.looking_at_runs import symptoms_of
+
+
+def series(*points, **metrics):
+    run = RunSeries("train.log")
+    for number, point in enumerate(points, start=1):
+        run.add(number, step=number, **point)
+    for name, values in metrics.items():
+        for line, value in enumerate(values, start=1):
+            run.measure(name, value, line=line)
+    return symptoms_of([run])
+
+
+def losses(*values):
+    return [{"loss": value} for value in values]
+
+
+def test_a_falling_loss_is_healthy():
+    assert series(*losses(3, 2.5, 2.2, 2.0, 1.9)).healthy
+
+
+def test_nothing_read_is_neither_healthy_nor_sick():
+    assert not symptoms_of([]).healthy
+    assert symptoms_of([]).trouble == []
+
+
+def test_a_nan_loss_is_dated_by_the_first_bad_point():
+    seen = series(*losses(3, 2, math.nan, math.nan))
+    assert (seen.good_before, seen.bad, seen.first_bad.step) == (2, 2, 3)
+    assert seen.where["first_bad"] == "train.log:3"
+    assert "the loss is not finite" in seen.trouble
+
+
+def test_a_healthy_loss_beside_a_nan_norm_is_sick_when_it_stays():
+    assert "the gradient norm is not finite" in series(*[{"loss": 2.0, "grad_norm": math.nan}] * 4).trouble
+
+
+def test_bad_norms_of_the_first_steps_alone_are_a_scaler_that_settles():
+    first = [{"loss": 2.0, "grad_norm": math.inf}] * 2
+    later = [{"loss": 1.5 - i / 50, "grad_norm": 1.0} for i in range(6)]
+    seen = series(*first, *later)
+    assert seen.settles
+    assert seen.healthy
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0, 0.0), (2.0, 1.5, 0.0, 0.0, 0.0)])
+def test_a_loss_of_0_that_stays_was_not_earned(values):
+    assert "the loss is 0" in series(*losses(*values)).trouble
+
+
+def test_one_logged_zero_among_good_losses_is_no_trouble():
+    assert series(*losses(2.0, 0.0, 1.9, 1.8)).healthy
+
+
+def test_a_summary_counts_where_nothing_else_was_logged():
+    assert "the loss is 0" in series(train_loss=[0.0]).trouble
+    assert "the loss is not finite" in series(train_loss=[math.nan]).trouble
+
+
+@pytest.mark.parametrize(
+    ("rates", "zero"),
+    [
+        ([0.0, 1e-5, 2e-5], False),
+        ([1e-4, 1e-5, 0.0], False),
+        ([0.0, 0.0, 0.0], True),
+        ([1e-4, 0.0, 0.0, 0.0, 0.0], True),
+    ],
+)
+def test_a_warmup_that_starts_at_0_and_a_schedule_that_ends_there_are_fine(rates, zero):
+    assert series(*[{"loss": 2.0 - i / 10, "lr": lr} for i, lr in enumerate(rates)]).lr_zero is zero
+
+
+def test_a_climb_before_the_nan_is_told_from_a_sudden_one():
+    climbing = series(
+        *[{"loss": v, "grad_norm": n} for v, n in ((2, 1), (3, 20), (9, 300), (40, 4e3), (math.nan, math.nan))]
+    )
+    sudden = series(
+        *[{"loss": v, "grad_norm": n} for v, n in ((2, 1), (1.9, 1), (1.8, 1), (1.8, 1), (math.nan, math.nan))]
+    )
+    assert climbing.explodes
+    assert not sudden.explodes
+
+
+def test_a_scale_that_falls_to_nothing_collapses_and_one_that_settles_does_not():
+    falling = [{"loss_scale": 2.0**-k, "skipped": True} for k in range(-3, 6)]
+    settling = [{"loss_scale": 2.0**k, "skipped": True} for k in (15, 14)] + losses(2.0, 1.9, 1.8)
+    assert series(*falling).collapses
+    assert not series(*settling).collapses
+
+
+def test_a_noisy_plateau_neither_diverges_nor_stands_still():
+    assert series(*losses(*[1.0 + 0.3 * math.sin(7 * i) for i in range(60)])).healthy
+
+
+def test_a_loss_that_ends_far_above_its_best_diverges():
+    assert series(*losses(*[3 - i / 10 for i in range(20)], *[1.1 * 1.2**i for i in range(20)])).diverges
+
+
+def test_many_equal_losses_stand_still():
+    assert "the loss does not move" in series(*losses(*[0.6931] * 30)).trouble
+
+
+def test_of_several_series_the_sickest_speaks():
+    fine, bad = RunSeries("a.log"), RunSeries("b.log")
+    for step in range(5):
+        fine.add(step, step=step, loss=2.0 - step / 10)
+        bad.add(step, step=step, loss=math.nan)
+    assert symptoms_of([fine, bad]).source == "b.log"
