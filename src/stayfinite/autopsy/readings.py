@@ -93,6 +93,11 @@ class Readings:
         """The largest finite magnitude among the origin's inputs."""
         return max((_magnitude(look) for look in self._inputs), default=0.0)
 
+    @property
+    def first_input(self) -> str:
+        """The name of the origin's first input, if it is a parameter or an item of the batch."""
+        return self._inputs[0].name if self._inputs else ""
+
     @cached_property
     def overflowed(self) -> bool:
         """Finite numbers went in, infinities came out, and no input stood at an edge."""

@@ -111,6 +111,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
     modes = {module: module.training for module in model.modules()}
     generators = capture_rng()
+    # A precision that the CPU does not have makes torch switch this library off, for the whole process.
+    library = bool(torch.backends.mkldnn.enabled)
     model.zero_grad(set_to_none=True)
     try:
         yield
@@ -126,6 +128,9 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for module, training in modes.items():
             module.training = training
         restore_rng(generators)
+        if bool(torch.backends.mkldnn.enabled) is not library:
+            mkldnn: Any = torch.backends.mkldnn
+            mkldnn.enabled = library
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stayfinite.autopsy.batch_parts import batch_size
 from stayfinite.autopsy.readings import Readings
 from stayfinite.autopsy.step import Outcome
 from stayfinite.autopsy.worlds import Materials
@@ -58,8 +59,9 @@ class Evidence:
 
     @property
     def suspects(self) -> list[int]:
-        """Guilty rows, or else those that the trace points at."""
-        return self.rows or self.readings.rows
+        """Guilty rows, or else those that the trace points at; none where it points at all of them."""
+        rows = self.rows or self.readings.rows
+        return [] if len(rows) == batch_size(self.readings.step.batch) else rows
 
 
 def in_rows(rows: Sequence[int], before: str = " (", after: str = ")") -> str:

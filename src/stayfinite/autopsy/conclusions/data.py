@@ -20,6 +20,16 @@ def bad_item(e: Evidence) -> Conclusion | None:
     if origin is None or not origin.leaf.startswith("batch"):
         return None
     what = "a label" if is_labels(origin.leaf) else "an input"
+    if e.materials.notes.get("batch"):
+        return Conclusion(
+            cause="bad-data-row",
+            confidence=0.5,
+            why=f"{origin.leaf}, {what}, is not finite{in_rows(e.suspects)}; but the forward pass writes to its own batch, "
+            "and what it held before is not known",
+            fix="let forward(batch) leave the batch as it is (x / n instead of x.div_(n)), and look again",
+            worlds=("rows_removed", "inputs_sanitised"),
+            covers=("rows_removed", "inputs_sanitised"),
+        )
     return Conclusion(
         cause="bad-data-row",
         confidence=0.97,

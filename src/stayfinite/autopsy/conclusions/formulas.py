@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.conclusions.weights import BEFORE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
 HUGE = 1e15
+ABSURD_EXPONENT = 1e4
 NORMS = ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm", "rms_norm")
 ARCS = ("acos", "asin", "atanh", "erfinv")
 LIMITS = {"float16": 11.0, "float64": 709.0}
@@ -94,6 +96,8 @@ def naive_exponential(e: Evidence) -> Conclusion | None:
     readings = e.readings
     if not readings.exponential or not readings.overflowed:
         return None
+    if readings.largest_input > ABSURD_EXPONENT and any(e.good(world) for world in BEFORE):
+        return None  # no formula would bear such a number: the weights have run away
     limit = LIMITS.get(readings.dtype, 88.7)
     return Conclusion(
         cause="naive-exp",

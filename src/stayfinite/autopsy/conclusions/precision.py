@@ -44,13 +44,18 @@ def overflow(e: Evidence) -> Conclusion | None:
         return None
     beyond = e.reached is not None and e.reached > FP16_LIMIT
     size = f"reaches {e.reached:,.0f}" if beyond else "leaves the range"
+    subject = f"{readings.operator} in {readings.place}"
+    if readings.operator == "_to_copy":  # a cast: what does not fit is what was cast
+        subject, size = f"a cast in {readings.place}", f"is given {readings.largest_input:,.0f}"
+        if readings.first_input:
+            subject = f"{readings.first_input}, cast in {readings.place},"
     finite = " and ".join(name for name in ("bf16", "fp32") if e.good(name)) or "fp32 in that module"
     setting: dict[str, Any] = {"bf16": True, "fp16": False} if e.good("bf16") else {"fp16": False}
     module = f" or keep {readings.place} in fp32" if e.good("origin_fp32") else " or fp32"
     return Conclusion(
         cause="fp16-overflow",
         confidence=0.96 if e.good("fp32") else 0.85,
-        why=f"{readings.operator} in {readings.place} {size} in fp16 (limit {FP16_LIMIT:,.0f}); the same step is "
+        why=f"{subject} {size} in fp16 (limit {FP16_LIMIT:,.0f}); the same step is "
         f"finite in {finite}{in_rows(e.rows, '; driven by ', '')}",
         fix=f"use bf16 (bf16=True, fp16=False){module}",
         setting=setting,
