@@ -24,8 +24,8 @@ def bad_item(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="bad-data-row",
             confidence=0.5,
-            why=f"{origin.leaf}, {what}, is not finite{in_rows(e.suspects)}; but the forward pass writes to its own batch, "
-            "and what it held before is not known",
+            why=f"{origin.leaf}, {what}, is not finite{in_rows(e.suspects)}; but the forward pass writes to its own "
+            "batch, and what it held before is not known",
             fix="let forward(batch) leave the batch as it is (x / n instead of x.div_(n)), and look again",
             worlds=("rows_removed", "inputs_sanitised"),
             covers=("rows_removed", "inputs_sanitised"),
