@@ -20,6 +20,8 @@ KINDS = (".png", ".svg", ".pdf", ".html")
 PANELS = {"loss": "loss", "grad_norm": "gradient norm", "lr": "learning rate", "loss_scale": "loss scale"}
 COLOURS = ("#3366aa", "#cc7722", "#338855", "#884499", "#666666", "#aa3355")
 BAD = "#d62728"
+LANE = 0.04
+"""Height of the lane of marks that each of several runs has at the top of a panel."""
 MOST_MARKS = 400
 """More lines than this in one panel are one red area to the eye."""
 
@@ -50,8 +52,8 @@ def _figure(runs: Sequence[RunSeries], figure: Figure, title: str) -> Figure:
     heights = [2.0 if name == "loss" else 1.0 for name in panels]
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for name, axis in zip(panels, axes, strict=True):
-        for run, colour in zip(runs, _colours(len(runs)), strict=True):
-            _draw(axis, run, name, colour, label=_label(run, runs))
+        for lane, (run, colour) in enumerate(zip(runs, _colours(len(runs)), strict=True)):
+            _draw(axis, run, name, colour, _label(run, runs), lane=lane if len(runs) > 1 else None)
         _scale(axis, name, [value for run in runs for _, value, _ in run.column(name)])
         axis.set_ylabel(PANELS[name])
         axis.grid(alpha=0.25)
@@ -66,7 +68,8 @@ def _figure(runs: Sequence[RunSeries], figure: Figure, title: str) -> Figure:
     return figure
 
 
-def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str) -> None:
+def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str, lane: int | None) -> None:
+    """One run in one panel. Among several, its bad steps are short marks of its own colour in a lane at the top."""
     column = run.column(name)
     good = [(step, value) for step, value, _ in column if math.isfinite(value)]
     bad = [step for step, value, _ in column if not math.isfinite(value)]
@@ -86,16 +89,13 @@ def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str) -> Non
     few = len(good) <= 60
     axis.plot(*_columns(good), color=colour, linewidth=1.2, marker="o" if few else None, markersize=3, label=label)
     skips = [point.step for point in run.points if point.skipped and point.step is not None]
+    low, high = (0.0, 1.0) if lane is None else (1 - LANE * (lane + 1), 1 - LANE * lane)
     for steps, shade, word in ((bad, BAD, "not finite, or 0"), (skips, "#e8a33d", "skipped")):
+        if lane is not None:
+            shade = colour
         for index, step in enumerate(steps[:: max(1, len(steps) // MOST_MARKS)]):
-            axis.axvline(
-                step,
-                color=shade,
-                alpha=0.35,
-                linewidth=1,
-                zorder=0,
-                label=word if index == 0 and name == "loss" else None,
-            )
+            named = word if index == 0 and name == "loss" and lane is None else None
+            axis.axvline(step, low, high, color=shade, alpha=0.35, linewidth=1, zorder=0, label=named)
 
 
 def _scale(axis: Axes, name: str, values: Sequence[float]) -> None:
@@ -118,6 +118,8 @@ def _colours(count: int) -> list[str]:
 
 def _label(run: RunSeries, runs: Sequence[RunSeries]) -> str:
     path = Path(run.source)
+    if path.name == "steps.jsonl":  # a run directory is called by its own name
+        path = path.parent
     alike = sum(Path(other.source).name == path.name for other in runs) > 1
     name = str(path) if alike else path.name
     return f"{name} rank {run.rank}" if run.rank else name
