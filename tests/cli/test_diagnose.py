@@ -141,7 +141,8 @@ def test_a_gigabyte_is_read_in_constant_memory(tmp_path):
     with log.open("wb") as file:
         while file.tell() < 1 << 30:
             file.write(block)
-    code = f"""from stayfinite import diagnose
+    code = f"""import resource
+from stayfinite import diagnose
 found = diagnose({str(log)!r})
 print(found.verdict, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """

@@ -73,7 +73,9 @@ def with_changed(batch: Any, change: Callable[[Any], Any]) -> Any:
             made[name] = with_changed(value, change)
         return made
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(with_changed(value, change) for value in batch))
+        values = [with_changed(value, change) for value in batch]
+        kind: Any = type(batch)
+        return kind._make(values) if hasattr(kind, "_make") else kind.of(batch._fields, values)
     if isinstance(batch, list | tuple):
         return type(batch)(with_changed(value, change) for value in batch)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):

@@ -55,7 +55,10 @@ def _fine(e: Evidence) -> bool:
 
 def _undecided(e: Evidence) -> Conclusion:
     good = [name for name, is_good in e.is_good.items() if is_good]
+    tried = set(e.is_good) - {"same"}
     known = f"it is finite with {', '.join(good)}" if good else "no change that was tried makes it finite"
+    if not tried:
+        known = "there was no time to try anything, or nothing could be tried"
     missing = [name for name in weights.BEFORE if name not in e.is_good]
     decide = f"; {' and '.join(missing)} could not be tried and might decide it" if missing else ""
     return Conclusion(

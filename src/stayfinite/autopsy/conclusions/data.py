@@ -34,7 +34,7 @@ def bad_item(e: Evidence) -> Conclusion | None:
         cause="bad-data-row",
         confidence=0.97,
         why=f"{origin.leaf}, {what}, holds a NaN or an infinity before anything is computed{in_rows(e.suspects)}",
-        fix=f"drop or repair {in_rows(e.suspects, 'the ', '') or 'such rows'}: check torch.isfinite when reading",
+        fix=f"drop or repair {in_rows(e.suspects, '', '') or 'such rows'}: check torch.isfinite when reading",
         setting={"rows": e.suspects} if e.suspects else {},
         worlds=("rows_removed", "inputs_sanitised"),
         covers=("rows_removed", "inputs_sanitised"),

@@ -140,6 +140,8 @@ def custom_backward(e: Evidence) -> Conclusion | None:
 
 
 def _away(operator: str) -> str:
+    if operator in ("sqrt", "rsqrt"):
+        return f"keep the input above 0: {operator}(x.clamp_min(0) + 1e-6); in fp16 use 1e-3"
     if operator in ROOTS:
         return f"add a small number inside: {operator}(x + 1e-8), or clamp the input; 1e-8 is 0 in fp16, use 1e-4 there"
     if operator in ARCS:
@@ -152,4 +154,4 @@ def _away(operator: str) -> str:
         return "write masks with masked_fill or torch.where instead of multiplying: 0 times infinity is NaN"
     if operator == "mean":
         return "leave out batches with nothing to average, or divide the sum by max(1, count)"
-    return "keep the denominator away from 0: x / y.clamp_min(1e-6)"
+    return "keep the denominator away from 0: x / (y + 1e-6), or x / count.clamp_min(1) for a count"
