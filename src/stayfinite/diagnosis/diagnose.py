@@ -32,7 +32,7 @@ def diagnose(
         UsageError: when nothing of it could be read.
     """
     reading = read_paths([Path(given) for given in (path, *more_paths)], progress)
-    return judge(reading.runs, reading.settings, reading.sources, reading.damage)
+    return judge(reading.runs, reading.settings, reading.sources, reading.known)
 
 
 def diagnose_text(text: str, name: str = "stdin") -> Diagnosis:
@@ -47,12 +47,12 @@ def judge(
     runs: Sequence[RunSeries],
     settings: Settings,
     sources: Sequence[Source] = (),
-    damage: Sequence[Finding] = (),
+    known: Sequence[Finding] = (),
 ) -> Diagnosis:
-    """Let the rules judge what was read; ``damage`` is what is known to be wrong with checkpoints."""
+    """Let the rules judge what was read; ``known`` is what was seen or proved already."""
     inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
     facts = Facts(runs, settings + inside)
-    findings = _with_damage(rank(facts, all_rules()), damage)
+    findings = _with_known(rank(facts, all_rules()), known)
     verdict: Verdict = "unknown"
     if any(finding.severity != "info" for finding in findings):
         verdict = "sick"
@@ -61,8 +61,8 @@ def judge(
     return Diagnosis(verdict=verdict, findings=findings, trouble=facts.symptoms.story, sources=sources, runs=runs)
 
 
-def _with_damage(findings: list[Finding], damage: Sequence[Finding]) -> list[Finding]:
-    """Both together, ranked: what was seen in a file stands for a rule's guess of the same cause."""
-    seen = {finding.cause for finding in damage}
-    both = [*damage, *(finding for finding in findings if finding.cause not in seen)]
+def _with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Finding]:
+    """Both together, ranked: what was seen or proved stands for a rule's guess of the same cause."""
+    certain = {finding.cause for finding in known}
+    both = [*known, *(finding for finding in findings if finding.cause not in certain)]
     return sorted(both, key=lambda finding: (finding.severity == "info", -finding.confidence))

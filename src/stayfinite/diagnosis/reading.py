@@ -10,6 +10,7 @@ from pathlib import Path
 from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.autopsies import proved_causes
 from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
 from stayfinite.errors import StayfiniteError, UsageError
@@ -41,8 +42,8 @@ class Reading:
     runs: list[RunSeries] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
     sources: list[Source] = field(default_factory=list)
-    damage: list[Finding] = field(default_factory=list)
-    """What is wrong with the structure of checkpoints: files cut off, shards missing. `scan` looks at their numbers."""
+    known: list[Finding] = field(default_factory=list)
+    """What was seen or proved and needs no judging: damaged checkpoints (`scan` looks at their numbers), autopsies."""
 
 
 def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Reading:
@@ -55,6 +56,8 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
     for path in paths:
         if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
             _look_at_checkpoints(path, reading)
+        if path.is_dir():
+            reading.known += proved_causes(path)
         for file in _files(path, reading.sources):
             try:
                 _read(file, reading, progress)
@@ -111,7 +114,7 @@ def _look_at_checkpoints(path: Path, reading: Reading) -> None:
         reading.sources.append(Source(path=str(path), read_as="checkpoint", said=named))
         # What merely could not be looked into is no damage.
         grave = [finding for finding in found.findings if finding.severity != "info"]
-        reading.damage += [finding for finding in grave if finding.confidence > UNSURE]
+        reading.known += [finding for finding in grave if finding.confidence > UNSURE]
 
 
 def _files(path: Path, sources: list[Source]) -> list[Path]:
