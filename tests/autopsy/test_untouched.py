@@ -20,3 +20,24 @@ def test_a_world_in_another_precision_leaves_the_cpus_library_switched_on():
     before = bool(torch.backends.mkldnn.enabled)
     assert precision_world(step, "bf16").step.run().finite
     assert bool(torch.backends.mkldnn.enabled) is before
+
+
+class Caching(nn.Module):
+    """Puts another buffer in the place of its own at every forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+        self.register_buffer("cache", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache = x.detach().clone()
+        return self.linear(x).mean()
+
+
+def test_a_buffer_that_the_forward_pass_replaced_is_there_again():
+    model = Caching()
+    before = model.cache
+    Step(model=model, forward=model, batch=torch.ones(3, 4), rng=capture_rng()).run()
+    assert model.cache is before
+    assert torch.equal(before, torch.zeros(1))

@@ -38,8 +38,18 @@ class Inquiry:
 
     def run_one(self, name: str) -> None:
         """One world by its name."""
+        if name == "rows_removed":
+            self._run(self._builders["same"]())
+            self._find_rows()
+            if name not in self.worlds:
+                raise UsageError(
+                    "no row of the batch is guilty by itself", fix="leave --world out to try the other worlds"
+                )
+            return
         if name not in self._builders:
-            raise UsageError(f"there is no world {name!r} for this step", fix=f"try {', '.join(self._builders)}")
+            raise UsageError(
+                f"there is no world {name!r} for this step", fix=f"try {', '.join([*self._builders, 'rows_removed'])}"
+            )
         self._run(self._builders[name]())
 
     def run_all(self) -> None:

@@ -108,7 +108,12 @@ class Step:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Gradients, buffers, training modes and generators are put back at the end; the weights are not written to."""
     gradients = {name: p.grad for name, p in model.named_parameters()}
-    buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     modes = {module: module.training for module in model.modules()}
     generators = capture_rng()
     # A precision that the CPU does not have makes torch switch this library off, for the whole process.
@@ -120,10 +125,10 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for name, parameter in model.named_parameters():
             parameter.grad = gradients.get(name)
         with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                kept = buffers.get(name)
+            for module, name, buffer, kept in buffers:
+                module._buffers[name] = buffer  # a forward pass may have put another one there
                 # Not by the version: batch norm writes its statistics without counting.
-                if kept is not None and kept.shape == buffer.shape and not torch.equal(kept, buffer):
+                if kept.shape == buffer.shape and not torch.equal(kept, buffer):
                     buffer.copy_(kept)
         for module, training in modes.items():
             module.training = training
