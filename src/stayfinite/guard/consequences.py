@@ -43,7 +43,12 @@ class Consequences:
             each = queue.popleft()
             decision = each.judgement.decision
             self._recovery.heard(decision)
-            self._incidents.look(each, step)
+            try:
+                self._incidents.look(each, step)
+            except KeyboardInterrupt:
+                # Whoever ends the run in the middle of an autopsy still wants to know what was refused.
+                self._note(each)
+                raise
             if decision.action is Action.ROLLBACK:
                 # What was under way belongs to the state that is left: it is written down and has no further effect.
                 late = [*queue, *self.gate.drain()]
