@@ -11,7 +11,7 @@ from stayfinite import diagnose
 
 SETS = {name: read_cases(name) for name in ("first", "second", "third", "fourth", "fifth")}
 WANTED = {"first": 0.9, "second": 0.9, "third": 0.9, "fourth": 0.9, "fifth": 0.7}
-"""Of the last one little more than the false alarms was looked at; what it scores is nearer to what a stranger's log will."""
+"""Of the last one little more than the false alarms was looked at: its score is nearest to that of a stranger's log."""
 
 
 def diagnosed(case, folder):
