@@ -83,15 +83,24 @@ class Step:
         """The batch as it was: forward passes take items out of it and write into its tensors."""
         return with_changed(self.batch, _copied)
 
-    def execute(self, batch: Any, then: Callable[[], None] = lambda: None) -> Tensor:
-        """Forward and backward, once; ``then`` is called while the gradients are there and everything is as changed."""
+    def execute(
+        self, batch: Any, then: Callable[[], None] = lambda: None, go_on: Callable[[Tensor], bool] = lambda _loss: True
+    ) -> Tensor:
+        """Forward and backward, once, with everything as changed.
+
+        Arguments:
+            batch: a fresh copy.
+            then: called while the gradients are there.
+            go_on: says, from the loss, whether the backward pass is of any interest.
+        """
         restore_rng(dict(self.rng))
         with _all(self.around), warnings.catch_warnings():
             # A re-run may do what torch warns of: a spread of one row, a bf16 that the CPU emulates.
             warnings.simplefilter("ignore")
             with torch.enable_grad(), self.autocast():
                 loss = self.forward(batch)
-            _backward(loss * self.scale if self.scale != 1.0 else loss)
+            if go_on(loss):
+                _backward(loss * self.scale if self.scale != 1.0 else loss)
             then()
         return loss
 

@@ -70,9 +70,9 @@ def device(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="upstream-bug",
         confidence=0.6,
-        why=f"{e.readings.operator or 'the step'} in {e.readings.place} is bad on {device_in_words(here)} each time, and "
-        f"with the same weights, batch and precision{dropout} finite on {there}: a kernel of this build, code that does "
-        "something else on that device, or the device itself is wrong",
+        why=f"{e.readings.operator or 'the step'} in {e.readings.place} is bad on {device_in_words(here)} each time, "
+        f"and with the same weights, batch and precision{dropout} finite on {there}: a kernel of this build, code that "
+        "does something else on that device, or the device itself is wrong",
         fix=f"compute it on {there}; to know which it is, replay the incident with another version of torch{another}",
         worlds=("other_device",),
     )
