@@ -115,8 +115,12 @@ class Step:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Gradients, buffers, training modes and generators are put back at the end; the weights are not written to."""
+    """Gradients, buffers, training modes and generators are put back at the end; the weights are not written to.
+
+    Hooks that run when a gradient is complete are off meanwhile: many a one takes the optimizer's step there.
+    """
     gradients = {name: p.grad for name, p in model.named_parameters()}
+    hooked = [(p, hooks) for p in model.parameters() if (hooks := p._post_accumulate_grad_hooks)]
     buffers = [
         (module, name, buffer, buffer.detach().clone())
         for module in model.modules()
@@ -128,9 +132,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
     # A precision that the CPU does not have makes torch switch this library off, for the whole process.
     library = bool(torch.backends.mkldnn.enabled)
     model.zero_grad(set_to_none=True)
+    for parameter, _ in hooked:
+        parameter._post_accumulate_grad_hooks = {}
     try:
         yield
     finally:
+        for parameter, hooks in hooked:
+            parameter._post_accumulate_grad_hooks = hooks
         for name, parameter in model.named_parameters():
             parameter.grad = gradients.get(name)
         with torch.no_grad():
