@@ -1,6 +1,7 @@
 """What the tracer sees, and what it does not have to look at."""
 
 import math
+import threading
 
 import pytest
 import torch
@@ -85,3 +86,33 @@ def test_tracing_leaves_nothing_behind():
     assert not nn.modules.module._global_forward_hooks
     assert not nn.modules.module._global_forward_pre_hooks
     assert model.weight.grad is None
+
+
+def test_another_thread_that_trains_another_model_is_not_taken_for_a_part_of_the_step():
+    ours, other = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1)), nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+    class Meanwhile(nn.Module):
+        def forward(self, x):
+            left = threading.Event()
+            inside = threading.Event()
+
+            def stay(*_):
+                inside.set()
+                left.wait(10)
+
+            def train():
+                with other[1].register_forward_pre_hook(stay):
+                    other(torch.randn(2, 3))
+
+            thread = threading.Thread(target=train)
+            thread.start()
+            inside.wait(10)
+            result = x.log()
+            left.set()
+            thread.join()
+            return result
+
+    ours.insert(1, Meanwhile())
+    trace = trace_step(a_step(ours, lambda x: (ours(x) - 50.0).sum(), -torch.ones(4, 3)))
+    assert trace.origin.event.operator == "aten.log"
+    assert trace.module == "1"

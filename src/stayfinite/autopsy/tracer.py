@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from stayfinite.autopsy.events import CloseLook, Event, Health
 from stayfinite.autopsy.frames import NOWHERE, Lines, Places
@@ -130,6 +130,8 @@ class Tracer(TorchDispatchMode):
         self._read_back()
 
     def _enter_module(self, module: nn.Module, _inputs: Any) -> None:
+        if self not in _get_current_dispatch_mode_stack():
+            return  # another thread trains another model
         path = self._paths.get(module)
         around = self._modules[-1] if self._modules else _OUTSIDE
         if path is None and not any(True for _ in module.parameters()) and not any(True for _ in module.buffers()):
@@ -147,7 +149,7 @@ class Tracer(TorchDispatchMode):
         self._modules.append(_Running(path, id(caller), found))
 
     def _leave_module(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
-        if self._modules:
+        if self._modules and self in _get_current_dispatch_mode_stack():
             self._modules.pop()
 
     def writer_of(self, tensor: Tensor) -> int | None:
