@@ -1,8 +1,11 @@
 """A re-run leaves the process as it was."""
 
+import threading
+
 import torch
 from torch import nn
 
+from stayfinite.autopsy.changes import autocast_as
 from stayfinite.autopsy.step import Step
 from stayfinite.autopsy.trace import trace_step
 from stayfinite.autopsy.worlds import precision_world
@@ -64,3 +67,19 @@ def test_an_optimizer_that_steps_as_gradients_come_in_does_not_step_in_a_rerun()
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     model(torch.ones(3, 4)).mean().backward()
     assert len(taken) == 2, "they are on again"
+
+
+def test_a_world_without_autocast_leaves_the_autocast_of_another_thread_alone():
+    seen = []
+
+    def other_training() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            seen.append((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+
+    with autocast_as(None):
+        thread = threading.Thread(target=other_training)
+        thread.start()
+        thread.join()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+    assert seen == [torch.bfloat16]

@@ -21,9 +21,10 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import FlopCounterMode
 
 from stayfinite.autopsy.batch_parts import with_changed
-from stayfinite.autopsy.changes import no_dropout
+from stayfinite.autopsy.changes import eager, no_dropout
 from stayfinite.autopsy.looking import can_be_bad
 from stayfinite.autopsy.step import Step, untouched
+from stayfinite.autopsy.threads import of_this_step
 from stayfinite.autopsy.trace import Trace
 
 ROOM = 4
@@ -58,10 +59,12 @@ def other_device(step: Step) -> torch.device | None:
 
 
 def moved_to(step: Step, device: torch.device, *, dropout: bool = True) -> Step:
-    """The step on another device."""
+    """The step on another device; eagerly, because compiling anew for a device may take minutes."""
     here = device_of(step.model)
     watch = partial(nothing_stays_behind, "" if here is None or here.type == device.type else here.type)
-    around: list[Callable[[], Any]] = [partial(model_on, step.model, device), partial(autocast_on, device.type), watch]
+    around: list[Callable[[], Any]] = [
+        eager, partial(model_on, step.model, device), partial(autocast_on, device.type), watch,
+    ]  # fmt: skip
     if not dropout:
         around.append(partial(no_dropout, step.model))
     batch = with_changed(step.batch, lambda x: _on(x, device) if isinstance(x, Tensor) else x)
@@ -91,7 +94,7 @@ def can_be_run(step: Step, dtype: torch.dtype, seconds: float) -> bool:
 def seconds_on(step: Step, device: torch.device, dtype: torch.dtype) -> float:
     """About how long the step takes on a device, from its matrix products and how fast the device is at them."""
     counter = FlopCounterMode(display=False)
-    with untouched(step.model), counter:
+    with untouched(step.model), eager(), counter:
         step.execute(step.fresh_batch())
     size = 256
     factor = torch.ones(size, size, device=device, dtype=dtype)
@@ -133,13 +136,14 @@ def model_on(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def autocast_on(device: str) -> Iterator[None]:
-    """Every autocast that is entered, by whomever, is one for this kind of device."""
+    """Every autocast that the step enters is one for this kind of device."""
     kind: Any = torch.amp.autocast
     entering, leaving = kind.__enter__, kind.__exit__
+    mine = of_this_step()
 
     def enter(self: Any) -> Any:
-        own, self.device = self.device, device
-        self._left_device = own
+        if mine():
+            self._left_device, self.device = self.device, device
         return entering(self)
 
     def leave(self: Any, *error: Any) -> Any:

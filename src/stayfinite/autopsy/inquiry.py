@@ -132,8 +132,8 @@ class Inquiry:
         build = self._builders.get(ELSEWHERE)
         if build is None or self.is_good.get("same", True) or self._decided():
             return
-        if self._trace.uses_dropout and self.is_good.get("dropout_off", True):
-            return  # it may be the random numbers, and another device draws others
+        if any(name in self._builders and self.is_good.get(name, True) for name in ("dropout_off", "eager")):
+            return  # dropout and compiled code do not come along: they have to be ruled out first
         dtype = low_precision(self._step, self._trace) or torch.float32
         if can_be_run(self._step, dtype, self._deadline - time.monotonic()):
             self._run(build())
