@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions import data, formulas, machinery, precision, weights
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence
+from stayfinite.autopsy.elsewhere import device_of
 
 ORDER = (
     machinery.does_not_return,
@@ -22,6 +23,7 @@ ORDER = (
     formulas.unused_branch,
     formulas.naive_exponential,
     formulas.edge,
+    machinery.device,
     precision.scaled_too_far,
     precision.overflow,
     weights.driven_off,
@@ -30,6 +32,9 @@ ORDER = (
     precision.underflow,
 )
 """What explains more stands first: a bad leaf before what it leads to, a formula before the format it fails in."""
+
+UNDECIDED = "nan-loss"
+"""What is said where nothing is proved."""
 
 OF_GOOD_STEPS = (machinery.does_not_return, precision.underflow)
 """What can be said of a step that is finite when it is run again."""
@@ -61,8 +66,14 @@ def _undecided(e: Evidence) -> Conclusion:
         known = "there was no time to try anything, or nothing could be tried"
     missing = [name for name in weights.BEFORE if name not in e.is_good]
     decide = f"; {' and '.join(missing)} could not be tried and might decide it" if missing else ""
+    if (
+        "other_device" not in e.is_good
+        and (here := device_of(e.readings.step.model)) is not None
+        and here.type != "cpu"
+    ):
+        decide += f"; whether {here.type} is to blame would be told by stayfinite replay --device cpu"
     return Conclusion(
-        cause="nan-loss",
+        cause=UNDECIDED,
         confidence=0.3,
         why=f"the worlds do not decide: {known}{decide}",
         fix="run `stayfinite replay` with --world to try further changes",
