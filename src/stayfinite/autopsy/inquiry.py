@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from stayfinite.autopsy.conclusions.conclude import UNDECIDED, conclude
+from stayfinite.autopsy.conclusions.conclude import UNDECIDED, UNDECIDED_SPIKE, conclude
 from stayfinite.autopsy.conclusions.conclusion import Evidence
 from stayfinite.autopsy.elsewhere import can_be_run
 from stayfinite.autopsy.readings import Readings
@@ -114,6 +114,8 @@ class Inquiry:
         )
         if bad_leaf and of_precision:
             return True
+        if self.evidence().finite_spike and name in ("math_attention", "eager_attention", "eager", "dropout_off"):
+            return True  # they draw other random numbers, and a spike depends on those
         return name in ("good_weights", "previous_update_undone") and self.is_good.get("fp32", False)
 
     def _find_rows(self) -> None:
@@ -141,7 +143,8 @@ class Inquiry:
     def _decided(self) -> bool:
         found = conclude(self.evidence())
         leaf = self._trace.origin is not None and bool(self._trace.origin.leaf)
-        return leaf or (found.cause != UNDECIDED and any(self.is_good.get(name) for name in found.worlds))
+        undecided = (UNDECIDED, *UNDECIDED_SPIKE.values())
+        return leaf or (found.cause not in undecided and any(self.is_good.get(name) for name in found.worlds))
 
     def _late(self) -> bool:
         return time.monotonic() >= self._deadline

@@ -36,6 +36,12 @@ ORDER = (
 UNDECIDED = "nan-loss"
 """What is said where nothing is proved."""
 
+OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows)
+"""What can be said of a step that is finite and far above the others. A kernel or a compiler draws other random numbers, so
+that a step without the spike there says nothing of them."""
+
+UNDECIDED_SPIKE = {"gradient-spike": "exploding-gradient", "loss-spike": "loss-diverging"}
+
 OF_GOOD_STEPS = (machinery.does_not_return, precision.underflow)
 """What can be said of a step that is finite when it is run again."""
 
@@ -44,7 +50,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     """The likeliest cause of the step."""
     if _fine(evidence):
         return Conclusion(cause="", confidence=0.0, why="The step is finite: there is nothing to explain", fix="")
-    order = OF_GOOD_STEPS if evidence.good("same") else ORDER
+    order = OF_GOOD_STEPS if evidence.good("same") else OF_FINITE_SPIKES if evidence.finite_spike else ORDER
     return next((found for judge in order if (found := judge(evidence)) is not None), None) or _undecided(evidence)
 
 
@@ -72,8 +78,10 @@ def _undecided(e: Evidence) -> Conclusion:
         and here.type != "cpu"
     ):
         decide += f"; whether {here.type} is to blame would be told by stayfinite replay --device cpu"
+    if e.finite_spike:
+        known = known.replace("finite", "within the usual")
     return Conclusion(
-        cause=UNDECIDED,
+        cause=UNDECIDED_SPIKE.get(e.materials.trigger, UNDECIDED) if e.finite_spike else UNDECIDED,
         confidence=0.3,
         why=f"the worlds do not decide: {known}{decide}",
         fix="run `stayfinite replay` with --world to try further changes",
