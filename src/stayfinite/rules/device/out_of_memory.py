@@ -91,7 +91,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the loaders' shared memory is full (docker: --shm-size): {shared.text}", STRONG, shared.where)
     estimate = measured(facts, "memory.estimate_share")
     if estimate is not None and estimate[0] > 1.0:
-        yield Clue(f"the estimate is {estimate[0]:.1f} times the card's memory", FAIR + HINT, estimate[1])
+        # The estimate is right to a few percent, and 15 at worst: a little too much may still fit.
+        weight = STRONG + HINT if estimate[0] > 1.2 else FAIR + HINT
+        yield Clue(f"a training step needs {estimate[0]:.2f} times the card's memory", weight, estimate[1])
 
 
 RULE = Rule(

@@ -1,0 +1,245 @@
+"""From a model's config.json to its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.memory.shape import Shape
+
+Config = Mapping[str, Any]
+
+
+def shape_from_config(config: Config, name: str) -> Shape:
+    """The shape that a config describes.
+
+    Raises:
+        UsageError: the kind of model is not known here, or a number is missing or impossible.
+    """
+    kind = config.get("model_type")
+    if isinstance(config.get("text_config"), dict) and kind not in _READERS:
+        raise UsageError(
+            f"{name}: {kind} is made of several models, and only single ones are estimated",
+            fix='save its "text_config" as a config.json of its own, and add what the other towers take',
+        )
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise UsageError(
+            f'{name}: "model_type" is {kind!r}, which is not known here',
+            fix=f"known are {', '.join(sorted(_READERS))}; give the config of the one that is built most alike",
+        )
+    return _READERS[kind](_Fields(config, name))
+
+
+class _Fields:
+    """A config whose numbers are checked as they are asked for."""
+
+    def __init__(self, config: Config, name: str) -> None:
+        self.config = config
+        self.name = name
+
+    def whole(self, *keys: str, default: int | None = None) -> int:
+        """A whole number above zero."""
+        for key in keys:
+            value = self.config.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 40:
+                raise UsageError(f'{self.name}: "{key}" should be a whole number above 0, not {value!r}')
+            return value
+        if default is None:
+            raise UsageError(
+                f'{self.name}: "{keys[0]}" is missing', fix="give the config.json that lies beside the weights"
+            )
+        return default
+
+    def rate(self, key: str, default: float) -> float:
+        """A share between 0 and 1."""
+        value = self.config.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise UsageError(f'{self.name}: "{key}" should be a number from 0 to 1, not {value!r}')
+        return float(value)
+
+    def text(self, key: str, default: str) -> str:
+        value = self.config.get(key)
+        return value if isinstance(value, str) else default
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.config.get(key)
+        return value if isinstance(value, bool) else default
+
+    def built_for(self, *tasks: str) -> bool:
+        """Whether the architecture's name ends in one of these."""
+        named = self.config.get("architectures")
+        first = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+        return first.endswith(tasks)
+
+    def classes(self) -> int:
+        """How many a classifier tells apart; 0 for a language model."""
+        if not self.built_for("Classification", "QuestionAnswering"):
+            return 0
+        labels = self.config.get("id2label")
+        counted = len(labels) if isinstance(labels, dict) and labels else 2
+        return 2 if self.built_for("QuestionAnswering") else self.whole("num_labels", default=counted)
+
+
+def _t5(fields: _Fields) -> Shape:
+    projection = fields.text("feed_forward_proj", "gated-gelu" if fields.text("model_type", "") == "mt5" else "relu")
+    gated = projection.startswith("gated")
+    inner = projection.removeprefix("gated-")
+    layers = fields.whole("num_layers", default=6)
+    dropout = fields.rate("dropout_rate", 0.1)
+    return Shape(
+        name=fields.name,
+        family="t5",
+        width=fields.whole("d_model", "hidden_size"),
+        ff=fields.whole("d_ff"),
+        heads=fields.whole("num_heads"),
+        kv_heads=fields.whole("num_heads"),
+        head_width=fields.whole("d_kv", default=64),
+        layers=layers,
+        decoder_layers=fields.whole("num_decoder_layers", default=layers),
+        vocabulary=fields.whole("vocab_size"),
+        gated=gated,
+        activation="gelu_new" if gated and inner == "gelu" else inner,
+        dropout=dropout,
+        attention_dropout=dropout,
+        tied=True,
+        buckets=fields.whole("relative_attention_num_buckets", default=32),
+    )
+
+
+def _bert(fields: _Fields) -> Shape:
+    classes = fields.classes()
+    heads = fields.whole("num_attention_heads")
+    width = fields.whole("hidden_size")
+    return Shape(
+        name=fields.name,
+        family="bert",
+        width=width,
+        ff=fields.whole("intermediate_size"),
+        heads=heads,
+        kv_heads=heads,
+        head_width=width // heads,
+        layers=fields.whole("num_hidden_layers"),
+        vocabulary=fields.whole("vocab_size"),
+        positions=fields.whole("max_position_embeddings", default=512),
+        types=fields.whole("type_vocab_size", default=2),
+        activation=fields.text("hidden_act", "gelu"),
+        dropout=fields.rate("hidden_dropout_prob", 0.1),
+        attention_dropout=fields.rate("attention_probs_dropout_prob", 0.1),
+        tied=fields.flag("tie_word_embeddings", True),
+        classes=classes,
+        per_token=not fields.built_for("SequenceClassification"),
+        pooler=bool(classes) and fields.built_for("SequenceClassification"),
+        qkv_bias=True,
+        output_bias=True,
+        ff_bias=True,
+    )
+
+
+def _distilbert(fields: _Fields) -> Shape:
+    names = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "n_heads": "num_attention_heads"}
+    names |= {"n_layers": "num_hidden_layers", "dropout": "hidden_dropout_prob", "activation": "hidden_act"}
+    names |= {"attention_dropout": "attention_probs_dropout_prob"}
+    config = {names.get(key, key): value for key, value in fields.config.items()}
+    shape = _bert(_Fields({**config, "type_vocab_size": None}, fields.name))
+    return replace(shape, types=0)
+
+
+def _llama(fields: _Fields) -> Shape:
+    kind = fields.text("model_type", "llama")
+    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    bias = fields.flag("attention_bias", False)
+    return Shape(
+        name=fields.name,
+        family="llama",
+        width=width,
+        ff=fields.whole("intermediate_size"),
+        heads=heads,
+        kv_heads=fields.whole("num_key_value_heads", default=heads),
+        head_width=fields.whole("head_dim", default=128 if kind == "qwen3" else width // heads),
+        layers=fields.whole("num_hidden_layers"),
+        vocabulary=fields.whole("vocab_size"),
+        gated=True,
+        activation=fields.text("hidden_act", "silu"),
+        attention_dropout=fields.rate("attention_dropout", 0.0),
+        tied=fields.flag("tie_word_embeddings", False),
+        classes=fields.classes(),
+        per_token=not fields.built_for("SequenceClassification"),
+        qkv_bias=kind == "qwen2" or bias,
+        output_bias=kind != "qwen2" and bias,
+        ff_bias=fields.flag("mlp_bias", False),
+        head_norms=kind == "qwen3",
+    )
+
+
+def _gpt2(fields: _Fields) -> Shape:
+    heads, width = fields.whole("n_head", "num_attention_heads"), fields.whole("n_embd", "hidden_size")
+    return Shape(
+        name=fields.name,
+        family="gpt2",
+        width=width,
+        ff=fields.whole("n_inner", default=4 * width),
+        heads=heads,
+        kv_heads=heads,
+        head_width=width // heads,
+        layers=fields.whole("n_layer", "num_hidden_layers"),
+        vocabulary=fields.whole("vocab_size"),
+        positions=fields.whole("n_positions", "n_ctx", default=1024),
+        activation=fields.text("activation_function", "gelu_new"),
+        dropout=fields.rate("resid_pdrop", 0.1),
+        attention_dropout=fields.rate("attn_pdrop", 0.1),
+        tied=fields.flag("tie_word_embeddings", True),
+        classes=fields.classes(),
+        per_token=not fields.built_for("SequenceClassification"),
+        qkv_bias=True,
+        output_bias=True,
+        ff_bias=True,
+    )
+
+
+def _vit(fields: _Fields) -> Shape:
+    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    labels = fields.config.get("id2label")
+    return Shape(
+        name=fields.name,
+        family="vit",
+        width=width,
+        ff=fields.whole("intermediate_size"),
+        heads=heads,
+        kv_heads=heads,
+        head_width=width // heads,
+        layers=fields.whole("num_hidden_layers"),
+        activation=fields.text("hidden_act", "gelu"),
+        dropout=fields.rate("hidden_dropout_prob", 0.0),
+        attention_dropout=fields.rate("attention_probs_dropout_prob", 0.0),
+        classes=fields.whole("num_labels", default=len(labels) if isinstance(labels, dict) and labels else 2),
+        per_token=False,
+        qkv_bias=fields.flag("qkv_bias", True),
+        output_bias=True,
+        ff_bias=True,
+        image=fields.whole("image_size", default=224),
+        patch=fields.whole("patch_size", default=16),
+        channels=fields.whole("num_channels", default=3),
+    )
+
+
+_READERS: dict[str, Callable[[_Fields], Shape]] = {
+    "t5": _t5,
+    "mt5": _t5,
+    "bert": _bert,
+    "roberta": _bert,
+    "xlm-roberta": _bert,
+    "camembert": _bert,
+    "distilbert": _distilbert,
+    "llama": _llama,
+    "mistral": _llama,
+    "qwen2": _llama,
+    "qwen3": _llama,
+    "gpt2": _gpt2,
+    "vit": _vit,
+}
