@@ -47,35 +47,36 @@ def built(name: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     config = AutoConfig.for_model(kind, **fields)
     config.architectures = [name]
     config._attn_implementation = "eager"
-    torch.manual_seed(0)
-    return getattr(transformers, name)(config).to(dtype).train(), config.to_dict()
+    with torch.device("meta"):
+        model = getattr(transformers, name)(config)
+    return model.to(dtype).train(), config.to_dict()
 
 
 def batch_for(name: str, model: Any) -> dict[str, torch.Tensor]:
     if name.startswith("ViT"):
-        pixels = torch.randn(BATCH, 3, 64, 64, dtype=next(model.parameters()).dtype)
-        return {"pixel_values": pixels, "labels": torch.zeros(BATCH, dtype=torch.long)}
-    ids = torch.randint(3, 290, (BATCH, SEQ))
+        pixels = torch.randn(BATCH, 3, 64, 64, dtype=model.dtype, device="meta")
+        return {"pixel_values": pixels, "labels": torch.zeros(BATCH, dtype=torch.long, device="meta")}
+    ids = torch.randint(3, 290, (BATCH, SEQ), device="meta")
     if name.endswith("Classification"):
         shape = (BATCH, SEQ) if "Token" in name else (BATCH,)
-        return {"input_ids": ids, "labels": torch.zeros(shape, dtype=torch.long)}
+        return {"input_ids": ids, "labels": torch.zeros(shape, dtype=torch.long, device="meta")}
     return {"input_ids": ids, "labels": ids}
 
 
 def put_away(model: Any, batch: dict[str, torch.Tensor]) -> int:
-    """Bytes of every storage that autograd keeps, the weights' own apart."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    """Bytes of every storage that autograd keeps, the weights' own apart. Nothing is computed: all tensors are meta."""
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = model(**batch).loss
-    assert torch.isfinite(loss)
+    assert loss.requires_grad
     return sum(storage.nbytes() for storage in kept.values())
 
 
@@ -87,7 +88,6 @@ def test_the_parameters_are_counted_to_the_last_one(name: str) -> None:
     assert counted == sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 @pytest.mark.parametrize("precision", ["fp32", "pure-bf16"])
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_kept_is_what_autograd_puts_away(name: str, precision: str) -> None:

@@ -63,6 +63,19 @@ class _Fields:
             raise UsageError(f'{self.name}: "{key}" should be a number from 0 to 1, not {value!r}')
         return float(value)
 
+    def share(self, width: int, heads: int) -> int:
+        """The width of one head."""
+        if heads > width:
+            raise UsageError(f"{self.name}: {heads} heads do not fit into a width of {width}")
+        return width // heads
+
+    def keys_for(self, heads: int) -> int:
+        """How many heads of keys there are for so many heads of queries."""
+        keys = self.whole("num_key_value_heads", default=heads)
+        if heads % keys:
+            raise UsageError(f"{self.name}: {heads} heads cannot share {keys} keys evenly")
+        return keys
+
     def text(self, key: str, default: str) -> str:
         value = self.config.get(key)
         return value if isinstance(value, str) else default
@@ -123,7 +136,7 @@ def _bert(fields: _Fields) -> Shape:
         ff=fields.whole("intermediate_size"),
         heads=heads,
         kv_heads=heads,
-        head_width=width // heads,
+        head_width=fields.share(width, heads),
         layers=fields.whole("num_hidden_layers"),
         vocabulary=fields.whole("vocab_size"),
         positions=fields.whole("max_position_embeddings", default=512),
@@ -160,8 +173,8 @@ def _llama(fields: _Fields) -> Shape:
         width=width,
         ff=fields.whole("intermediate_size"),
         heads=heads,
-        kv_heads=fields.whole("num_key_value_heads", default=heads),
-        head_width=fields.whole("head_dim", default=128 if kind == "qwen3" else width // heads),
+        kv_heads=fields.keys_for(heads),
+        head_width=fields.whole("head_dim", default=128 if kind == "qwen3" else fields.share(width, heads)),
         layers=fields.whole("num_hidden_layers"),
         vocabulary=fields.whole("vocab_size"),
         gated=True,
@@ -186,7 +199,7 @@ def _gpt2(fields: _Fields) -> Shape:
         ff=fields.whole("n_inner", default=4 * width),
         heads=heads,
         kv_heads=heads,
-        head_width=width // heads,
+        head_width=fields.share(width, heads),
         layers=fields.whole("n_layer", "num_hidden_layers"),
         vocabulary=fields.whole("vocab_size"),
         positions=fields.whole("n_positions", "n_ctx", default=1024),
@@ -212,7 +225,7 @@ def _vit(fields: _Fields) -> Shape:
         ff=fields.whole("intermediate_size"),
         heads=heads,
         kv_heads=heads,
-        head_width=width // heads,
+        head_width=fields.share(width, heads),
         layers=fields.whole("num_hidden_layers"),
         activation=fields.text("hidden_act", "gelu"),
         dropout=fields.rate("hidden_dropout_prob", 0.0),
