@@ -25,8 +25,9 @@ from typing import Any
 
 from stayfinite.inspection.memory.estimating import MIB, Estimate, estimate
 from stayfinite.inspection.memory.finding_the_model import find_shape
+from stayfinite.inspection.memory.installed_transformers import installed_transformers
 from stayfinite.inspection.memory.known_shapes import KNOWN, known_as
-from stayfinite.inspection.memory.plan import PRECISIONS, Plan
+from stayfinite.inspection.memory.plan import PRECISIONS, BiasKernel, Plan
 
 PROMISE = 0.15
 
@@ -74,8 +75,8 @@ def _with(case: Case, **changes: Any) -> Case:
     return Case(**{**asdict(case), **changes})
 
 
-def estimated(case: Case) -> Estimate:
-    """What the estimate says of a case, from the name of the model alone."""
+def estimated(case: Case, bias_kernel: BiasKernel) -> Estimate:
+    """What the estimate says of a case, from the name of the model and what its library does with T5's bias."""
     plan = Plan(
         batch=case.batch,
         seq=case.seq,
@@ -83,6 +84,7 @@ def estimated(case: Case) -> Estimate:
         precision=PRECISIONS[case.precision],
         checkpointing=case.checkpointing,
         attention="eager" if case.attention == "eager" else "sdpa",
+        bias_kernel=bias_kernel,
         padded=case.padded,
         optimizer=case.optimizer,
         lora=case.lora or 0,
@@ -175,6 +177,7 @@ def measure_all(wanted: Iterable[Case], minutes: float) -> dict[str, Any]:
         torch.cuda.empty_cache()
         print(f"measured {shape}, {stored}, {attention}: {len(rows)} cases", file=sys.stderr, flush=True)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    versions["bias_kernel"] = installed_transformers().bias_kernel
     return {"device": torch.cuda.get_device_name(), **versions, "cases": rows}
 
 
@@ -183,7 +186,7 @@ def compare(measured: dict[str, Any], *, each: bool) -> float:
     rows: list[tuple[float, Case, Estimate, dict[str, Any]]] = []
     for row in measured["cases"]:
         case = Case(**{name: row[name] for name in Case.__dataclass_fields__})
-        said = estimated(case)
+        said = estimated(case, measured["bias_kernel"])
         rows.append((said.peak / row["peak"] - 1, case, said, row))
     print(f"{measured['device']}, torch {measured['torch']}, transformers {measured['transformers']}\n")
     if each:

@@ -79,8 +79,8 @@ class Check:
     checkpointing: Literal["on", "off"] | None = None
     """Judge the memory with, or without, gradient checkpointing alone."""
 
-    attention: Literal["sdpa", "eager"] = "sdpa"
-    """How attention is computed, for the memory."""
+    attention: Literal["sdpa", "eager"] | None = None
+    """How attention is computed, for the memory; as transformers chooses when left out."""
 
     padded: bool = False
     """Rows have different lengths, so that attention needs a mask, for the memory."""

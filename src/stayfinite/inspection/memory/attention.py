@@ -32,13 +32,13 @@ class AttentionCost:
 def kernel_for(shape: Shape, plan: Plan, role: Role) -> Kernel:
     """Which kernel runs.
 
-    The fallback is taken by T5's self-attention, whose bias is a permuted view that the fast kernels refuse, and by
+    The fallback is taken by T5's self-attention, where its bias is a permuted view that the fast kernels refuse, and by
     grouped queries where flash does not run, in fp32 and on cards before Ampere: the efficient kernel has no groups.
     """
     if plan.attention == "eager":
         return "eager"
     if shape.family == "t5":
-        return "math" if role == "self" else "efficient"
+        return plan.bias_kernel if role == "self" or plan.bias_kernel == "eager" else "efficient"
     if plan.padded and shape.vocabulary:
         return "efficient"
     if plan.precision.compute == 4 or not plan.flash:
@@ -60,7 +60,7 @@ def attention_cost(shape: Shape, plan: Plan, role: Role, queries: int, keys: int
     scores = plan.batch * shape.heads * queries * keys
     out = plan.batch * queries * shape.inner * plan.precision.compute
     if kernel in ("efficient", "flash"):
-        return _without_scores(shape, plan, queries, keys, kernel, out)
+        return _without_scores(shape, plan, role, queries, keys, kernel)
     width = 4 if kernel == "math" else plan.precision.compute
     projected = plan.batch * (queries * shape.inner + 2 * keys * shape.inner) * width
     kept_scores = _kept_scores(shape, plan, kernel)
@@ -68,16 +68,22 @@ def attention_cost(shape: Shape, plan: Plan, role: Role, queries: int, keys: int
     return AttentionCost(kept=projected + scores * kept_scores, for_weights=out, working=2 * scores * wide)
 
 
-def _without_scores(shape: Shape, plan: Plan, queries: int, keys: int, kernel: Kernel, out: int) -> AttentionCost:
+def _without_scores(shape: Shape, plan: Plan, role: Role, queries: int, keys: int, kernel: Kernel) -> AttentionCost:
     compute = plan.precision.compute
     kv = shape.kv_inner if kernel == "flash" else shape.inner
     projected = plan.batch * (queries * shape.inner + 2 * keys * kv) * compute
+    out = plan.batch * queries * shape.inner * compute
     statistics = plan.batch * shape.heads * queries * 4
-    mask = 0
-    if plan.padded:
-        # A boolean mask becomes numbers for the kernel, in every layer; T5 adds its bias to it, head by head.
-        mask = plan.batch * queries * keys * compute * (shape.heads if shape.family == "t5" else 1)
-    return AttentionCost(kept=projected + statistics + mask + out, for_weights=0, working=projected + mask)
+    one = queries * keys * compute
+    mask = plan.batch * one if plan.padded else 0
+    working = projected
+    if shape.family == "t5":
+        # The bias has a plane for each head; a mask makes one of them for each row of the batch as well.
+        mask *= shape.heads
+        if role == "self":
+            mask = mask or shape.heads * one
+            working += plan.batch * shape.heads * one
+    return AttentionCost(kept=projected + statistics + mask + out, for_weights=0, working=working + mask)
 
 
 def _kept_scores(shape: Shape, plan: Plan, kernel: Kernel) -> int:

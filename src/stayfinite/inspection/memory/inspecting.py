@@ -10,13 +10,21 @@ from stayfinite.inspection.memory.advice import advice
 from stayfinite.inspection.memory.columns import Column, columns
 from stayfinite.inspection.memory.drawing_up import size, table_of
 from stayfinite.inspection.memory.finding_the_model import find_shape
+from stayfinite.inspection.memory.installed_transformers import installed_transformers
 from stayfinite.inspection.memory.optimizers import optimizer_named
 from stayfinite.inspection.memory.plan import PRECISIONS, AttentionChoice, BaseChoice, Plan
 from stayfinite.inspection.memory.shape import Shape
+from stayfinite.inspection.memory.weights_on_disk import numbers_on_disk
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.cards import Card, card_asked_for
 
 HOPPER = (9, 0)
+
+_WAYS = {
+    "eager": "written out, with all scores kept",
+    "math": "sdpa; T5's bias rules out its fast kernels, so all scores are kept",
+    "efficient": "sdpa; the memory-efficient kernel takes T5's bias",
+}
 
 
 def inspect_memory(
@@ -30,7 +38,7 @@ def inspect_memory(
     gpu: str | None = None,
     precision: str | None = None,
     checkpointing: bool | None = None,
-    attention: str = "sdpa",
+    attention: str | None = None,
     padded: bool = False,
     base: str = "full",
     accumulate: bool = False,
@@ -47,7 +55,7 @@ def inspect_memory(
         gpu: the card that it is held against.
         precision: the one that is meant: fp32, bf16, fp16, pure-bf16; all of them by default.
         checkpointing: whether gradient checkpointing is on; both by default.
-        attention: sdpa, or eager.
+        attention: sdpa, or eager; by default as transformers chooses.
         padded: whether rows have different lengths.
         base: how frozen weights are stored: full, 8bit, 4bit.
         accumulate: whether gradients of several batches are added up.
@@ -71,12 +79,14 @@ def inspect_memory(
             fix=f"--seq {shape.positions} at most",
         )
     card = card_asked_for(gpu) if gpu is not None else None
+    library = installed_transformers()
     plan = Plan(
         batch=batch,
         seq=seq,
         target_seq=target_seq or seq,
         precision=PRECISIONS["fp32"],
         attention="eager" if attention == "eager" else "sdpa",
+        bias_kernel=library.bias_kernel,
         padded=padded,
         optimizer=optimizer_named(optimizer).name,
         lora=lora or 0,
@@ -86,7 +96,15 @@ def inspect_memory(
         hopper=card is None or card.capability >= HOPPER,
     )
     found = columns(shape, plan, card, precision, checkpointing)
-    return conclude(_notes(shape, found, card))
+    notes = _notes(shape, found, card)
+    if shape.family == "t5" and attention != "eager":
+        known = f"transformers {library.version}" if library.version else "no transformers is installed to look at"
+        notes.heading("attention", f"{_WAYS[library.bias_kernel]} ({known})")
+    numbers, described = numbers_on_disk(model), found[0].estimate.parameters - found[0].estimate.trained * bool(lora)
+    if numbers is not None and not 0.98 < numbers / described < 1.02:
+        text = f"{numbers:,} numbers lie on disk; the config describes {described:,}, and is believed"
+        notes.heading("weights", text)
+    return conclude(notes)
 
 
 def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:

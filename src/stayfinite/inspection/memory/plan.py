@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 AttentionChoice = Literal["sdpa", "eager"]
+BiasKernel = Literal["eager", "math", "efficient"]
 BaseChoice = Literal["full", "8bit", "4bit"]
 
 
@@ -47,6 +48,8 @@ class Plan:
     precision: Precision
     checkpointing: bool = False
     attention: AttentionChoice = "sdpa"
+    bias_kernel: BiasKernel = "math"
+    """What computes attention with a learned bias, T5's, when `attention` is sdpa."""
     padded: bool = False
     """Whether batches hold rows of different lengths, so that attention needs a mask."""
     optimizer: str = "adamw"

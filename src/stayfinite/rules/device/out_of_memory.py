@@ -23,7 +23,8 @@ copy), plus the activations, which grow with batch x length.
 - `exitcode: -9`, `Killed`, `DataLoader worker (pid 123) is killed by signal: Killed`.
 
 ## How to fix it
-In the order of what they cost:
+`stayfinite check --memory t5-base --batch 8 --seq 512 --gpu T4` tells beforehand what takes how much, and the largest
+batch that fits. Then, in the order of what they cost:
 1. Smaller batch, same effective batch: transformers `per_device_train_batch_size=1, gradient_accumulation_steps=16` (or
    `auto_find_batch_size=True`), Lightning `accumulate_grad_batches=16`, DeepSpeed
    `"train_micro_batch_size_per_gpu": 1`.
