@@ -58,6 +58,12 @@ def test_a_card_without_bf16_is_advised_fp16(capsys: Any) -> None:
     assert found["banner"]["suggestion"].startswith("fp16 autocast fits")
 
 
+def test_bf16_on_a_card_without_it_is_told_from_a_lack_of_memory(capsys: Any) -> None:
+    code, found = asked(capsys, "vit-base", "--batch", "64", "--gpu", "T4", "--precision", "pure-bf16")
+    assert code == 0
+    assert found["banner"]["suggestion"] == "T4 does not compute in bf16: take --precision fp16"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -85,6 +91,7 @@ def test_without_a_card_the_usual_ones_are_listed_and_nothing_is_judged(capsys: 
         ({"batch": 10**12}, "--batch should be"),
         ({"seq": -1}, "--seq should be"),
         ({"lora": 0}, "--lora should be"),
+        ({"lora": 1000}, "a rank above the width"),
         ({"gpu": "T5000"}, "no card is known"),
         ({"optimizer": "adafactr"}, "did you mean adafactor"),
         ({"base": "4bit"}, "cannot be trained"),

@@ -18,9 +18,11 @@ RANK = 16
 def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     """One sentence: how it fits, or what would make it fit. Asks for as little change as will do."""
     asked = found[0].plan.batch
+    if not any(each.runs for each in found):
+        return f"{card.name} does not compute in bf16: take --precision fp16"
     # Weights that are themselves in bf16 lose small updates: the last choice, unless they are frozen.
     ranked = sorted(found, key=lambda each: (each.plan.precision.name == "pure-bf16") and not each.plan.lora)
-    fitting = [each for each in ranked if each.fits]
+    fitting = [each for each in ranked if each.fits and each.runs]
     if fitting:
         best = max(fitting[:2], key=lambda each: each.plan.precision.autocast)
         text = f"{_named(best)} fits with batch {asked} on {card.name}; the largest batch is {best.largest}"

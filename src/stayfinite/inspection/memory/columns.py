@@ -35,7 +35,7 @@ class Column:
     @property
     def fits(self) -> bool:
         """On the card that was named."""
-        return self.runs and self.share is not None and self.share <= 1.0
+        return self.share is not None and self.share <= 1.0
 
 
 def runs_on(card: Card, plan: Plan) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.inspection.memory.config_fields import Config, Fields
 from stayfinite.inspection.memory.shape import Shape
-
-Config = Mapping[str, Any]
 
 
 def shape_from_config(config: Config, name: str) -> Shape:
@@ -29,77 +27,10 @@ def shape_from_config(config: Config, name: str) -> Shape:
             f'{name}: "model_type" is {kind!r}, which is not known here',
             fix=f"known are {', '.join(sorted(_READERS))}; give the config of the one that is built most alike",
         )
-    return _READERS[kind](_Fields(config, name))
+    return _READERS[kind](Fields(config, name))
 
 
-class _Fields:
-    """A config whose numbers are checked as they are asked for."""
-
-    def __init__(self, config: Config, name: str) -> None:
-        self.config = config
-        self.name = name
-
-    def whole(self, *keys: str, default: int | None = None) -> int:
-        """A whole number above zero."""
-        for key in keys:
-            value = self.config.get(key)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 40:
-                raise UsageError(f'{self.name}: "{key}" should be a whole number above 0, not {value!r}')
-            return value
-        if default is None:
-            raise UsageError(
-                f'{self.name}: "{keys[0]}" is missing', fix="give the config.json that lies beside the weights"
-            )
-        return default
-
-    def rate(self, key: str, default: float) -> float:
-        """A share between 0 and 1."""
-        value = self.config.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise UsageError(f'{self.name}: "{key}" should be a number from 0 to 1, not {value!r}')
-        return float(value)
-
-    def share(self, width: int, heads: int) -> int:
-        """The width of one head."""
-        if heads > width:
-            raise UsageError(f"{self.name}: {heads} heads do not fit into a width of {width}")
-        return width // heads
-
-    def keys_for(self, heads: int) -> int:
-        """How many heads of keys there are for so many heads of queries."""
-        keys = self.whole("num_key_value_heads", default=heads)
-        if heads % keys:
-            raise UsageError(f"{self.name}: {heads} heads cannot share {keys} keys evenly")
-        return keys
-
-    def text(self, key: str, default: str) -> str:
-        value = self.config.get(key)
-        return value if isinstance(value, str) else default
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.config.get(key)
-        return value if isinstance(value, bool) else default
-
-    def built_for(self, *tasks: str) -> bool:
-        """Whether the architecture's name ends in one of these."""
-        named = self.config.get("architectures")
-        first = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
-        return first.endswith(tasks)
-
-    def classes(self) -> int:
-        """How many a classifier tells apart; 0 for a language model."""
-        if not self.built_for("Classification", "QuestionAnswering"):
-            return 0
-        labels = self.config.get("id2label")
-        counted = len(labels) if isinstance(labels, dict) and labels else 2
-        return 2 if self.built_for("QuestionAnswering") else self.whole("num_labels", default=counted)
-
-
-def _t5(fields: _Fields) -> Shape:
+def _t5(fields: Fields) -> Shape:
     projection = fields.text("feed_forward_proj", "gated-gelu" if fields.text("model_type", "") == "mt5" else "relu")
     gated = projection.startswith("gated")
     inner = projection.removeprefix("gated-")
@@ -125,7 +56,7 @@ def _t5(fields: _Fields) -> Shape:
     )
 
 
-def _bert(fields: _Fields) -> Shape:
+def _bert(fields: Fields) -> Shape:
     classes = fields.classes()
     heads = fields.whole("num_attention_heads")
     width = fields.whole("hidden_size")
@@ -154,16 +85,16 @@ def _bert(fields: _Fields) -> Shape:
     )
 
 
-def _distilbert(fields: _Fields) -> Shape:
+def _distilbert(fields: Fields) -> Shape:
     names = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "n_heads": "num_attention_heads"}
     names |= {"n_layers": "num_hidden_layers", "dropout": "hidden_dropout_prob", "activation": "hidden_act"}
     names |= {"attention_dropout": "attention_probs_dropout_prob"}
     config = {names.get(key, key): value for key, value in fields.config.items()}
-    shape = _bert(_Fields({**config, "type_vocab_size": None}, fields.name))
+    shape = _bert(Fields({**config, "type_vocab_size": None}, fields.name))
     return replace(shape, types=0)
 
 
-def _llama(fields: _Fields) -> Shape:
+def _llama(fields: Fields) -> Shape:
     kind = fields.text("model_type", "llama")
     heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
     bias = fields.flag("attention_bias", False)
@@ -190,7 +121,7 @@ def _llama(fields: _Fields) -> Shape:
     )
 
 
-def _gpt2(fields: _Fields) -> Shape:
+def _gpt2(fields: Fields) -> Shape:
     heads, width = fields.whole("n_head", "num_attention_heads"), fields.whole("n_embd", "hidden_size")
     return Shape(
         name=fields.name,
@@ -215,7 +146,7 @@ def _gpt2(fields: _Fields) -> Shape:
     )
 
 
-def _vit(fields: _Fields) -> Shape:
+def _vit(fields: Fields) -> Shape:
     heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
     labels = fields.config.get("id2label")
     return Shape(
@@ -241,7 +172,7 @@ def _vit(fields: _Fields) -> Shape:
     )
 
 
-_READERS: dict[str, Callable[[_Fields], Shape]] = {
+_READERS: dict[str, Callable[[Fields], Shape]] = {
     "t5": _t5,
     "mt5": _t5,
     "bert": _bert,

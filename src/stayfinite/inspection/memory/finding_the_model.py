@@ -42,9 +42,8 @@ def find_shape(model: str) -> Shape:
 
 
 def _from_path(path: Path, asked: str) -> Shape:
-    config = _config_beside(path)
-    read = _read(config)
-    return shape_from_config(read, asked)
+    name = path.resolve().name if path.is_dir() else asked
+    return shape_from_config(_read(_config_beside(path)), name)
 
 
 def _config_beside(path: Path) -> Path:

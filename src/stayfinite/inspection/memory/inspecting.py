@@ -78,6 +78,10 @@ def inspect_memory(
             f"--seq {seq} is longer than the {shape.positions} positions of {shape.name}",
             fix=f"--seq {shape.positions} at most",
         )
+    if lora and lora > shape.width:
+        raise UsageError(
+            f"--lora {lora} is a rank above the width of {shape.name}, {shape.width}", fix="--lora 16, say"
+        )
     card = card_asked_for(gpu) if gpu is not None else None
     library = installed_transformers()
     plan = Plan(
@@ -131,8 +135,11 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
 
 
 def _seen(found: list[Column]) -> str:
-    fitting = [column.name for column in found if column.fits]
-    return "as it is" if len(fitting) == len(found) else f"with {'; '.join(fitting)}"
+    runs = [column for column in found if column.runs]
+    if not runs:
+        return "as far as memory goes; bf16 is not in the card's hardware"
+    fitting = [column.name for column in runs if column.fits]
+    return "as it is" if len(fitting) == len(runs) else f"with {'; '.join(fitting)}"
 
 
 def _check(flag: str, value: Any) -> None:

@@ -36,8 +36,8 @@ def dropout_mask(rate: float) -> int:
 def activation(shape: Shape, precision: Precision) -> Kept:
     """Everything between the matrices of the feed-forward part, for each element of its inner layer."""
     compute = precision.compute
-    if shape.activation in ("gelu_new", "gelu_pytorch_tanh_written_out"):
-        # Autocast computes the power in fp32, and what follows from it stays there.
+    if shape.activation == "gelu_new":
+        # Written out in the model. Autocast computes the power in fp32, and what follows from it stays there.
         wide = 4 if precision.autocast else compute
         kept, result = 3 * wide + compute, wide
     elif shape.activation == "relu":

@@ -63,7 +63,8 @@ def weights_of(layout: Layout, plan: Plan) -> Weights:
             state=optimizer.state(matrices=adapters, tables=0, vectors=0, stored=ADAPTER),
             step=optimizer.step(weights=adapters, largest=adapters // max(1, len(parts)), stored=ADAPTER),
         )
-    shared = output if tables == 0 or output > matrices // 2 else 0
+    # Where no table is its own, the output layer's matrix is the embedding.
+    shared = 0 if tables else output
     return Weights(
         count=matrices + tables + vectors,
         trained=matrices + tables + vectors,
