@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -65,10 +65,28 @@ class Check:
     """Tokens in a target row, for encoder-decoders; as --seq when left out."""
 
     optimizer: str = "adamw"
-    """The optimizer, for the memory: adamw, adamw-8bit, adafactor, sgd, ..."""
+    """The optimizer, for the memory: adamw, adamw-fused, adamw-8bit, adafactor, sgd, sgd-plain, lion."""
 
     lora: int | None = None
     """Train adapters of this rank only, for the memory."""
+
+    base: Literal["full", "8bit", "4bit"] = "full"
+    """How the weights under adapters are stored, for the memory."""
+
+    precision: Literal["fp32", "bf16", "fp16", "pure-bf16"] | None = None
+    """Judge the memory of this precision alone: bf16 and fp16 mean autocast, pure-bf16 weights in bf16."""
+
+    checkpointing: Literal["on", "off"] | None = None
+    """Judge the memory with, or without, gradient checkpointing alone."""
+
+    attention: Literal["sdpa", "eager"] | None = None
+    """How attention is computed, for the memory; as transformers chooses when left out."""
+
+    padded: bool = False
+    """Rows have different lengths, so that attention needs a mask, for the memory."""
+
+    accumulate: bool = False
+    """Gradients of several batches are added up, for the memory."""
 
     build: str | None = None
     """module:function that returns model, optimizer, batch and forward: look at the real thing."""
@@ -121,6 +139,12 @@ def _inspect(settings: Check) -> Inspection | None:
             optimizer=settings.optimizer,
             lora=settings.lora,
             gpu=settings.gpu,
+            precision=settings.precision,
+            checkpointing=None if settings.checkpointing is None else settings.checkpointing == "on",
+            attention=settings.attention,
+            padded=settings.padded,
+            base=settings.base,
+            accumulate=settings.accumulate,
         )
     if settings.data:
         from stayfinite.inspection.data.inspecting import inspect_data
