@@ -37,7 +37,7 @@ UNDECIDED = "nan-loss"
 """What is said where nothing is proved."""
 
 OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows)
-"""What can be said of a step that is finite and far above the others. A kernel or a compiler draws other random numbers:
+"""What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
 a step without the spike there says nothing of them."""
 
 UNDECIDED_SPIKE = {"gradient-spike": "exploding-gradient", "loss-spike": "loss-diverging"}
