@@ -47,6 +47,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import first_number, number_in
 from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.planned_rate import STEPS, departure
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 MOST_SAMPLES = 4096
@@ -78,6 +79,7 @@ DECAYING = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
+    yield from planned(facts, "plan.schedule")
     beyond = facts.said(BEYOND_END)
     if beyond is not None:
         yield Clue(beyond.text, PROOF, beyond.where)
@@ -207,6 +209,7 @@ RULE = Rule(
     prior=-4.0,
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
     observes={
-        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its declared shape; empty if not"
+        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its declared shape; empty if not",
+        "plan.schedule": REMARKS,
     },
 )
