@@ -119,8 +119,8 @@ CARDS: tuple[Card, ...] = (
 _SIZE = re.compile(r"(?<![a-z0-9])(\d{1,3})\s*gi?b?\b", re.IGNORECASE)
 _FILLING = re.compile(
     r"^\s*\d+ ?x(?= ?[a-z\d])|\b(?:x ?\d+|nvidia|amd|ati|tesla|geforce|instinct|radeon|graphics|gpu|accelerator|"
-    r"sxm\d?|pcie|hbm\d\w?|oam|ms|dgx|hgx|laptop|mobile|max-?q|generation|corporation|tensor core|series|server edition|workstation edition|"
-    r"blackwell|hopper|ampere|dgxs|fhhl)\b",
+    r"sxm\d?|pcie|hbm\d\w?|oam|ms|dgx|hgx|laptop|mobile|max-?q|generation|corporation|tensor core|"
+    r"series|server edition|workstation edition|blackwell|hopper|ampere|dgxs|fhhl)\b",
     re.IGNORECASE,
 )
 

@@ -13,7 +13,7 @@ and saves every 500 steps unless it is told otherwise.
 - `--load_best_model_at_end requires the save and eval strategy to match`; `requires the saving steps to be a round
   multiple of the evaluation steps`.
 - `Please correct the following DeepSpeed config values that mismatch TrainingArguments values`;
-  `Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size`.
+  `Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * ...`.
 - `Invalid learning rate: -0.001`; `KeyError: 'eval_f1'` at the first evaluation.
 
 ## How to fix it

@@ -209,7 +209,7 @@ RULE = Rule(
     prior=-4.0,
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
     observes={
-        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its declared shape; empty if not",
+        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
         "plan.schedule": REMARKS,
     },
 )

@@ -2,8 +2,8 @@
 
 ## What it means
 A flag or key is called almost like one that exists, and does not exist itself. Where arguments are checked the launch
-ends at once. Where a file is merely read, nothing is said: the misspelt line has no effect, the default is in force, and
-a run of days trains with a learning rate, a length or a precision that nobody chose.
+ends at once. Where a file is merely read, nothing is said: the misspelt line has no effect, the default is in force,
+and a run of days trains with a learning rate, a length or a precision that nobody chose.
 
 ## Why it happens
 A slip (`learing_rate`, `lr_schedular_type`), a name from another framework (`max_grad_norm` for Lightning's

@@ -55,7 +55,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     scaled = facts.seen("optimizer.half_parameters_scaled")
     if scaled is not None and scaled.value:
         yield Clue("the optimizer holds fp16 parameters and a gradient scaler is in use", PROOF, scaled.where)
-    yield from planned(facts, "plan.double_fp16")
+    yield from planned(facts, "plan.double_fp16", STRONG + HINT)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is None or weights.value != "fp16":
         return

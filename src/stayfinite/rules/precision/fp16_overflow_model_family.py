@@ -124,6 +124,6 @@ RULE = Rule(
     observes={
         "worlds.fp32.finite": "whether the same step is finite in fp32",
         "worlds.bf16.finite": "whether the same step is finite in bf16",
-        "plan.fp16_family": "family of the model, whether adapters alone are trained, and both as text, where fp16 is on",
+        "plan.fp16_family": "where fp16 is on: the model's family, whether adapters alone are trained, both as text",
     },
 )
