@@ -70,7 +70,7 @@ def _too_large(plan: Plan, card: Card) -> tuple[str, str] | None:
     """A lower bound: weights, gradients and moments of the whole model on one card, without activations."""
     model = plan.context.model
     count = None if model is None else _PARAMETERS.search(str(model.value))
-    if model is None or count is None or not plan.trains:
+    if model is None or count is None or not plan.trains or not _one_process(plan):
         return None
     if plan.context.deepspeed is not None or plan.says(_SPREAD):
         return None
@@ -105,3 +105,11 @@ def _bits(plan: Plan) -> int:
         if plan.on(f"load_in_{bits}bit") is not None or plan.word("quantization_bit") == str(bits):
             return bits
     return 16
+
+
+def _one_process(plan: Plan) -> bool:
+    """Whether a script is started as it is: a file of settings alone may be meant for a launcher that shards."""
+    launched = [source for source in plan.sources if source.kind in ("command", "shell")]
+    if launched:
+        return all(re.match(r"(?:\w+=\S+ )*(?:\S*/)?python[\d.]* (?!-m)", source.text) for source in launched)
+    return bool(plan.scripts)

@@ -11,7 +11,7 @@ from stayfinite.core.settings import plain_name
 from stayfinite.inspection.files import known_names as known
 from stayfinite.inspection.files.declared import declared_in
 from stayfinite.inspection.files.names import nearest
-from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.files.plan import TELLING, Plan
 from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Notes
 from stayfinite.readers.configs.commands import looks_like_command, split_command, unquoted
@@ -98,7 +98,7 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
     script = None if place is None else _script(plan.sources, words[place])
     if script is None:
         names = {plain_name(flag) for flag in flags}
-        if len(names & _TRANSFORMERS) >= 3:
+        if len(names & TELLING) >= 2:
             yield _Looked(len(names), "transformers", tuple(_misspelt(names, _TRANSFORMERS, where, "--")))
         return
     declared = declared_in(script.text)

@@ -124,8 +124,9 @@ def batch_of(plan: Plan) -> float | None:
 
 def _all_zero(plan: Plan) -> bool:
     """Whether no rate is above 0: groups that are not to move have 0 beside another one."""
+    counts = plan.find(*RATES)
     rates = [each for each in plan.settings if last_step(each) in RATES and not isinstance(each.value, Expression)]
-    values = [number_in(each.value) for each in rates]
+    values = [number_in(each.value) for each in rates if counts is not None and each.source == counts.source]
     return all(value == 0 for value in values if value is not None)
 
 

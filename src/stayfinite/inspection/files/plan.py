@@ -18,13 +18,14 @@ from stayfinite.rules.optimisation.planned_rate import EPOCHS, STEPS
 
 RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")
 _ARGUMENTS = re.compile(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
-_HF = frozenset(
+TELLING = frozenset(
     {
         "per_device_train_batch_size", "num_train_epochs", "save_total_limit", "eval_strategy", "evaluation_strategy",
         "load_best_model_at_end", "per_device_eval_batch_size", "lr_scheduler_type", "logging_steps", "save_strategy",
         "report_to", "remove_unused_columns", "overwrite_output_dir", "metric_for_best_model", "model_name_or_path",
     }
 )  # fmt: skip
+"""Names that only TrainingArguments, and what is built on them, have."""
 _PREFERENCE = re.compile(
     r"(?:\b|_)(?:dpo|ppo|grpo|rloo|kto|orpo|simpo|cpo|rlhf|reinforce|gkd|online_dpo)(?:\b|_|config|trainer)",
     re.IGNORECASE,
@@ -92,7 +93,7 @@ class Plan:
         if any(_ARGUMENTS.match(setting.name) for setting in self.settings):
             return True
         names = {last_step(setting) for setting in self.settings}
-        return len(names & _HF) >= 3
+        return len(names & TELLING) >= 3
 
     @cached_property
     def framework(self) -> str:
@@ -145,9 +146,9 @@ class Plan:
     def family(self) -> Known | None:
         """The model's family, where it is one that fp16 is known to fail with; by the model's own name alone."""
         model = self.context.model
-        if model is not None:
-            family = family_of(str(model.value))
-            return Known(family, model.where, str(model.value)) if family is not None else None
+        family = None if model is None or isinstance(model.value, Expression) else family_of(str(model.value))
+        if model is not None and family is not None:
+            return Known(family, model.where, str(model.value))
         for setting, name in self._classes():
             family = family_of(name)
             if family is not None:
