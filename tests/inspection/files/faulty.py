@@ -16,7 +16,10 @@ class Planted:
     gpu: str | None = None
 
 
-T5 = "model_name_or_path: google/flan-t5-large\noutput_dir: o\nlearning_rate: 1e-4\nnum_train_epochs: 3\nwarmup_ratio: 0.1\n"
+T5 = (
+    "model_name_or_path: google/flan-t5-large\noutput_dir: o\nlearning_rate: 1e-4\nnum_train_epochs: 3\n"
+    "warmup_ratio: 0.1\n"
+)
 BERT = (
     "model_name_or_path: bert-base-uncased\noutput_dir: o\nlearning_rate: 2e-5\nnum_train_epochs: 3\n"
     "per_device_train_batch_size: 16\nlogging_steps: 50\n"
@@ -80,7 +83,8 @@ PLANTED = [
         "fp16-overflow-model-family",
         "class.py",
         "from transformers import T5ForConditionalGeneration, TrainingArguments\n"
-        "model = T5ForConditionalGeneration.from_pretrained(path)\nTrainingArguments('o', fp16=True, learning_rate=1e-4)\n",
+        "model = T5ForConditionalGeneration.from_pretrained(path)\n"
+        "TrainingArguments('o', fp16=True, learning_rate=1e-4)\n",
         "T5",
     ),
     _one(
@@ -122,18 +126,31 @@ PLANTED = [
     _one(
         "lr-too-high",
         "sgd.py",
-        "import torch\noptimizer = torch.optim.SGD(model.parameters(), lr=50.0, momentum=0.9)\nbatch_size = 32\nepochs = 3\n",
+        "import torch\noptimizer = torch.optim.SGD(model.parameters(), lr=50.0, momentum=0.9)\n"
+        "batch_size = 32\nepochs = 3\n",
         "SGD",
     ),
     _one("lr-too-high", "adam.yaml", "optimizer: adam\nlr: 0.5\nepochs: 10\n", "Adam"),
-    _one("lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "out of scale"),
+    _one(
+        "lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "out of scale"
+    ),
     _one("lr-too-low", "lora_low.py", LORA.format(more="bf16=True").replace("3e-4", "1e-8"), "moves nothing"),
     _one("lr-too-low", "sgd_low.yaml", "optimizer: SGD\nlr: 1e-8\nepochs: 90\nbatch_size: 256\n", "SGD"),
     _one("lr-schedule-bug", "warm.yaml", BERT + "warmup_steps: 2000\nmax_steps: 1000\n", "never reached"),
     _one("lr-schedule-bug", "ratio.yaml", BERT + "warmup_ratio: 10\n", "whole training"),
     _one("lr-schedule-bug", "epochs.yaml", "lr: 1e-3\nepochs: 5\nwarmup_epochs: 20\nopt: adamw\n", "never reached"),
-    _one("lr-schedule-bug", "min.yaml", "learning_rate: 1e-5\nmin_lr: 1e-4\nmax_iters: 1000\nwarmup_iters: 10\n", "min_lr"),
-    _one("no-warmup", "steep.yaml", LLAMA.replace("1e-5", "2e-4").replace("warmup_ratio: 0.03", "warmup_ratio: 0"), "steep"),
+    _one(
+        "lr-schedule-bug",
+        "min.yaml",
+        "learning_rate: 1e-5\nmin_lr: 1e-4\nmax_iters: 1000\nwarmup_iters: 10\n",
+        "min_lr",
+    ),
+    _one(
+        "no-warmup",
+        "steep.yaml",
+        LLAMA.replace("1e-5", "2e-4").replace("warmup_ratio: 0.03", "warmup_ratio: 0"),
+        "steep",
+    ),
     _one("no-clipping", "clip.yaml", LLAMA + "max_grad_norm: 0\n", "switches clipping off"),
     _one("no-clipping", "rnn.yaml", "model: lstm\nlr: 1e-3\ngradient_clip_val: 0.0\nmax_epochs: 10\n", "through time"),
     _one("quantized-weights", "bits.yaml", LLAMA + "load_in_8bit: true\n", "no adapters"),
@@ -165,7 +182,8 @@ PLANTED = [
     _one(
         "generation-too-short",
         "unlimited.py",
-        'from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainingArguments\nAutoModelForSeq2SeqLM.from_pretrained("t5-small")\n'
+        "from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainingArguments\n"
+        'AutoModelForSeq2SeqLM.from_pretrained("t5-small")\n'
         'Seq2SeqTrainingArguments("o", predict_with_generate=True, learning_rate=1e-4)\n',
         "ends at 20",
     ),
@@ -186,8 +204,8 @@ PLANTED = [
     _one(
         "config-contradiction",
         "multiples.yaml",
-        BERT
-        + "load_best_model_at_end: true\neval_strategy: steps\nsave_strategy: steps\neval_steps: 200\nsave_steps: 500\n",
+        BERT + "load_best_model_at_end: true\neval_strategy: steps\n"
+        "save_strategy: steps\neval_steps: 200\nsave_steps: 500\n",
         "multiples",
     ),
     _one(
@@ -195,7 +213,8 @@ PLANTED = [
         "metric.py",
         TRAINER.format(
             loading="",
-            more="eval_strategy='epoch', save_strategy='epoch', load_best_model_at_end=True, metric_for_best_model='f1'",
+            more="eval_strategy='epoch', save_strategy='epoch', "
+            "load_best_model_at_end=True, metric_for_best_model='f1'",
             data=", eval_dataset=valid",
         ),
         "never computed",
@@ -232,7 +251,10 @@ PLANTED = [
     ),
     Planted(
         "config-contradiction",
-        {"train.yaml": BERT + "deepspeed: ds.json\nbf16: true\n", "ds.json": DS.format(micro=16, stage=2, more='"bf16": {"enabled": false}')},
+        {
+            "train.yaml": BERT + "deepspeed: ds.json\nbf16: true\n",
+            "ds.json": DS.format(micro=16, stage=2, more='"bf16": {"enabled": false}'),
+        },
         "bf16.enabled",
         given=("train.yaml",),
     ),
@@ -284,20 +306,43 @@ PLANTED = [
     ),
     Planted(
         "unknown-setting",
-        {"train.py": ARGPARSE, "run.sh": "#!/bin/bash\nexport X=1\npython train.py --learning_rte 1e-4 \\\n  --batch_size 4\n"},
+        {
+            "train.py": ARGPARSE,
+            "run.sh": "#!/bin/bash\nexport X=1\npython train.py --learning_rte 1e-4 \\\n  --batch_size 4\n",
+        },
         "did you mean --learning_rate",
         given=("run.sh",),
     ),
     _one("bf16-unsupported", "v100.yaml", BERT + "bf16: true\n", "V100", gpu="V100"),
-    _one("bf16-unsupported", "t4.json", DS.format(micro=1, stage=2, more='"bf16": {"enabled": true}, "optimizer": {"params": {"lr": 1e-4}}'), "T4", gpu="T4"),
+    _one(
+        "bf16-unsupported",
+        "t4.json",
+        DS.format(micro=1, stage=2, more='"bf16": {"enabled": true}, "optimizer": {"params": {"lr": 1e-4}}'),
+        "T4",
+        gpu="T4",
+    ),
     _one("card-lacks-feature", "tf32.yaml", BERT + "tf32: true\n", "no TF32", gpu="T4"),
-    _one("card-lacks-feature", "flash.yaml", LLAMA + "attn_implementation: flash_attention_2\n", "FlashAttention 2", gpu="V100"),
-    _one("card-lacks-feature", "fp8.yaml", "compute_environment: LOCAL_MACHINE\nmixed_precision: fp8\nnum_processes: 1\n", "no fp8", gpu="A100"),
+    _one(
+        "card-lacks-feature",
+        "flash.yaml",
+        LLAMA + "attn_implementation: flash_attention_2\n",
+        "FlashAttention 2",
+        gpu="V100",
+    ),
+    _one(
+        "card-lacks-feature",
+        "fp8.yaml",
+        "compute_environment: LOCAL_MACHINE\nmixed_precision: fp8\nnum_processes: 1\n",
+        "no fp8",
+        gpu="A100",
+    ),
     Planted(
         "out-of-memory",
         {},
         "GiB",
-        given=("python sft.py --model_name_or_path meta-llama/Llama-2-13b-hf --bf16 --learning_rate 1e-5 --output_dir o",),
+        given=(
+            "python sft.py --model_name_or_path meta-llama/Llama-2-13b-hf --bf16 --learning_rate 1e-5 --output_dir o",
+        ),
         gpu="A100-40GB",
     ),
-]  # fmt: skip
+]
