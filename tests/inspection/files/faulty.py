@@ -313,6 +313,8 @@ PLANTED = [
         "did you mean --learning_rate",
         given=("run.sh",),
     ),
+    _one("config-contradiction", "cut.json", '{"learning_rate": 1e-4, "num_train_epochs": 3, "output_', "not whole"),
+    _one("config-contradiction", "tabs.yaml", "lr: 1e-4\nmodel:\n\tname: x\n  b: [1\n", "no YAML"),
     _one("bf16-unsupported", "v100.yaml", BERT + "bf16: true\n", "V100", gpu="V100"),
     _one(
         "bf16-unsupported",

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from cases.reading import read_cases
 from inspection.files.faulty import ARGPARSE, BERT, PLANTED, Planted
 from inspection.files.healthy import COMMANDS, HEALTHY
 from stayfinite.inspection.files.inspecting import inspect_files
 from stayfinite.inspection.inspection import Inspection
+from stayfinite.readers.configs import looks_like_config
 
 GROUPS = ["Precision", "Precision", "Learning rate", "Schedule", "Clipping", "Batch", "Memory savers", "Lengths",
           "Evaluation and saving", "Flags", "Card"]  # fmt: skip
+"""Of every check list, in this order; a file that is broken gets a line of its own."""
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def test_a_planted_fault_is_found_with_its_place(planted: Planted, here: Path) -
 def test_a_fault_stands_in_the_check_list_with_its_fix(planted: Planted, here: Path) -> None:
     lines = [line for line in checked(planted, here).lines if line.status in ("warn", "fail")]
     assert lines
-    assert all(line.group in GROUPS and line.code and line.fix for line in lines)
+    assert all(line.group in (*GROUPS, "Files") and line.code and line.fix for line in lines)
 
 
 @pytest.mark.parametrize("card", [None, "H100"])
@@ -113,3 +116,16 @@ def test_the_same_plan_on_a_newer_card_has_no_fault(here: Path) -> None:
     for planted in PLANTED:
         if planted.cause in ("bf16-unsupported", "card-lacks-feature"):
             assert checked(dataclasses.replace(planted, gpu="B200"), here).findings == []
+
+
+def test_no_plan_of_a_run_that_went_well_is_warned_of(here: Path) -> None:
+    """The settings of real runs that were healthy, or only looked bad."""
+    looked = 0
+    for which in ("first", "second", "third", "fourth", "fifth"):
+        for case in (case for case in read_cases(which) if case.harmless):
+            (here / case.name).mkdir()
+            for path in case.write(here / case.name):
+                if looks_like_config(path, Path(path).read_bytes()[:4096]):
+                    looked += 1
+                    assert inspect_files([str(path)]).findings == [], case.name
+    assert looked > 20

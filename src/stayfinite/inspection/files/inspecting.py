@@ -9,6 +9,7 @@ from stayfinite.errors import UsageError
 from stayfinite.inspection.files.batches import look_at_batches
 from stayfinite.inspection.files.card import look_at_card
 from stayfinite.inspection.files.clipping import look_at_clipping
+from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.evaluation import look_at_evaluation
 from stayfinite.inspection.files.flags import look_at_flags
 from stayfinite.inspection.files.learning_rate import look_at_learning_rate
@@ -53,6 +54,7 @@ def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspec
     for source in plan.sources:
         notes.heading(source.name, _described(source))
     _say_overruled(plan, notes)
+    _look_at_wholeness(plan, notes)
     for look in TOPICS:
         look(plan, notes)
     # What the rules judge are the observations: a remark in a script's comment is no evidence before a launch.
@@ -62,12 +64,22 @@ def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspec
 def _described(source: Source) -> str:
     kind = "read as a command" if source.kind == "command" else source.kind
     named = f", named by {source.named_by}" if source.named_by else ""
-    told = "; ".join(
-        text
+    return f"{kind}, {len(source.settings)} settings{named}"
+
+
+def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
+    """A file that its own format's parser refuses: whatever starts from it ends there."""
+    broken = [
+        (f"{source.name} {text}", where)
+        for source in plan.sources
+        if source.kind in ("json", "yaml", "toml", "notebook")
         for where, text in source.settings.notes
-        if where == source.name and text.startswith(("not whole", "read line", "only the"))
-    )
-    return f"{kind}, {len(source.settings)} settings{named}{'; ' + told if told else ''}"
+        if where == source.name and text.startswith(("not whole", "read line by line"))
+    ]
+    for text, where in broken:
+        contradict(notes, text, where)
+    if broken:
+        notes.check("Files", "whole, and what their names say", CAUSE)
 
 
 def _say_overruled(plan: Plan, notes: Notes) -> None:

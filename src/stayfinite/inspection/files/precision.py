@@ -34,12 +34,19 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         value = {"family": plan.family.value, "adapters": plan.adapters is not None, "text": text}
         notes.saw("plan.fp16_family", value, precision.where)
     true_half = plan.settings.search(r"(?:precision|dtype)\W{1,3}16-true\b")
-    if weights is not None and precision is not None and half and not _quantized(plan):
+    mixed = half and precision is not None and weights is not None and not _says_both(precision, weights)
+    if weights is not None and precision is not None and mixed and not _quantized(plan):
         text = f"{weights.name}: {weights.value} loads fp16 weights, and {_as_written(precision)} adds a loss scaler"
         notes.saw("plan.double_fp16", [(text, weights.where)])
     elif true_half is not None:
         notes.saw("plan.pure_fp16", [(f"{true_half[1].strip()[:80]} keeps no fp32 weights", true_half[0])])
-    elif weights is not None and not half and not _quantized(plan) and plan.is_transformers and _no_cast(precision):
+    elif (
+        weights is not None
+        and not mixed
+        and not _quantized(plan)
+        and plan.is_transformers
+        and _no_cast(precision, weights)
+    ):
         text = f"{weights.name}: {weights.value}, no adapters and no mixed precision: fp16 weights are updated directly"
         notes.saw("plan.pure_fp16", [(text, weights.where)])
     seen = f"{precision.value} ({precision.where})" if precision is not None else ""
@@ -57,8 +64,13 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     )
 
 
-def _no_cast(precision: Known | None) -> bool:
-    return precision is None or precision.value == "fp32"
+def _no_cast(precision: Known | None, weights: Setting) -> bool:
+    return precision is None or precision.value == "fp32" or _says_both(precision, weights)
+
+
+def _says_both(precision: Known, weights: Setting) -> bool:
+    """Whether one and the same setting was read as the weights' format and as the computation's."""
+    return precision.text == f"{weights.name}: {weights.value}"
 
 
 def _as_written(precision: Known) -> str:
