@@ -63,6 +63,22 @@ class ModelArguments:
 parser = HfArgumentParser((ModelArguments, TrainingArguments))
 model_args, training_args = parser.parse_args_into_dataclasses()
 """
+LOOP = """
+import torch
+from torch.cuda.amp import GradScaler, autocast
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+scaler = GradScaler()
+for x, y in loader:
+    optimizer.zero_grad()
+    with autocast():
+        loss = criterion(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""
 DS = '{{"train_micro_batch_size_per_gpu": {micro}, "zero_optimization": {{"stage": {stage}}}, {more}}}'
 
 
@@ -105,6 +121,8 @@ PLANTED = [
         "trainer:\n  precision: 16-true\n  max_epochs: 3\noptimizer:\n  lr: 0.001\n",
         "16-true",
     ),
+    _one("double-fp16", "loop.py", LOOP.replace("Net()", "Net().cuda().half()"), "loads fp16 weights"),
+    _one("clip-before-unscale", "clip.py", LOOP.replace("scaler.unscale_(optimizer)", "pass"), "never unscaled"),
     _one("both-half-formats", "both.yaml", BERT + "fp16: true\nbf16: true\n", "bf16: True"),
     _one(
         "both-half-formats",

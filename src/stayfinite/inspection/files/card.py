@@ -24,9 +24,8 @@ GIB = 2**30
 
 def look_at_card(plan: Plan, notes: Notes) -> None:
     """Number formats, kernels, and whether the weights alone fit."""
-    title = "the card has what the settings ask for"
-    causes = ("bf16-unsupported", "card-lacks-feature", "out-of-memory")
     card = plan.card
+    title = "the card has what the settings ask for"
     if card is None:
         notes.check("Card", title, skipped="name it with --gpu T4, V100, A100, H100, ...")
         return
@@ -34,7 +33,7 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     notes.heading(
         "card", f"{card.name}, {card.architecture}, {card.memory_gib:g} GiB, {', '.join(formats) or 'no bf16'}"
     )
-    for known in (plan.context.precision, plan.context.weights):
+    for known in (plan.precision, plan.context.weights):
         if known is not None and known.value == "bf16" and not card.bf16 and plan.trains:
             text = f"{known.text.strip()[:80]}, and a {card.name} ({card.architecture}) does not compute in bf16"
             notes.saw("plan.card_without_bf16", [(text, known.where)])
@@ -42,10 +41,17 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     lacking = _lacking(plan, card)
     if lacking:
         notes.saw("plan.card_lacks", lacking)
-    too_large = _too_large(plan, card)
-    if too_large is not None:
-        notes.saw("plan.too_large_for_card", [too_large])
-    notes.check("Card", title, *causes, seen=f"{card.name} ({card.architecture})")
+    notes.check("Card", title, "bf16-unsupported", "card-lacks-feature", seen=f"{card.name} ({card.architecture})")
+    least = _least_memory(plan)
+    if least is not None and least[0] > card.memory_gib:
+        notes.saw("plan.too_large_for_card", [(f"{least[1]}, and a {card.name} has {card.memory_gib:g}", least[2])])
+    notes.check(
+        "Card",
+        "the model fits, before any activation",
+        "out-of-memory",
+        seen="" if least is None else f"{least[0]:.0f} of {card.memory_gib:g} GiB at least",
+        skipped="" if least is not None else "not known from these files; stayfinite check --memory MODEL tells",
+    )
 
 
 def _lacking(plan: Plan, card: Card) -> list[tuple[str, str]]:
@@ -66,8 +72,8 @@ def _lacking(plan: Plan, card: Card) -> list[tuple[str, str]]:
     return found
 
 
-def _too_large(plan: Plan, card: Card) -> tuple[str, str] | None:
-    """A lower bound: weights, gradients and moments of the whole model on one card, without activations."""
+def _least_memory(plan: Plan) -> tuple[float, str, str] | None:
+    """GiB, in words, and where: what weights, gradients and moments take on one card at least."""
     model = plan.context.model
     count = None if model is None else _PARAMETERS.search(str(model.value))
     if model is None or count is None or not plan.trains or not _one_process(plan):
@@ -75,8 +81,10 @@ def _too_large(plan: Plan, card: Card) -> tuple[str, str] | None:
     if plan.context.deepspeed is not None or plan.says(_SPREAD):
         return None
     billions = float(count.group(2)) * (0.8 * float(count.group(1)) if count.group(1) else 1.0)
+    bits = _bits(plan)
+    if plan.adapters is None and bits < 16:
+        return None  # which cannot be trained at all
     if plan.adapters is not None:
-        bits = _bits(plan)
         a_weight, what = bits / 8, f"the weights in {bits} bits"
     else:
         optimizer = optimizer_of(plan)
@@ -91,12 +99,7 @@ def _too_large(plan: Plan, card: Card) -> tuple[str, str] | None:
         a_weight = (8 + 2 * moments) if whole else (4 + moments)
         what = f"weights, gradients and moments at {a_weight:g} bytes a parameter, the least there is,"
     need = billions * 1e9 * a_weight / GIB
-    if need <= card.memory_gib:
-        return None
-    return (
-        f"{str(model.value)[:60]}: {what} take {need:.0f} GiB, and a {card.name} has {card.memory_gib:g}",
-        model.where,
-    )
+    return need, f"{str(model.value)[:60]}: {what} take {need:.0f} GiB", model.where
 
 
 def _bits(plan: Plan) -> int:

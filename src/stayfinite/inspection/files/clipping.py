@@ -8,9 +8,9 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP
 from stayfinite.rules.known import number_in
 
-_ON_BY_DEFAULT = frozenset({"max_grad_norm", "grad_clip", "clip_grad", "clip_grad_norm"})
-"""Where 0 means that somebody has switched off what would have been on. Lightning, DeepSpeed and fairseq clip only when
-they are told to, and their recipes write the 0 down."""
+_ON_BY_DEFAULT = frozenset({"grad_clip", "clip_grad", "clip_grad_norm"})
+"""Where 0 means that somebody has switched off what would have been on, as with transformers' `max_grad_norm`.
+Lightning, DeepSpeed, fairseq and OpenNMT clip only when they are told to, and their recipes write the 0 down."""
 
 
 def look_at_clipping(plan: Plan, notes: Notes) -> None:
@@ -18,7 +18,8 @@ def look_at_clipping(plan: Plan, notes: Notes) -> None:
     setting = next((found for name in CLIP if (found := plan.find(name)) and number_in(found.value) is not None), None)
     value = None if setting is None else number_in(setting.value)
     recurrent = plan.says(r"(?:\b|_)(?:lstm|gru|rnn)(?:\b|_)")
-    if setting is not None and value is not None and value <= 0 and (last_step(setting) in _ON_BY_DEFAULT or recurrent):
+    by_default = setting is not None and (last_step(setting) in _ON_BY_DEFAULT or plan.is_transformers)
+    if setting is not None and value is not None and value <= 0 and (by_default or recurrent):
         because = ", and through time gradients grow with the length" if recurrent else ""
         notes.saw(
             "plan.clipping_off", [(f"{setting.name}: {setting.value} switches clipping off{because}", setting.where)]

@@ -103,7 +103,7 @@ def compare(left: str, right: str) -> Comparison:
 
 def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
     """The number format first, by whatever switch it is asked for."""
-    known = [plan.context.precision for plan in plans]
+    known = [plan.precision for plan in plans]
     for plan, ids in zip(plans, taken, strict=True):
         ids.update(id(each) for each in plan.settings if PRECISION.fullmatch(last_step(each)))
         ids.update(id(each) for each in plan.settings if re.search(r"(?:fp16|bf16)\.enabled$", each.name))

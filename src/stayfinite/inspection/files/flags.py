@@ -41,6 +41,8 @@ _CALLS: dict[str, frozenset[str]] = {
         known.TRAINING_ARGUMENTS | known.TRL,
     ),
 }
+_ANYWHERE = frozenset().union(*_DIALECTS.values(), *_CALLS.values(), known.LIGHTNING_TRAINER, known.LAUNCHERS)
+"""A name of another framework is no slip."""
 _FEW, _SHARE = 4, 0.6
 """A file speaks a dialect when so many of its keys, and this share of them, are its words."""
 _SCRIPT = re.compile(r"\S+\.py")
@@ -163,7 +165,7 @@ def _in_file(source: Source) -> Iterator[_Looked]:
 def _misspelt(
     names: set[str], words: frozenset[str], where: str, prefix: str, places: dict[str, str] | None = None
 ) -> Iterator[tuple[str, str]]:
-    for name in sorted(names - words):
+    for name in sorted(names - words - _ANYWHERE):
         meant = nearest(plain_name(name), words)
         if meant is not None and meant not in names and len(name) > 3:
             place = (places or {}).get(name, where)

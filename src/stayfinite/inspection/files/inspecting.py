@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.errors import UsageError
+from stayfinite.inspection.check_list import ruled
 from stayfinite.inspection.files.batches import look_at_batches
 from stayfinite.inspection.files.card import look_at_card
 from stayfinite.inspection.files.clipping import look_at_clipping
+from stayfinite.inspection.files.code import look_at_code
 from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.evaluation import look_at_evaluation
 from stayfinite.inspection.files.flags import look_at_flags
@@ -57,8 +60,13 @@ def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspec
     _look_at_wholeness(plan, notes)
     for look in TOPICS:
         look(plan, notes)
+    in_code = look_at_code(plan, notes)
     # What the rules judge are the observations: a remark in a script's comment is no evidence before a launch.
-    return conclude(notes)
+    found = conclude(notes)
+    if not in_code:
+        return found
+    findings = [*found.findings, *in_code]
+    return replace(found, lines=ruled(notes.checks, findings), findings=findings)
 
 
 def _described(source: Source) -> str:

@@ -63,7 +63,7 @@ def planned_rate(plan: Plan, known: Known) -> PlannedRate:
         batch=batch_of(plan),
         clipped=any(plan.number(name) is not None and plan.number(name).value > 0 for name in CLIP),  # type: ignore[union-attr]
         preference=plan.preference,
-        factor=plan.says(_FACTOR),
+        factor=plan.says(_FACTOR) or (plan.adapters is None and plan.says(_FROZEN)),
     )
 
 

@@ -57,6 +57,13 @@ class Plan:
         """Model, precision, optimizer and the rest, whatever the framework calls them."""
         return understand(self.settings)
 
+    @cached_property
+    def precision(self) -> Known | None:
+        """The number format that is computed in: as it is set, or as a loss scaler tells, which only fp16 needs."""
+        known = self.context.precision
+        scaler = next((each for each in self.settings if last_step(each) == "gradscaler" and each.value is True), None)
+        return Known("fp16", scaler.where, f"{scaler.name}()") if known is None and scaler is not None else known
+
     def find(self, *names: str) -> Setting | None:
         """The setting of the first of these names whose value is known."""
         setting = self.settings.find(*names)

@@ -15,12 +15,12 @@ _OTHER_MODEL = re.compile(
     r"ref|teacher|reward|vae|text_?encoder|image_?encoder|clip|safety|judge|embed|retriev|eval", re.IGNORECASE
 )
 """Models beside the one that is trained: they are often held in fp16."""
-_MODEL = re.compile(r"(?:self\.)?(?:\w*model|net|network)")
+_MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\.)*(?:cuda|to|from_pretrained)\b)")
 
 
 def look_at_precision(plan: Plan, notes: Notes) -> None:
     """One 16-bit format, the family of the model, and the weights' own format."""
-    precision = plan.context.precision
+    precision = plan.precision
     both = _both_halves(plan)
     if both:
         notes.saw("plan.both_halves", both)
@@ -115,6 +115,6 @@ def _half_weights(plan: Plan) -> Setting | None:
         if isinstance(setting.value, str) and _HALF.fullmatch(setting.value):
             return setting
     for setting in plan.settings:
-        if last_step(setting) == "half" and _MODEL.fullmatch(first_steps(setting)) and is_on(setting.value) is True:
+        if last_step(setting) == "half" and _MODEL.match(first_steps(setting)) and is_on(setting.value) is True:
             return setting
     return None

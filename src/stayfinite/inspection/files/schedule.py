@@ -22,7 +22,7 @@ _LENGTHS = (
 _MOST_SHARE = 0.9
 """A warmup of this share leaves next to nothing of the training at the rate that was set."""
 
-STEEP = {"scratch": 3e-4, "large": 1e-4, "transformer": 2e-4}
+STEEP = {"scratch": 3e-4, "large": 1e-4, "transformer": 5e-4}
 """Rates from which on Adam needs a warmup, by what is trained."""
 
 

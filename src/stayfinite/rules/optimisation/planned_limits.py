@@ -30,7 +30,7 @@ class PlannedRate:
     preference: bool = False
     """Reinforcement learning or preference training, whose rates are tiny by design."""
     factor: bool = False
-    """The schedule takes the rate for a factor (Noam), or finds its own (Prodigy): no scale applies."""
+    """No scale applies: the schedule takes the rate for a factor (Noam), or a head alone is trained."""
 
 
 _ADAPTIVE = re.compile(r"adam|lamb|rmsprop|nadam|radam|adagrad|sophia|adopt|ademamix|stable")
