@@ -32,7 +32,7 @@ def look_at_clipping(plan: Plan, notes: Notes) -> None:
     elif called is not None:
         seen = f"{called.name} ({called.where})"
     else:
-        seen = "left at transformers' 1.0" if plan.is_transformers else ""
+        seen = "not set, which is 1.0 in transformers" if plan.is_transformers else ""
     notes.check(
         "Clipping", "gradients are bounded", "no-clipping", seen=seen, skipped="" if seen else "no setting speaks of it"
     )

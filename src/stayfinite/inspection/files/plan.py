@@ -137,7 +137,7 @@ class Plan:
         for setting in self.settings:
             if _ADAPTER_CALLS.search(setting.name):
                 return written(setting, True)
-        return switched_on(self.settings, *ADAPTERS)
+        return switched_on(self.settings, *ADAPTERS, "lora_dim", "lora_dimension")
 
     @cached_property
     def soft_prompt(self) -> bool:
