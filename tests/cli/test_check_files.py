@@ -55,6 +55,7 @@ def test_what_cannot_be_read_is_wrong_use_and_says_why(here: Path, capsys: pytes
     (here / "huge.ipynb").write_bytes(b'{"cells": [' + b" " * 5_000_000)
     (here / "folder").mkdir()
     (here / "folder" / "train.yaml").write_text(SICK)
+    assert "an empty name" in wrong_use(capsys, "check", "")
     assert "nowhere.yaml does not exist" in wrong_use(capsys, "check", "nowhere.yaml")
     assert "empty.yaml is empty" in wrong_use(capsys, "check", "empty.yaml")
     assert "picture.yaml is not text" in wrong_use(capsys, "check", "picture.yaml")
@@ -68,7 +69,7 @@ def test_what_cannot_be_read_is_wrong_use_and_says_why(here: Path, capsys: pytes
 @pytest.mark.skipif(os.name != "posix", reason="pipes")
 def test_a_pipe_is_refused_and_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(here / "pipe.yaml")
-    assert "not a regular file" in wrong_use(capsys, "check", "pipe.yaml")
+    assert "stayfinite check: pipe.yaml is not a regular file" in wrong_use(capsys, "check", "pipe.yaml")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from stayfinite.core.settings import plain_name
 from stayfinite.inspection.files import known_names as known
-from stayfinite.inspection.files.declared import declared_in
+from stayfinite.inspection.files.declared import Declared, declared_in
 from stayfinite.inspection.files.names import nearest
 from stayfinite.inspection.files.plan import TELLING, Plan
 from stayfinite.inspection.files.sources import Source
@@ -98,13 +98,11 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
         names = {plain_name(flag) for flag in launching}
         yield _Looked(len(launching), "the launcher", tuple(_misspelt(names, known.LAUNCHERS, where, "--")))
     script = None if place is None else _script(plan.sources, words[place])
-    if script is None:
+    declared = Declared() if script is None else declared_in(script.text)
+    if script is None or not declared:
         names = {plain_name(flag) for flag in flags}
         if len(names & TELLING) >= 2:
             yield _Looked(len(names), "transformers", tuple(_misspelt(names, _TRANSFORMERS, where, "--")))
-        return
-    declared = declared_in(script.text)
-    if not declared:
         return
     strange = []
     for flag in flags:

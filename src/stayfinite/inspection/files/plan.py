@@ -135,7 +135,7 @@ class Plan:
         if switch is not None and is_on(switch.value) is False:
             return None
         for setting in self.settings:
-            if _ADAPTER_CALLS.search(setting.name):
+            if _ADAPTER_CALLS.search(setting.name) and "get_peft_config" not in str(setting.value):
                 return written(setting, True)
         return switched_on(self.settings, *ADAPTERS, "lora_dim", "lora_dimension")
 

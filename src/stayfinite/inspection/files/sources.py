@@ -55,6 +55,8 @@ def read_sources(arguments: Sequence[str]) -> list[Source]:
 
 
 def _read(argument: str) -> Source:
+    if not argument.strip():
+        raise UsageError("an empty name was given", fix="name a config, a script, a notebook, or a command in quotes")
     if _is_command(argument):
         settings = without_secrets(Settings(settings_of_command(argument, COMMAND)))
         if not settings:
