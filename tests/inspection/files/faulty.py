@@ -318,9 +318,7 @@ PLANTED = [
     Planted("unknown-setting", {"train.py": ARGPARSE}, "declares no --bf16", given=("python train.py --bf16",)),
     Planted(
         "unknown-setting",
-        {
-            "sft.py": "from trl import SFTConfig, TrlParser\nkinds = (SFTConfig,)\nTrlParser(kinds).parse_args_and_config()\n"
-        },
+        {"sft.py": "from trl import SFTConfig, TrlParser\nkinds = (SFTConfig,)\nTrlParser(kinds).parse_args()\n"},
         "did you mean --num_train_epochs",
         given=(
             "accelerate launch sft.py --model_name_or_path gpt2 --num_train_epoch 1 --logging_steps 5 --output_dir o",
