@@ -48,6 +48,7 @@ from collections.abc import Iterator
 from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
 _SAID = (
@@ -88,6 +89,7 @@ SHORT = 256
 def judge(facts: Facts) -> Iterator[Clue]:
     """A loss of 0 or NaN with nothing learnt from the start, and settings that mask."""
     yield from _observed(facts)
+    yield from planned(facts, "plan.no_room_for_answer", STRONG + HINT)
     said = facts.said(_SAID)
     if said is not None:
         yield Clue(said.text, STRONG + 1.0, said.where)
@@ -197,5 +199,6 @@ RULE = Rule(
     observes={
         "labels.supervised_share": "the share of a batch's labels that are not ignored, 0 to 1",
         "worlds.labels_sanitised.finite": "whether the same step is finite with wholly masked rows left out",
+        "plan.no_room_for_answer": REMARKS,
     },
 )

@@ -49,6 +49,7 @@ from collections.abc import Iterator
 from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _FULL = (
@@ -70,6 +71,7 @@ _KILLED = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The allocator says so; a process that was killed from outside was probably over the host's memory."""
+    yield from planned(facts, "plan.too_large_for_card")
     full = facts.said(_FULL)
     if full:
         yield Clue(full.text, PROOF, full.where)
@@ -109,5 +111,8 @@ RULE = Rule(
     page=__doc__,
     prior=-3.0,
     beats=("nan-loss", "environment", "hardware", "upstream-bug", "rank-desync"),
-    observes={"memory.estimate_share": "estimated need of a training step, as a share of the device's memory"},
+    observes={
+        "memory.estimate_share": "estimated need of a training step, as a share of the device's memory",
+        "plan.too_large_for_card": REMARKS,
+    },
 )

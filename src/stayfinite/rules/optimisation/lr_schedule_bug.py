@@ -47,6 +47,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import first_number, number_in
 from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.planned_rate import STEPS, departure
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 MOST_SAMPLES = 4096
@@ -78,6 +79,7 @@ DECAYING = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
+    yield from planned(facts, "plan.schedule")
     beyond = facts.said(BEYOND_END)
     if beyond is not None:
         yield Clue(beyond.text, PROOF, beyond.where)
@@ -201,12 +203,16 @@ RULE = Rule(
     slug="lr-schedule-bug",
     severity="error",
     title="The learning rate does not follow the schedule that was set.",
-    fix="step the schedule once for each update, after the optimizer, and give it its length in that unit",
+    fix=(
+        "step the schedule once for each update, after the optimizer, and give it its length in that unit, with a "
+        "warmup well below it"
+    ),
     judge=judge,
     page=__doc__,
     prior=-4.0,
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
     observes={
-        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its declared shape; empty if not"
+        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
+        "plan.schedule": REMARKS,
     },
 )
