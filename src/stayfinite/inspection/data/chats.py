@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 ANSWERS = frozenset({"assistant", "gpt", "model", "bot", "chatgpt", "bing", "bard"})
 
@@ -13,23 +13,36 @@ def is_chat(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and _role(value[0]) is not None
 
 
-def prompt_and_answer(value: Any) -> tuple[str, str, str]:
-    """What stands before the first answer, all answers, and the whole; empty where it is no conversation."""
+class Conversation(NamedTuple):
+    """The parts of one conversation; all empty where a cell is none."""
+
+    prompt: str
+    """What stands before the first answer."""
+    answers: str
+    whole: str
+    spoken: str
+    """The whole without what every conversation begins with, the system's message."""
+
+
+def conversation(value: Any) -> Conversation:
+    """A cell's conversation; a mere text is a prompt."""
     if isinstance(value, str):
-        return value, "", value
+        return Conversation(value, "", value, value)
     if not is_chat(value):
-        return "", "", ""
-    before, answers, whole = [], [], []
+        return Conversation("", "", "", "")
+    before, answers, whole, spoken = [], [], [], []
     for message in value:
         if not isinstance(message, Mapping):
             continue
-        text = _content(message)
+        text, role = _content(message), _role(message)
         whole.append(text)
-        if _role(message) in ANSWERS:
+        if role != "system":
+            spoken.append(text)
+        if role in ANSWERS:
             answers.append(text)
         elif not answers:
             before.append(text)
-    return "\n".join(before), "\n".join(answers), "\n".join(whole)
+    return Conversation(*("\n".join(part) for part in (before, answers, whole, spoken)))
 
 
 def _role(message: Mapping[str, Any]) -> str | None:

@@ -41,12 +41,10 @@ class Numbers:
                 self.words.add(row)
             elif math.isfinite(number):
                 good.append(number)
-            elif value is None or (
-                isinstance(value, str) and not value.strip().lower().lstrip("+-").startswith(("n", "i"))
-            ):
-                self.gaps.add(row)
-            else:
+            elif math.isinf(number) or isinstance(value, float) or str(value).strip().lower().lstrip("+-") == "nan":
                 self.not_finite.add(row)
+            else:
+                self.gaps.add(row)
         self._admit(good)
 
     def _admit(self, numbers: Sequence[float]) -> None:

@@ -101,17 +101,15 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
         return Roles(kind="table", target=target or _label(columns, named, ""), numbers=numbers)
     beside = names.SECOND_SOURCES.get(names.plain(source), ())
     seconds = tuple(named[name] for name in beside if name in named and named[name] not in (target, source))
-    return Roles(kind=_kind(columns, source, target), source=(source, *seconds), target=target, numbers=numbers)
+    return Roles(kind=_kind(columns, source, target, numbers), source=(source, *seconds), target=target, numbers=numbers)
 
 
-def _kind(columns: Columns, source: str, target: str | None) -> Kind:
+def _kind(columns: Columns, source: str, target: str | None, numbers: Sequence[str]) -> Kind:
     if target is None:
         return "text"
-    if _classes(columns[target]):
-        return "classes"
-    if {names.plain(source), names.plain(target)} & names.PROMPTS:
+    if {names.plain(source), names.plain(target)} & names.PROMPTS and target not in numbers:
         return "prompts"
-    return "pairs"
+    return "classes" if _classes(columns[target]) or target in numbers else "pairs"
 
 
 def _first(named: Mapping[str, str], wanted: Sequence[str], among: Sequence[str]) -> str | None:

@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.data.chats import prompt_and_answer
+from stayfinite.inspection.data.chats import conversation
 from stayfinite.inspection.data.copies import SHORT, Keys, bare
 from stayfinite.inspection.data.lengths import Lengths
 from stayfinite.inspection.data.numbers import Numbers
@@ -62,6 +63,8 @@ class Split:
     """Conversations without an answer."""
     long_rows: Keys = field(default_factory=Keys)
     short_rows: Keys = field(default_factory=Keys)
+    beginning: int | None = None
+    """Letters that all rows begin with."""
     groups: Keys = field(default_factory=Keys)
     counters: list[int] = field(default_factory=lambda: [0, 0, 0])
     """Ids that are whole numbers: how many, the smallest, the largest."""
@@ -154,7 +157,8 @@ class Split:
             return
         source, target = self._texts(first, columns, count)
         text_target = target if roles.kind != "classes" else None
-        self._copies(first, source, target)
+        if roles.kind != "chat":
+            self._copies(first, source, target)
         shown = [source] if text_target is None else [source, text_target]
         self.writing.take(first, shown)
         for name, texts in zip(("source", "target"), shown, strict=False):
@@ -179,13 +183,14 @@ class Split:
         blank: list[Any] = [None] * count
         values = columns.get(roles.source[0], blank)
         if roles.kind == "chat":
-            parts = [prompt_and_answer(value) for value in values]
-            for row, (_, answer, whole) in enumerate(parts, first):
-                if not whole.strip():
+            parts = list(map(conversation, values))
+            for row, part in enumerate(parts, first):
+                if not part.whole.strip():
                     self._lacks(roles.source[0], row)
-                elif not answer.strip():
+                elif not part.answers.strip():
                     self.unanswered.add(row)
-            return [part[0] for part in parts], [part[1] for part in parts]
+            self._copies(first, [part.spoken for part in parts], None)
+            return [part.prompt for part in parts], [part.answers for part in parts]
         source = self._column(roles.source[0], values, first)
         for name in roles.source[1:]:
             more = [as_text(value) for value in columns.get(name, blank)]
@@ -202,7 +207,7 @@ class Split:
                     return texts
         except TypeError:
             pass
-        chat = [prompt_and_answer(value)[2] if isinstance(value, list) else as_text(value) for value in values]
+        chat = [conversation(value).whole if isinstance(value, list) else as_text(value) for value in values]
         for row, (value, text) in enumerate(zip(values, chat, strict=True), first):
             if missing(value) or not text.strip():
                 self._lacks(name, row)
@@ -215,7 +220,10 @@ class Split:
 
     def _copies(self, first: int, source: list[str], target: list[str] | None) -> None:
         assert self.roles is not None
-        least = LINE if self.sources[0].kind == "txt" else SHORT
+        if self.beginning is None:
+            # What every row begins with (`translate English to German:`) makes none of them long.
+            self.beginning = len(bare(commonprefix(source[:500]))) if len(source) >= 20 else 0
+        least = self.beginning + (LINE if self.sources[0].kind == "txt" else SHORT)
         raws = list(map(bare, source))
         if target is not None:
             raws = [one + b"\0" + two for one, two in zip(raws, map(bare, target), strict=True)]

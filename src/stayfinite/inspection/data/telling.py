@@ -214,7 +214,7 @@ def _are_classes(train: Split) -> bool:
     roles, classes = train.roles, train.classes
     if roles is None or not classes or classes.total() < 20:
         return False
-    if roles.kind == "classes":
+    if roles.kind == "classes" and roles.target not in train.numbers:
         return True
     numbers = train.numbers.get(roles.target or "")
     whole = numbers is None or all(_whole(name) for name in list(classes)[:100])
