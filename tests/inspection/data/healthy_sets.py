@@ -1,4 +1,4 @@
-"""Data sets as people have them, with nothing wrong: each writes itself into a folder and gives the options to check it."""
+"""Data sets as people have them, with nothing wrong: each writes itself into a folder and gives its options."""
 
 import csv
 import json
@@ -7,18 +7,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FRENCH = (
-    "le la café où garçon été déjà voilà\u00a0» «\u00a0naïf ÉCOLE CAFÉ” œuvre l’homme cœur … — noël 25\u00a0°C".split(
-        " "
-    )
-)
-GERMAN = "der Fluß über „Öl“ schön Größe Bäume Straße Übung für Äpfel müde Käse 5 Å² Ångström".split(" ")
-PORTUGUESE = "NÃO SÃO a irmã MANHÃ… coração ação “MAÇÔ pão às três Ã vovô ÂNGULO 10º".split(" ")
-RUSSIAN = "река город дом и мы «слово» быстро шёл ночью №5 солнце".split(" ")
-CHINESE = "我们在学校学习语言模型训练数据很重要今天天气好的人工智能，。「」"
-AKKADIAN = "a-na LUGAL be-li₂-ia ARAD-ka {m}-{d}-PA—PAB ša₂ KUR aš-šur{KI} u₂-ter-ma šu-ul-mu ... ṣa-ab DINGIR.MEŠ ḫi-it-ti ʾa".split()
-ENGLISH = "the king of my lord to your servant may gods nabu and marduk bless city land river house gave went ... great".split()
-EMOJI = "so good 😀 👩‍👩‍👧 ❤️ ok 🇩🇪 👍🏽 lol ™ … “yes” it’s — fine 100% 😭".split()
+# Words with everything around them that looks like damage and is none.
+FRENCH = [
+    "le", "la", "café", "où", "garçon", "été", "déjà", "voilà\u00a0»", "«\u00a0naïf", "ÉCOLE", "CAFÉ\u201d", "œuvre",
+    "l\u2019homme", "cœur", "…", "—", "noël", "25\u00a0°C",
+]  # fmt: skip
+GERMAN = [
+    "der", "Fluß", "über", "„Öl\u201c", "schön", "Größe", "Bäume", "Straße", "Übung", "für", "Äpfel", "müde", "Käse",
+    "5", "Å²", "Ångström",
+]  # fmt: skip
+PORTUGUESE = [
+    "NÃO", "SÃO", "a", "irmã", "MANHÃ…", "coração", "ação", "\u201cMAÇÃ\u201d", "pão", "às", "três", "Ã", "vovô",
+    "ÂNGULO", "10º",
+]  # fmt: skip
+RUSSIAN = ["река", "город", "дом", "и", "мы", "«слово»", "быстро", "шёл", "ночью", "№5", "солнце"]
+CHINESE = "我们在学校学习语言模型训练数据很重要今天天气好的人工智能\uff0c。「」"
+AKKADIAN = [
+    "a-na", "LUGAL", "be-li₂-ia", "ARAD-ka", "{m}-{d}-PA—PAB", "ša₂", "KUR", "aš-šur{KI}", "u₂-ter-ma", "šu-ul-mu",
+    "...", "ṣa-ab", "DINGIR.MEŠ", "ḫi-it-ti", "\u02bea",
+]  # fmt: skip
+ENGLISH = [
+    "the", "king", "of", "my", "lord", "to", "your", "servant", "may", "gods", "nabu", "and", "marduk", "bless", "city",
+    "land", "river", "house", "gave", "went", "...", "great",
+]  # fmt: skip
+EMOJI = [
+    "so", "good", "😀", "👩\u200d👩\u200d👧", "❤️", "ok", "🇩🇪", "👍🏽", "lol", "™", "…", "\u201cyes\u201d",
+    "it\u2019s", "—", "fine", "100%", "😭",
+]  # fmt: skip
 CODE = [
     "def f{n}(x):\n    return x * {n} + {m}\n",
     "for (int i = 0; i < {n}; i++) {{ sum += a[i] & 0x{m:x}; }}\n",
@@ -202,6 +217,6 @@ def preferences(folder: Path, rng: random.Random) -> dict[str, Any]:
 
 
 HEALTHY: list[Callable[[Path, random.Random], dict[str, Any]]] = [
-    french_pairs, german_nested, portuguese_reviews, akkadian_aligned, chinese_news, emoji_tweets, code_prompts, short_chats,
-    yes_no_questions, alpaca, sensors, irises, book, quoted_dialogue, pretokenised, preferences,
+    french_pairs, german_nested, portuguese_reviews, akkadian_aligned, chinese_news, emoji_tweets, code_prompts,
+    short_chats, yes_no_questions, alpaca, sensors, irises, book, quoted_dialogue, pretokenised, preferences,
 ]  # fmt: skip

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from inspection.data.healthy_sets import HEALTHY
 
+from inspection.data.healthy_sets import HEALTHY
 from stayfinite.inspection.data.inspecting import inspect_data
 
 

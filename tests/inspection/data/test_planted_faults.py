@@ -4,9 +4,9 @@ import json
 import random
 
 import pytest
+
 from inspection.data.healthy_sets import ENGLISH, FRENCH, words, write_csv, write_jsonl
 from inspection.data.tiny_tokenizers import letters
-
 from stayfinite.inspection.data.inspecting import inspect_data
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ."
@@ -121,7 +121,7 @@ def test_validation_rows_with_an_id_of_the_training_data_are_found(tmp_path, col
     ("damage", "kind"),
     [
         (lambda text: (text + " café").encode().decode("cp1252"), "doubly decoded"),
-        (lambda text: text + " it’s".encode().decode("cp1252"), "doubly decoded"),
+        (lambda text: text + " it\u2019s".encode().decode("cp1252"), "doubly decoded"),
         (lambda text: text + " слово".encode().decode("latin-1"), "doubly decoded"),
         (lambda text: text + " 你好".encode().decode("cp1252", "replace"), "doubly decoded"),
         (lambda text: text + " \ufffd", "replacement"),
@@ -236,3 +236,16 @@ def test_a_feature_that_never_changes_is_named(tmp_path):
         "humidity"
         in found(write_csv(tmp_path / "t.csv", ["temperature", "humidity", "label"], rows))["constant-feature"]
     )
+
+
+def test_splits_of_which_only_one_was_normalised_are_told_apart(tmp_path):
+    rows = [
+        [f"a-na u₂-ter-ma ša₂ {words(ENGLISH, 3, 9, random.Random(n))}", words(ENGLISH, 4, 9, random.Random(-n))]
+        for n in range(300)
+    ]
+    plain = [[a.replace("₂", "2"), b] for a, b in rows[:250]]
+    val = write_csv(tmp_path / "val.csv", ["source", "target"], rows[250:])
+    says = found(write_csv(tmp_path / "train.csv", ["source", "target"], plain), val=[val])
+    assert "100% of the validation rows hold what no training row does: ₂" in says["splits-written-differently"]
+    alike = write_csv(tmp_path / "alike.csv", ["source", "target"], rows[:250])
+    assert "splits-written-differently" not in found(alike, val=[val])

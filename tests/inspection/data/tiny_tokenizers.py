@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 
 def letters(folder: Path, alphabet: str, **config: Any) -> str:
@@ -14,6 +14,7 @@ def letters(folder: Path, alphabet: str, **config: Any) -> str:
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer.decoder = decoders.Fuse()
     folder.mkdir(exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     if config:
@@ -25,8 +26,11 @@ def byte_pairs(folder: Path, texts: list[str]) -> str:
     """A byte-level tokenizer.json, to which nothing is unknown."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
+    tokenizer.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=400, show_progress=False, initial_alphabet=alphabet)
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     return str(folder / "tokenizer.json")
 

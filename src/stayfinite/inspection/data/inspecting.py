@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data import telling
-from stayfinite.inspection.data.leaks import leak_between
+from stayfinite.inspection.data.leaks import foreign_characters, leak_between
 from stayfinite.inspection.data.split import Progress, Split, Wanted
 from stayfinite.inspection.data.tables import (
     characters_table,
@@ -56,6 +59,7 @@ def inspect_data(
     splits[0].read(progress)
     if val:
         splits.append(Split("validation", wanted, open_data(val)))
+        splits[1].writing.rows_with = Counter()
         splits[1].read(progress, splits[0].roles)
     return _concluded(splits, known, limit)
 
@@ -70,6 +74,8 @@ def _concluded(splits: list[Split], tokenizer: Tokenizer | None, limit: int | No
     if train.rows:
         telling.tell_copies(splits, leak, notes)
         telling.tell_writing(splits, notes)
+        if held is not None:
+            telling.tell_difference(held, foreign_characters(train, held), notes)
         telling.tell_tokens(splits, lost, notes)
         if train.roles is not None and train.roles.kind != "table":
             telling.tell_lengths(splits, limit, notes)
@@ -84,7 +90,24 @@ def _concluded(splits: list[Split], tokenizer: Tokenizer | None, limit: int | No
         numbers_table(train),
     )
     notes.tables += [table for table in tables if table is not None]
-    return conclude(notes, _positions(train, tokenizer, limit, notes))
+    settings = _positions(train, tokenizer, limit, notes)
+    return conclude(_writable(notes), settings)
+
+
+def _writable(notes: Notes) -> Notes:
+    """The same notes without half characters, which data may hold and no terminal or JSON reader takes."""
+    return Notes(
+        observed={name: replace(seen, value=_shown(seen.value)) for name, seen in notes.observed.items()},
+        checks=[replace(check, seen=_shown(check.seen)) for check in notes.checks],
+        banner=[(_shown(name), _shown(text)) for name, text in notes.banner],
+        tables=[replace(table, rows=tuple(tuple(map(_shown, row)) for row in table.rows)) for table in notes.tables],
+    )
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return list(map(_shown, value)) if isinstance(value, list) else value
 
 
 def _banner(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None, notes: Notes) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the validation data that the training data has too: by text, and by id."""
+"""The validation data held against the training data: rows of both, by text and by id; characters of one alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from stayfinite.inspection.data import column_names as names
 from stayfinite.inspection.data.copies import Twins, shared_between, twins_in
 from stayfinite.inspection.data.split import Split
+
+COMMON, COMMON_ROWS = 0.01, 10
+"""Rows, as a share and at least so many, that make a character common."""
+EXPECTED = 50
+"""Times that a character would be met in the training data if both were written alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,25 @@ def leak_between(train: Split, held: Split) -> Leak:
         id_share=ids.copies.count / rows if ids is not None else 0.0,
         id_note=note,
     )
+
+
+def foreign_characters(train: Split, held: Split) -> dict[str, int]:
+    """Characters that the training text never has and should have by chance, and in how many validation texts they are.
+
+    A single row may be full of a character that is met nowhere else: so rows are counted, not characters.
+    """
+    if held.writing.rows_with is None:
+        return {}
+    ratio = train.writing.total / max(1, held.writing.total)
+    least = max(COMMON_ROWS, COMMON * held.rows)
+    return {
+        character: rows
+        for character, rows in held.writing.rows_with.most_common()
+        if rows >= least
+        and not character.isascii()
+        and not train.writing.characters.get(character)
+        and held.writing.characters[character] * ratio >= EXPECTED
+    }
 
 
 def _by_id(train: Split, held: Split) -> tuple[Twins | None, str]:

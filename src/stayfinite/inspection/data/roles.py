@@ -101,7 +101,9 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
         return Roles(kind="table", target=target or _label(columns, named, ""), numbers=numbers)
     beside = names.SECOND_SOURCES.get(names.plain(source), ())
     seconds = tuple(named[name] for name in beside if name in named and named[name] not in (target, source))
-    return Roles(kind=_kind(columns, source, target, numbers), source=(source, *seconds), target=target, numbers=numbers)
+    return Roles(
+        kind=_kind(columns, source, target, numbers), source=(source, *seconds), target=target, numbers=numbers
+    )
 
 
 def _kind(columns: Columns, source: str, target: str | None, numbers: Sequence[str]) -> Kind:

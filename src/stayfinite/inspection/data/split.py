@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from os.path import commonprefix
 from typing import Any
 
 from stayfinite.errors import UsageError
@@ -222,7 +221,7 @@ class Split:
         assert self.roles is not None
         if self.beginning is None:
             # What every row begins with (`translate English to German:`) makes none of them long.
-            self.beginning = len(bare(commonprefix(source[:500]))) if len(source) >= 20 else 0
+            self.beginning = len(bare(_common(source[:500]))) if len(source) >= 20 else 0
         least = self.beginning + (LINE if self.sources[0].kind == "txt" else SHORT)
         raws = list(map(bare, source))
         if target is not None:
@@ -272,6 +271,13 @@ class Split:
     def _count_classes(self, labels: list[str]) -> None:
         if len(self.classes) <= MOST_CLASSES:
             self.classes.update(label for label in labels if label.strip())
+
+
+def _common(texts: Sequence[str]) -> str:
+    """What all of the texts begin with."""
+    first, last = min(texts), max(texts)
+    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:same]
 
 
 def _most_words(*texts: str) -> int:

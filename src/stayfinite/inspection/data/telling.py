@@ -111,6 +111,17 @@ def tell_writing(splits: list[Split], notes: Notes) -> None:
     notes.check("Text", "text is decoded as it was written", "corrupt-encoding", seen=seen)
 
 
+def tell_difference(held: Split, foreign: dict[str, int], notes: Notes) -> None:
+    """Characters that only the validation data has."""
+    if not held.writing.total:
+        return
+    if foreign:
+        notes.saw("data.foreign_characters", list(foreign)[:12])
+        notes.saw("data.foreign_rows_share", max(foreign.values()) / max(1, held.rows), held.sources[0].path.name)
+    seen = "no character is common in one and absent from the other"
+    notes.check("Text", "both splits are written alike", "splits-written-differently", seen=seen)
+
+
 def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: Notes) -> None:
     """What the tokenizer does not know, and ids that the model has no row for."""
     train = splits[0]

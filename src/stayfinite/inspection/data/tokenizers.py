@@ -100,6 +100,9 @@ class _Fast:
         ids = self._tokenizer.encode(_clean(character), add_special_tokens=False).ids
         if self._unknown is not None and self._unknown in ids:
             return None
+        if self._tokenizer.decoder is None:
+            # It cannot put pieces together again, and nothing is to be learnt from how they look apart.
+            return character
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).strip(" ")
 
 

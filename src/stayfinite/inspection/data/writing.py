@@ -55,6 +55,8 @@ class Writing:
     """Rows with damage of any kind."""
     sample: dict[str, str] = field(default_factory=dict)
     """The first damaged place of each kind, as text."""
+    rows_with: Counter[str] | None = None
+    """In how many texts each character stands; counted where it is asked for."""
     composed: int = 0
     decomposed: Tally = field(default_factory=Tally)
 
@@ -79,6 +81,10 @@ class Writing:
                 or (not _SIGNS.isdisjoint(found) and not _LEADS.isdisjoint(found) and _PAIR.search(joined) is not None)
             ):
                 self._look(first, texts, seen)
+            if self.rows_with is not None:
+                for text in texts:
+                    if not text.isascii():
+                        self.rows_with.update(set(text))
             self._forms(first, texts)
         for row in sorted(seen):
             self.damaged.add(row)

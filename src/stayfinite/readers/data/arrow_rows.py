@@ -49,6 +49,8 @@ def _chunks(source: Source, arrow: Any, batches: Iterator[Any], *, rows: int = 0
     while True:
         try:
             batch = next(batches)
+            if tell is not None:
+                _sound(arrow, batch)
         except StopIteration:
             return
         except (arrow.ArrowException, OSError) as error:
@@ -63,6 +65,17 @@ def _chunks(source: Source, arrow: Any, batches: Iterator[Any], *, rows: int = 0
             number += part.num_rows
             done = source.size * number // rows if rows else tell()
             yield Chunk(path=source.path, columns=unnested(columns), lines=lines, done=done)
+
+
+def _sound(arrow: Any, batch: Any) -> None:
+    """Raise where offsets lead out of the file, which reading the values would not survive."""
+    for column in batch.columns:
+        # As bytes, because text that is no UTF-8 is found and named later.
+        if arrow.types.is_string(column.type):
+            column = column.view(arrow.binary())
+        elif arrow.types.is_large_string(column.type):
+            column = column.view(arrow.large_binary())
+        column.validate(full=True)
 
 
 def _values(arrow: Any, column: Any) -> list[Any]:

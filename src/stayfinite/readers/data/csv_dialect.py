@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 SAMPLE_LINES = 400
 SPAN = 1000
@@ -33,22 +34,37 @@ class Dialect:
         }
 
 
+class Evenness(NamedTuple):
+    """How some lines come out under a dialect."""
+
+    share: float
+    """Of rows that are as wide as the header."""
+    width: int
+    rows: int
+
+    def beats(self, other: Evenness) -> bool:
+        """More even; else wider; else in more rows, where quotes that mean nothing would glue two into one."""
+        if abs(self.share - other.share) > 0.02:
+            return self.share > other.share
+        return (self.width, self.rows) > (other.width, other.rows)
+
+
 def dialect_of(lines: Sequence[str], *, ending: str) -> Dialect:
     """The dialect under which the first lines come out most evenly."""
     delimiters = "\t,;|" if ending in (".tsv", ".tab") else ",\t;|"
-    best, mark = Dialect(delimiter=delimiters[0]), (0.0, 0)
+    best, mark = Dialect(delimiter=delimiters[0]), Evenness(0.0, 0, 0)
     escapes = (False, True) if any('\\"' in line for line in lines) else (False,)
     for delimiter in delimiters:
         for quoted, escaped in [(True, escape) for escape in escapes] + [(False, False)]:
             dialect = Dialect(delimiter=delimiter, quoted=quoted, escaped=escaped)
             found = _evenness(lines, dialect)
-            if found > mark and (found[0] - mark[0] > 0.02 or found[1] > mark[1]):
+            if found.beats(mark):
                 best, mark = dialect, found
     return best
 
 
-def _evenness(lines: Sequence[str], dialect: Dialect) -> tuple[float, int]:
-    """The share of lines in rows as wide as the header, and that width; nothing for a table of one column."""
+def _evenness(lines: Sequence[str], dialect: Dialect) -> Evenness:
+    """How evenly the lines come out; nothing for a table of one column."""
     try:
         reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
         widths, spans, before = [], [], 0
@@ -57,11 +73,11 @@ def _evenness(lines: Sequence[str], dialect: Dialect) -> tuple[float, int]:
             spans.append(reader.line_num - before)
             before = reader.line_num
     except csv.Error:
-        return 0.0, 0
+        return Evenness(0.0, 0, 0)
     if not widths or widths[0] < 2 or max(spans) > SAMPLE_LINES // 4:
-        return 0.0, 0
+        return Evenness(0.0, 0, 0)
     filled = [width for width in widths if width]
-    return Counter(filled)[widths[0]] / len(filled), widths[0]
+    return Evenness(Counter(filled)[widths[0]] / len(filled), widths[0], len(filled))
 
 
 def header_of(first: Sequence[str], second: Sequence[str]) -> list[str] | None:

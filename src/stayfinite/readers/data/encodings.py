@@ -27,6 +27,11 @@ class Encoding:
     why: str = ""
     """Why it cannot be UTF-8; empty when it is."""
 
+    @property
+    def wide(self) -> bool:
+        """Two or four bytes a character."""
+        return "16" in self.name or "32" in self.name
+
 
 def encoding_of(sample: bytes) -> Encoding:
     """The encoding of a file that begins with these bytes."""

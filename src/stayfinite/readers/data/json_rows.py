@@ -17,12 +17,12 @@ def jsonl_chunks(source: Source) -> Iterator[Chunk]:
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     broken: list[Broken] = []
-    size, number = 0, 0
+    size, number, inside = 0, 0, False
     with text_file(source.path, newline="\n") as file:
         source.encoding = note_encoding(source, file)
         stream = file.lines()
         while True:
-            number += 1
+            number += not inside
             try:
                 line = next(stream)
             except StopIteration:
@@ -30,7 +30,8 @@ def jsonl_chunks(source: Source) -> Iterator[Chunk]:
             except (UnicodeError, OSError, *TORN) as error:
                 broken.append(Broken(number, f"the file cannot be read on: {error}"))
                 break
-            if not (row := _object(line, number, broken)):
+            rest, inside = inside, len(line) >= LONGEST and not line.endswith("\n")
+            if rest or not (row := _object(line, number, broken)):
                 continue
             rows.append(row)
             lines.append(number)

@@ -106,7 +106,7 @@ def _lines_of_json(path: Path) -> bool:
     with text_file(path, newline="\n") as file:
         lines = file.lines()
         first, second = next(lines, "").strip(), next(lines, "").strip()
-    return first.startswith("{") and first.endswith("}") and (second.startswith("{") or not second)
+    return first.startswith("{") and first.endswith("}") and second.startswith("{")
 
 
 def _aligned(files: Sequence[Path]) -> Source | None:

@@ -15,13 +15,16 @@ from typing import IO
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.encodings import SAMPLE, Encoding, encoding_of
 
-LONGEST = 64 << 20
+LONGEST = 16 << 20
 """Characters of a line beyond which it is taken in pieces."""
 PACKED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw),  # type: ignore[dict-item, return-value]
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
 }
+UNTEXTLY = 0.04
+"""A share of control characters that no text has."""
+_CONTROLS = bytes([*range(1, 9), *range(14, 27), *range(28, 32)])
 TORN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 """What a compressed file raises that is cut or damaged."""
 
@@ -53,10 +56,15 @@ def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
         unpack = PACKED.get(path.suffix.lower())
         stream: IO[bytes] = unpack(raw) if unpack is not None else raw
         try:
-            encoding = encoding_of(stream.read(SAMPLE))
+            sample = stream.read(SAMPLE)
             stream.seek(0)
         except (OSError, *TORN) as error:
             raise UsageError(f"{path}: cannot be unpacked: {error}", fix="download or write the file again") from error
+        encoding = encoding_of(sample)
+        if not encoding.wide and len(sample) - len(sample.translate(None, _CONTROLS)) > UNTEXTLY * len(sample):
+            raise UsageError(
+                f"{path} is not text", fix="name a file of rows: csv, tsv, json, jsonl, parquet, arrow or txt"
+            )
         text = io.TextIOWrapper(stream, encoding=encoding.name, errors=_errors(encoding), newline=newline)
         yield TextFile(text, raw, encoding)
 
