@@ -216,7 +216,40 @@ def preferences(folder: Path, rng: random.Random) -> dict[str, Any]:
     return {"paths": [str(folder / "preferences.arrow")]}
 
 
+def passengers(folder: Path, rng: random.Random) -> dict[str, Any]:
+    """A table of numbers and names."""
+    rows = [
+        [
+            n,
+            rng.randint(0, 1),
+            f"Mr. {words(ENGLISH, 2, 4, rng)}",
+            rng.choice(["male", "female"]),
+            rng.gauss(30, 9),
+            rng.random() * 90,
+        ]
+        for n in range(200)
+    ]
+    return {"paths": [write_csv(folder / "t.csv", ["PassengerId", "Survived", "Name", "Sex", "Age", "Fare"], rows)]}
+
+
+def many_labels(folder: Path, rng: random.Random) -> dict[str, Any]:
+    """Several labels a text, as lists; tags a word, as lists too."""
+    rows = [
+        {"tokens": words(ENGLISH, 5, 12, rng).split(), "labels": [rng.randrange(5)], "ner_tags": [0, 1, 0]}
+        for _ in range(100)
+    ]
+    return {"paths": [write_jsonl(folder / "m.jsonl", rows)]}
+
+
+def prefixed(folder: Path, rng: random.Random) -> dict[str, Any]:
+    """Short texts behind a long prefix that all rows share."""
+    rows = [[f"translate English to German: {rng.choice(ENGLISH)}", rng.choice(GERMAN)] for _ in range(300)]
+    train = write_csv(folder / "train.csv", ["input_text", "target_text"], rows[:250])
+    return {"paths": [train], "val": [write_csv(folder / "val.csv", ["input_text", "target_text"], rows[250:])]}
+
+
 HEALTHY: list[Callable[[Path, random.Random], dict[str, Any]]] = [
     french_pairs, german_nested, portuguese_reviews, akkadian_aligned, chinese_news, emoji_tweets, code_prompts,
     short_chats, yes_no_questions, alpaca, sensors, irises, book, quoted_dialogue, pretokenised, preferences,
+    passengers, many_labels, prefixed,
 ]  # fmt: skip

@@ -249,3 +249,17 @@ def test_splits_of_which_only_one_was_normalised_are_told_apart(tmp_path):
     assert "100% of the validation rows hold what no training row does: ₂" in says["splits-written-differently"]
     alike = write_csv(tmp_path / "alike.csv", ["source", "target"], rows[:250])
     assert "splits-written-differently" not in found(alike, val=[val])
+
+
+def test_a_gap_in_a_table_with_names_is_found(tmp_path):
+    rows = [[n, n % 2, f"Mr. {words(ENGLISH, 2, 4, random.Random(n))}", n / 3, n * 1.7] for n in range(100)]
+    rows[40][3] = ""
+    header = ["PassengerId", "Survived", "Name", "Age", "Fare"]
+    assert "t.csv:42: Age is missing" in found(write_csv(tmp_path / "t.csv", header, rows))["bad-data-row"]
+
+
+def test_a_leaked_text_is_found_under_another_label(tmp_path):
+    texts = [words(ENGLISH, 8, 12, random.Random(n)) for n in range(130)]
+    train = write_csv(tmp_path / "train.csv", ["text", "label"], [[text, n % 2] for n, text in enumerate(texts[:100])])
+    val = write_csv(tmp_path / "val.csv", ["text", "label"], [[text, n % 2] for n, text in enumerate(texts[97:])])
+    assert "val.csv:2 as train.csv:99" in found(train, val=[val])["train-val-overlap"]

@@ -30,7 +30,8 @@ PROMPTS = frozenset({
 TEXTS = ("text", "content", "sentence", "body", "code", "review", "comment", "tweet", "message", "utterance", "caption")
 LABELS = (
     "label", "labels", "class", "category", "sentiment", "intent", "y", "target", "class_label", "is_duplicate",
-    "gold_label", "emotion", "topic", "rating", "stars", "score", "outcome", "species",
+    "gold_label", "emotion", "topic", "rating", "stars", "score", "outcome", "species", "survived", "income", "churn",
+    "fraud", "is_fraud", "diagnosis", "default", "quality",
 )  # fmt: skip
 CHATS = ("messages", "conversations", "conversation", "dialog", "turns", "chat")
 TOKEN_IDS = ("input_ids", "decoder_input_ids", "labels", "label_ids", "target_ids", "tokens")
@@ -47,8 +48,8 @@ SPLITS_BY = re.compile(
 )
 """Things whose rows belong on one side of a split. Users and speakers often stand on both on purpose."""
 NO_FEATURE = re.compile(
-    r"^(?:column 1|\w*[_ ]?(?:id|idx|index|uid|key|no|nr|code|version|year|date|time|timestamp|split|fold|seed|rank|"
-    r"bias|intercept|const|constant|ones|pad|padding|mask|weight|zip|unnamed.*))$",
+    r"^(?:\w+_)?(?:id|ids|idx|index|uid|key|no|nr|code|version|year|date|timestamp|split|fold|seed|bias|intercept|"
+    r"const|constant|ones|pad|padding|zip|unnamed.*)$",
     re.IGNORECASE,
 )
 """Numbers that nothing is learnt from, or that are constant on purpose."""

@@ -14,6 +14,8 @@ from stayfinite.inspection.data.values import as_number, as_text, missing
 
 Kind = Literal["pairs", "prompts", "chat", "classes", "text", "table", "tokens"]
 Columns = Mapping[str, Sequence[Any]]
+PROSE = 60
+"""Characters, on average, from which on a column beside several of numbers is what the data is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
             first = next((value for value in columns[name] if value is not None), None)
             if is_chat(first) and names.plain(name) not in ("chosen", "rejected", "prompt", "completion"):
                 return Roles(kind="chat", source=(name,))
-        if ids:
+        if any("label" not in name for name in ids):
             return Roles(kind="tokens", tokens=ids)
     words = [name for name, values in columns.items() if name not in numbers and _wordy(values)]
     source = source or _first(named, names.SOURCES, words)
@@ -90,7 +92,8 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
         target = _first(named, names.TARGETS, [name for name in words if name != source])
     if source is None:
         source = _first(named, names.TEXTS, [name for name in words if name != target])
-    if source is None and target is None and (longest := _longest(columns, words)):
+    features = [name for name in numbers if not names.NO_FEATURE.match(names.plain(name))]
+    if source is None and target is None and (longest := _longest(columns, words, PROSE * (len(features) > 2))):
         source, target = longest[0], longest[1] if len(longest) > 1 and not _label_named(named, longest) else None
     if target is None and source is not None:
         target = _label(columns, named, source)
@@ -118,10 +121,12 @@ def _first(named: Mapping[str, str], wanted: Sequence[str], among: Sequence[str]
     return next((named[name] for name in wanted if named.get(name) in among), None)
 
 
-def _longest(columns: Columns, words: Sequence[str]) -> list[str]:
-    """The two columns with the most text, in the order of the file."""
+def _longest(columns: Columns, words: Sequence[str], least: int) -> list[str]:
+    """The two columns with the most text, in the order of the file; none where the longest is shorter than so much."""
     sizes = {name: sum(len(as_text(value)) for value in columns[name]) / max(1, len(columns[name])) for name in words}
     kept = [name for name in words if sizes[name] >= 4 and _varied(columns[name]) and not names.GROUPS.match(name)]
+    if max(sizes.values(), default=0) < least:
+        return []
     chosen = sorted(kept, key=lambda name: -sizes[name])[:2]
     return sorted(chosen, key=list(columns).index) or [name for name in words if sizes[name] >= 4][:1]
 
@@ -154,10 +159,14 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 def _wordy(values: Sequence[Any]) -> bool:
     return any(
-        isinstance(value, str) or (isinstance(value, list) and (is_chat(value) or isinstance(value[:1] or [""], list)))
+        isinstance(value, str) or (isinstance(value, list) and (is_chat(value) or _all_texts(value)))
         for value in values
         if not missing(value)
     )
+
+
+def _all_texts(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(each, str) for each in value)
 
 
 def _ids(values: Sequence[Any]) -> bool:

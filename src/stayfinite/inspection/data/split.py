@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.data.chats import conversation
+from stayfinite.inspection.data.chats import conversation, is_chat
 from stayfinite.inspection.data.copies import SHORT, Keys, bare
 from stayfinite.inspection.data.lengths import Lengths
 from stayfinite.inspection.data.numbers import Numbers
@@ -111,12 +111,13 @@ class Split:
     def _check_columns(self, chunk: Chunk) -> None:
         assert self.roles is not None
         needed = [*self.roles.source[:1], *filter(None, [self.roles.target]), *self.roles.tokens]
+        needed += [self.roles.group] if self.roles.group_given and self.roles.group is not None else []
         lacking = [name for name in needed if name not in chunk.columns]
         if lacking:
             raise UsageError(
                 f"{chunk.path.name} has no column {lacking[0]!r}, which the training data has; "
                 f"it has {', '.join(chunk.columns)}",
-                fix="rename the columns alike, or name them with --source and --target",
+                fix="rename the columns alike",
             )
 
     def _begin(self, rows: int, total: int, done: int) -> None:
@@ -157,7 +158,8 @@ class Split:
         source, target = self._texts(first, columns, count)
         text_target = target if roles.kind != "classes" else None
         if roles.kind != "chat":
-            self._copies(first, source, target)
+            # The same text under another label is no other text.
+            self._copies(first, source, text_target)
         shown = [source] if text_target is None else [source, text_target]
         self.writing.take(first, shown)
         for name, texts in zip(("source", "target"), shown, strict=False):
@@ -206,7 +208,7 @@ class Split:
                     return texts
         except TypeError:
             pass
-        chat = [conversation(value).whole if isinstance(value, list) else as_text(value) for value in values]
+        chat = [conversation(value).whole if is_chat(value) else as_text(value) for value in values]
         for row, (value, text) in enumerate(zip(values, chat, strict=True), first):
             if missing(value) or not text.strip():
                 self._lacks(name, row)
