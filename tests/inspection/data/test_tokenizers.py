@@ -105,3 +105,13 @@ def test_of_many_rows_a_part_is_tokenised_and_that_is_said(data, tmp_path, monke
     monkeypatch.setattr("stayfinite.inspection.data.split.MOST_ROWS", 25)
     inspection = inspect_data([data], tokenizer=byte_pairs(tmp_path, TEXTS), max_length=4000)
     assert any("from every 4th row" in line.seen for line in inspection.lines)
+
+
+def test_mixed_forms_and_quotes_are_shown_and_are_no_finding(tmp_path):
+    texts = [f"e\u0301te\u0301 {n} \u201cso\u201d" if n % 3 else f"été {n} «so» non\u00a0breaking" for n in range(60)]
+    inspection = inspect_data([write_csv(tmp_path / "a.csv", ["text"], [[text] for text in texts])])
+    shown = dict(table(inspection, "Mixed").rows)
+    assert "20 texts composed (NFC), 40 not: a.csv:3" in shown["accents"]
+    assert "« 20" in shown["quote characters"]
+    assert shown["invisible characters"] == "U+00A0 20"
+    assert inspection.findings == []

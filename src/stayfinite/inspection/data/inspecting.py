@@ -18,6 +18,7 @@ from stayfinite.inspection.data.tables import (
     damage_table,
     lengths_table,
     lost_characters,
+    mixture_table,
     numbers_table,
     scripts_table,
 )
@@ -85,6 +86,7 @@ def _concluded(splits: list[Split], tokenizer: Tokenizer | None, limit: int | No
         lengths_table(splits),
         *map(damage_table, splits),
         scripts_table(train),
+        mixture_table(train),
         characters_table(train, lost),
         classes_table(train, held) if "labels.largest_share" in notes.observed else None,
         numbers_table(train),

@@ -14,9 +14,12 @@ from stayfinite.inspection.notes import Table
 
 MOST_CHARACTERS = 24
 MOST_CLASSES = 12
+MOST_SCRIPTS = 12
 MOST_COLUMNS = 24
 TRIED = 4000
 """Different characters that are tried with the tokenizer, the commonest first."""
+HIDDEN = "\u00a0\u00ad\u200b\u200c\u200d\u200e\u200f\u202f\u2060\ufeff"
+"""Spaces that do not break, soft hyphens, joiners, marks of direction, marks of byte order."""
 QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u02bc\u2032\u00b4\u300c\u300d"
 
 
@@ -73,21 +76,26 @@ def scripts_table(split: Split) -> Table | None:
         kinds[script] += 1
     rows = [
         (script, f"{kinds[script]:,}", f"{count:,}", f"{count / max(1, split.writing.total):.2%}")
-        for script, count in counts.most_common()
+        for script, count in counts.most_common(MOST_SCRIPTS)
     ]
-    rows += [(text, "", "", "") for text in forms(split)]
     return Table(title="Beyond ASCII", columns=("script", "different", "times", "of all"), rows=tuple(rows))
 
 
-def forms(split: Split) -> list[str]:
+def mixture_table(split: Split) -> Table | None:
     """Ways of writing that are mixed: worth knowing, no fault."""
-    writing, told = split.writing, []
+    writing, rows = split.writing, []
     if writing.decomposed.count and writing.composed:
-        told.append(f"letters with accents: {writing.composed:,} rows composed (NFC), {writing.decomposed.count:,} not")
-    quotes = [c for c in QUOTES if writing.characters.get(c)]
+        where = split.places.tallied(writing.decomposed)
+        rows.append(
+            ("accents", f"{writing.composed:,} texts composed (NFC), {writing.decomposed.count:,} not: {where}")
+        )
+    quotes = [f"{c} {writing.characters[c]:,}" for c in QUOTES if writing.characters.get(c)]
     if len(quotes) > 1:
-        told.append(f"quote characters: {' '.join(quotes)} beside plain ones")
-    return told
+        rows.append(("quote characters", ", ".join(quotes)))
+    hidden = [f"U+{ord(c):04X} {writing.characters[c]:,}" for c in HIDDEN if writing.characters.get(c)]
+    if hidden:
+        rows.append(("invisible characters", ", ".join(hidden)))
+    return Table(title="Mixed ways of writing", columns=("what", "how often"), rows=tuple(rows)) if rows else None
 
 
 def characters_table(split: Split, lost: dict[str, str | None] | None) -> Table | None:
@@ -107,7 +115,9 @@ def characters_table(split: Split, lost: dict[str, str | None] | None) -> Table 
         rows.append((shown, f"U+{ord(character):04X}", name, f"{characters[character]:,}", fate))
     more = len(order) - len(rows)
     title = "Characters" + (f", {len(rows)} of {len(order):,}" if more else "")
-    return Table(title=title, columns=("", "code", "name", "times", "tokenizer"), rows=tuple(rows))
+    shown = 4 if lost is None else 5
+    columns = ("", "code", "name", "times", "tokenizer")[:shown]
+    return Table(title=title, columns=columns, rows=tuple(row[:shown] for row in rows))
 
 
 def _fate(character: str, lost: dict[str, str | None]) -> str:
