@@ -248,8 +248,14 @@ def prefixed(folder: Path, rng: random.Random) -> dict[str, Any]:
     return {"paths": [train], "val": [write_csv(folder / "val.csv", ["input_text", "target_text"], rows[250:])]}
 
 
+def articles(folder: Path, rng: random.Random) -> dict[str, Any]:
+    """Paragraphs of articles, with empty rows between them."""
+    rows = [{"text": "" if n % 3 == 0 else f" = {words(ENGLISH, 1, 40, rng)} = \n"} for n in range(300)]
+    return {"paths": [write_jsonl(folder / "wiki.jsonl", rows)]}
+
+
 HEALTHY: list[Callable[[Path, random.Random], dict[str, Any]]] = [
     french_pairs, german_nested, portuguese_reviews, akkadian_aligned, chinese_news, emoji_tweets, code_prompts,
     short_chats, yes_no_questions, alpaca, sensors, irises, book, quoted_dialogue, pretokenised, preferences,
-    passengers, many_labels, prefixed,
+    passengers, many_labels, prefixed, articles,
 ]  # fmt: skip

@@ -55,9 +55,7 @@ class Split:
     missing: dict[str, Tally] = field(default_factory=dict)
     """Rows without a value, by the column that should have one."""
     elsewhere: Counter[str] = field(default_factory=Counter)
-    """Missing values in columns that nothing was asked of."""
-    bad: Tally = field(default_factory=Tally)
-    """Rows that nothing can be learnt from."""
+    """Missing values in columns of which nothing is asked, and empty texts where they do no harm."""
     unanswered: Tally = field(default_factory=Tally)
     """Conversations without an answer."""
     long_rows: Keys = field(default_factory=Keys)
@@ -208,16 +206,18 @@ class Split:
                     return texts
         except TypeError:
             pass
+        # Where texts are read one after the other, an empty one is the space between two paragraphs.
+        free = self.roles is not None and self.roles.kind == "text"
         chat = [conversation(value).whole if is_chat(value) else as_text(value) for value in values]
         for row, (value, text) in enumerate(zip(values, chat, strict=True), first):
-            if missing(value) or not text.strip():
+            if missing(value) or (not text.strip() and not free):
                 self._lacks(name, row)
+            elif not text.strip():
+                self.elsewhere[name] += 1
         return chat
 
     def _lacks(self, name: str, row: int) -> None:
         self.missing.setdefault(name, Tally()).add(row)
-        if not self.bad.rows or self.bad.rows[-1] != row:
-            self.bad.add(row)
 
     def _copies(self, first: int, source: list[str], target: list[str] | None) -> None:
         assert self.roles is not None

@@ -115,9 +115,9 @@ def characters_table(split: Split, lost: dict[str, str | None] | None) -> Table 
         rows.append((shown, f"U+{ord(character):04X}", name, f"{characters[character]:,}", fate))
     more = len(order) - len(rows)
     title = "Characters" + (f", {len(rows)} of {len(order):,}" if more else "")
-    shown = 4 if lost is None else 5
-    columns = ("", "code", "name", "times", "tokenizer")[:shown]
-    return Table(title=title, columns=columns, rows=tuple(row[:shown] for row in rows))
+    width = 4 if lost is None else 5
+    columns = ("", "code", "name", "times", "tokenizer")[:width]
+    return Table(title=title, columns=columns, rows=tuple(row[:width] for row in rows))
 
 
 def _fate(character: str, lost: dict[str, str | None]) -> str:

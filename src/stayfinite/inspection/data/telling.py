@@ -22,7 +22,7 @@ def tell_rows(splits: list[Split], notes: Notes) -> None:
         notes.saw("data.bad_rows", bad)
     rows = ", ".join(f"{split.rows:,} rows ({split.name})" for split in splits)
     elsewhere = [f"{name} {count:,}" for name, count in train.elsewhere.most_common(4)]
-    more = f"; missing in columns that are not used: {', '.join(elsewhere)}" if elsewhere else ""
+    more = f"; empty, which does no harm: {', '.join(elsewhere)}" if elsewhere else ""
     notes.check("Rows", "every row is whole", "bad-data-row", "empty-batch", seen=rows + more)
 
 
