@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from stayfinite.inspection.data.lengths import Lengths
+from stayfinite.inspection.data.measures import Measure
 from stayfinite.inspection.data.split import Split
-from stayfinite.inspection.data.tokenizers import Measure
 from stayfinite.inspection.data.writing import KINDS, script_of
 from stayfinite.inspection.notes import Table
 

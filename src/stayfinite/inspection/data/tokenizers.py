@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.inspection.data.measures import Bytes, Fast, Measure, Pieces, Slow
 
-LONGEST_TEXT = 400_000
-"""Characters of a text that are given to a tokenizer; the rest is far beyond any limit."""
 UNLIMITED = 1_000_000
 """A `model_max_length` from here on means that there is none."""
 SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
-
-
-class Encoded(NamedTuple):
-    """What some texts come to."""
-
-    lengths: list[int]
-    unknown: list[int]
-    """Unknown tokens of each; empty where none is unknown."""
-    largest: list[int]
-    """The largest id of each; empty where no id can be too large."""
-
-
-class Measure(Protocol):
-    """Something that turns text into ids."""
-
-    unit: str
-    unknown: bool
-    """Whether it has a token for what it does not know."""
-
-    def encoded(self, texts: Sequence[str]) -> Encoded:
-        """Lengths with the special tokens that the tokenizer adds by itself."""
-        ...
-
-    def spelled(self, character: str) -> str | None:
-        """What comes back when a character is encoded and decoded; None when it is unknown."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,112 +30,6 @@ class Tokenizer:
     """An encoder-decoder: source and target have a limit each."""
     positions: int | None = None
     """The model's `max_position_embeddings`, where positions are looked up in a table."""
-
-
-class Bytes:
-    """A byte a token, and one for the end: ByT5 and its kin."""
-
-    unit = "bytes"
-    unknown = False
-
-    def encoded(self, texts: Sequence[str]) -> Encoded:
-        """Bytes of UTF-8, and the end token."""
-        lengths = [(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 1 for text in texts]
-        return Encoded(lengths, [], [])
-
-    def spelled(self, character: str) -> str | None:
-        """Bytes lose nothing."""
-        return character
-
-
-class _Fast:
-    unit = "tokens"
-
-    def __init__(self, tokenizer: Any, unknown: str | None) -> None:
-        self._tokenizer = tokenizer
-        # Padding and truncation are switched off: the true lengths are wanted.
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        self._unknown = tokenizer.token_to_id(unknown) if unknown else None
-        self.unknown = self._unknown is not None
-
-    @property
-    def size(self) -> int:
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
-
-    def encoded(self, texts: Sequence[str]) -> Encoded:
-        batch = [_clean(text) for text in texts]
-        encode = getattr(self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch)
-        return _counted([encoding.ids for encoding in encode(batch)], self._unknown)
-
-    def spelled(self, character: str) -> str | None:
-        ids = self._tokenizer.encode(_clean(character), add_special_tokens=False).ids
-        if self._unknown is not None and self._unknown in ids:
-            return None
-        if self._tokenizer.decoder is None:
-            # It cannot put pieces together again, and nothing is to be learnt from how they look apart.
-            return character
-        return str(self._tokenizer.decode(ids, skip_special_tokens=False)).strip(" ")
-
-
-class _Pieces:
-    unit = "tokens"
-
-    def __init__(self, processor: Any, *, ends: bool = True) -> None:
-        self._processor, self._ends = processor, int(ends)
-        self._unknown: int = processor.unk_id()
-        self.unknown = True
-
-    @property
-    def size(self) -> int:
-        return int(self._processor.vocab_size())
-
-    def encoded(self, texts: Sequence[str]) -> Encoded:
-        found = self._processor.encode([_clean(text) for text in texts])
-        return _counted(found, self._unknown, ends=self._ends)
-
-    def spelled(self, character: str) -> str | None:
-        ids = self._processor.encode(_clean(character))
-        return None if self._unknown in ids else str(self._processor.decode(ids)).strip(" ")
-
-
-class _Slow:
-    """A tokenizer that only transformers can build."""
-
-    unit = "tokens"
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._unknown: int | None = tokenizer.unk_token_id
-        self.unknown = self._unknown is not None
-
-    @property
-    def size(self) -> int:
-        return len(self._tokenizer)
-
-    def encoded(self, texts: Sequence[str]) -> Encoded:
-        found = self._tokenizer([_clean(text) for text in texts], truncation=False, verbose=False)["input_ids"]
-        return _counted(found, self._unknown)
-
-    def spelled(self, character: str) -> str | None:
-        ids = self._tokenizer(_clean(character), add_special_tokens=False)["input_ids"]
-        if self._unknown is not None and self._unknown in ids:
-            return None
-        return str(self._tokenizer.decode(ids)).strip(" ")
-
-
-def _counted(texts: Sequence[list[int]], unknown: int | None, *, ends: int = 0) -> Encoded:
-    return Encoded(
-        [len(ids) + ends for ids in texts],
-        [ids.count(unknown) for ids in texts] if unknown is not None else [],
-        [max(ids, default=-1) for ids in texts],
-    )
-
-
-def _clean(text: str) -> str:
-    """Half characters are no text to a tokenizer."""
-    text = text[:LONGEST_TEXT]
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8", "replace")
 
 
 def tokenizer_of(name: str) -> Tokenizer:
@@ -234,7 +100,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _from_json(path: Path, settings: dict[str, Any] | None) -> _Fast:
+def _from_json(path: Path, settings: dict[str, Any] | None) -> Fast:
     try:
         import tokenizers
     except ImportError:
@@ -250,27 +116,27 @@ def _from_json(path: Path, settings: dict[str, Any] | None) -> _Fast:
     named = (settings or {}).get("unk_token")
     if unknown is None and model.get("type") in ("WordPiece", "WordLevel"):
         unknown = named.get("content") if isinstance(named, dict) else named
-    return _Fast(tokenizer, unknown)
+    return Fast(tokenizer, unknown)
 
 
-def _from_pieces(path: Path) -> _Pieces:
+def _from_pieces(path: Path) -> Pieces:
     try:
         import sentencepiece
     except ImportError:
         raise MissingExtra.of("sentencepiece", extra="hf", what_for=f"counting tokens with {path.name}") from None
     try:
-        return _Pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
+        return Pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
     except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own kind
         raise UsageError(f"{path}: cannot be read as a SentencePiece model: {str(error)[:160]}") from error
 
 
-def _through_transformers(path: Path) -> _Slow:
+def _through_transformers(path: Path) -> Slow:
     try:
         import transformers
     except ImportError:
         raise MissingExtra.of("transformers", extra="hf", what_for=f"the tokenizer in {path}") from None
     try:
-        return _Slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
+        return Slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
     except Exception as error:  # whatever a tokenizer's files may lead to
         raise UsageError(f"{path}: transformers cannot load a tokenizer from it: {str(error)[:160]}") from error
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stayfinite.inspection.data.lengths import Lengths
+from stayfinite.inspection.data.measures import Encoded
 from stayfinite.inspection.data.places import Tally
-from stayfinite.inspection.data.tokenizers import Encoded, Tokenizer
+from stayfinite.inspection.data.tokenizers import Tokenizer
 
 MOST_ROWS = 200_000
 """Rows that are tokenised; of more, every so many-th."""
