@@ -263,3 +263,10 @@ def test_a_leaked_text_is_found_under_another_label(tmp_path):
     train = write_csv(tmp_path / "train.csv", ["text", "label"], [[text, n % 2] for n, text in enumerate(texts[:100])])
     val = write_csv(tmp_path / "val.csv", ["text", "label"], [[text, n % 2] for n, text in enumerate(texts[97:])])
     assert "val.csv:2 as train.csv:99" in found(train, val=[val])["train-val-overlap"]
+
+
+def test_an_empty_rejected_answer_is_named(tmp_path):
+    rng = random.Random(4)
+    rows = [{name: words(ENGLISH, 5, 9, rng) for name in ("prompt", "chosen", "rejected")} for _ in range(40)]
+    rows[11]["rejected"] = ""
+    assert "p.jsonl:12: rejected is missing" in found(write_jsonl(tmp_path / "p.jsonl", rows))["bad-data-row"]

@@ -194,6 +194,8 @@ class Split:
         for name in roles.source[1:]:
             more = [as_text(value) for value in columns.get(name, blank)]
             source = [f"{one}\n{two}" if two else one for one, two in zip(source, more, strict=True)]
+        if "rejected" in columns and roles.target == "chosen":
+            self._column("rejected", columns["rejected"], first)
         if roles.target is None:
             return source, None
         return source, self._column(roles.target, columns.get(roles.target, blank), first)
