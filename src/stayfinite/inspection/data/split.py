@@ -145,7 +145,9 @@ class Split:
                 self.elsewhere[name] += gaps
         if self.ids is not None:
             self.ids.take(first, {name: columns[name] for name in roles.tokens if name in columns})
-            self._remember(first, [str(ids).encode() for ids in columns.get(roles.tokens[0], ())], 0)
+            self._remember(
+                first, [repr(ids).encode("utf-8", "surrogatepass") for ids in columns.get(roles.tokens[0], ())], 0
+            )
             return
         for name, numbers in self.numbers.items():
             numbers.take(first, columns.get(name, [None] * count))

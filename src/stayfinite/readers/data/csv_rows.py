@@ -63,7 +63,8 @@ class _Table:
 
     def _rows(self, reader: object) -> Iterator[tuple[int, list[str]]]:
         numbered = self._numbered(reader)
-        first = next(numbered, None)
+        # Blank lines may stand above the header.
+        first = next(((line, row) for line, row in numbered if row), None)
         if first is None:
             return
         second = next(numbered, None)
