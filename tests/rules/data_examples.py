@@ -109,6 +109,10 @@ WARNING: tokenization mismatch: 91 vs. 88. (ignored)
         Example(observed={"data.truncated_share": 0.62}),
         Example(log=HEALTHY, observed={"data.truncated_share": 0.004}),
     ),
+    "splits-written-differently": (
+        Example(observed={"data.foreign_rows_share": 0.72, "data.foreign_characters": ["₂", "₃"]}),
+        Example(log=HEALTHY, observed={"data.foreign_rows_share": 0.004, "data.foreign_characters": ["œ"]}),
+    ),
     "train-val-overlap": (
         Example(observed={"data.overlap_share": 0.11}),
         Example(

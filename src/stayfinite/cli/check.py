@@ -148,17 +148,19 @@ def _inspect(settings: Check) -> Inspection | None:
         )
     if settings.data:
         from stayfinite.inspection.data.inspecting import inspect_data
+        from stayfinite.report.progress import reading_progress
 
-        return inspect_data(
-            settings.data,
-            val=settings.val,
-            tokenizer=settings.tokenizer,
-            max_length=settings.max_length,
-            source=settings.source,
-            target=settings.target,
-            group=settings.id,
-            quiet=settings.json,
-        )
+        with reading_progress(quiet=settings.json) as told:
+            return inspect_data(
+                settings.data,
+                val=settings.val,
+                tokenizer=settings.tokenizer,
+                max_length=settings.max_length,
+                source=settings.source,
+                target=settings.target,
+                group=settings.id,
+                progress=told,
+            )
     if settings.files:
         from stayfinite.inspection.files.inspecting import inspect_files
 

@@ -1,1 +1,1 @@
-"""What a training's data files hold, row by row, in bounded memory. No torch."""
+"""Training data before training: what its rows come to, held against the tokenizer and the length limit."""
