@@ -60,8 +60,8 @@ def write_jsonl(path: Path, count: int, seed: int) -> None:
 
 def write_parquet(path: Path, count: int, seed: int) -> None:
     """Columns, compressed."""
-    import pyarrow  # type: ignore[import-untyped]
-    import pyarrow.parquet  # type: ignore[import-untyped]
+    import pyarrow
+    import pyarrow.parquet
 
     columns = zip(*rows(count, seed), strict=True)
     pyarrow.parquet.write_table(pyarrow.table(dict(zip(NAMES, map(list, columns), strict=True))), path)

@@ -109,6 +109,9 @@ def run(arguments: Sequence[str]) -> int:
     except StayfiniteError as error:
         print(f"stayfinite check: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
+        return 130
     if found is None:
         print("stayfinite check: name a config, or --data, --memory or --build; --help tells more", file=sys.stderr)
         return 2

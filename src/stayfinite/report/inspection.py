@@ -45,26 +45,31 @@ def verdict_line(inspection: Mapping[str, Any]) -> Text:
     if inspection["verdict"] == "unknown":
         return Text("\nNothing could be looked at.", style="bold yellow")
     if inspection["verdict"] == "healthy":
-        return Text(f"\nReady to launch: {looked} checks, nothing is wrong.", style="bold green")
+        checks = "1 check" if looked == 1 else f"{looked} checks"
+        return Text(f"\nReady to launch: {checks}, nothing is wrong.", style="bold green")
     wrong = [f"{count['fail']} failed"] * bool(count["fail"]) + [f"{count['warn']} to look at"] * bool(count["warn"])
     first = next(line for line in inspection["checks"] if line["status"] in ("fail", "warn"))
     worst = next((line for line in inspection["checks"] if line["status"] == "fail"), first)
     return Text(
-        f"\nNot ready: {' and '.join(wrong)} of {looked} checks. First: {worst['fix']} ({worst['code']}).",
+        f"\nNot ready: {' and '.join(wrong)} of {looked}. First: {worst['fix']} ({worst['code']}).",
         style="bold red" if count["fail"] else "bold yellow",
     )
 
 
 def _show_line(line: Mapping[str, Any], console: Console) -> None:
+    """One check, everything under its title; what is fine stands on the title's own line."""
     mark, style = MARKS[line["status"]]
-    seen = f"  {line['seen']}" if line["seen"] else ""
-    console.print(
-        Text.assemble("  ", (mark, style), f" {line['title']}", (seen, "dim" if line["status"] == "pass" else ""))
-    )
-    if line["status"] in ("warn", "fail"):
-        console.print(
-            Padding(Text.assemble(("fix  ", "bold green"), line["fix"], (f"  {line['code']}", "dim")), (0, 0, 0, 7))
-        )
+    wrong = line["status"] in ("warn", "fail")
+    beside = f"  {line['seen']}" if line["seen"] and not wrong else ""
+    body = Text.assemble(line["title"], (beside, "dim"))
+    if wrong:
+        body.append(f"\n{line['seen']}" if line["seen"] else "")
+        body.append_text(Text.assemble("\n", ("fix  ", "bold green"), line["fix"], (f"  {line['code']}", "dim")))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=4)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(mark, style=style), body)
+    console.print(Padding(grid, (0, 0, 0, 2)))
 
 
 def _drawn(table: Mapping[str, Any]) -> Table:

@@ -14,7 +14,7 @@ from stayfinite.readers.data.nesting import unnested
 def parquet_chunks(source: Source) -> Iterator[Chunk]:
     """The rows of a parquet file."""
     arrow = _pyarrow(source.path)
-    import pyarrow.parquet  # type: ignore[import-untyped]
+    import pyarrow.parquet
 
     try:
         file = pyarrow.parquet.ParquetFile(source.path)
@@ -29,7 +29,7 @@ def parquet_chunks(source: Source) -> Iterator[Chunk]:
 def arrow_chunks(source: Source) -> Iterator[Chunk]:
     """The rows of an Arrow IPC file or stream, such as those of `datasets`."""
     arrow = _pyarrow(source.path)
-    import pyarrow.ipc  # type: ignore[import-untyped]
+    import pyarrow.ipc
 
     try:
         with arrow.memory_map(str(source.path)) as mapped:
