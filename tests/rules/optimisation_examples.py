@@ -206,4 +206,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(log=FLAT.replace(" grad_norm: 0.72 lr: {lr}", ""), config="task: image classification, 10 classes\n"),
         Example(log=STEADY),
     ),
+    "params-twice": (
+        Example(observed={"optimizer.twice": ["shared.weight"]}),
+        Example(observed={"optimizer.twice": []}),
+    ),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.inspection.check_list import Line, ruled
 from stayfinite.inspection.notes import Notes, Table
@@ -55,8 +56,19 @@ class Inspection:
 
 def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
     """Let the rules judge what the probes have seen, and the settings where there are any."""
-    facts = Facts(settings=settings or Settings(), observed=notes.observed)
-    findings = [found for found in rank(facts, all_rules()) if found.severity == "info" or found.confidence >= SURE]
+    facts = Facts([_as_log(notes.told)] if notes.told else [], settings or Settings(), notes.observed)
+    found = [each for each in rank(facts, all_rules()) if each.severity == "info" or each.confidence >= SURE]
+    proved = {each.cause for each in notes.proved}
+    findings = sorted(
+        [*notes.proved, *(each for each in found if each.cause not in proved)],
+        key=lambda each: (each.severity == "info", -each.confidence),
+    )
     return Inspection(
         banner=notes.banner, lines=ruled(notes.checks, findings), findings=findings, tables=tuple(notes.tables)
     )
+
+
+def _as_log(told: Sequence[str]) -> RunSeries:
+    log = RunSeries("error")
+    log.messages += [Message(text, "error", line) for line, text in enumerate(told, start=1)]
+    return log

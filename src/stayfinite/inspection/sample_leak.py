@@ -1,0 +1,76 @@
+"""Whether samples of a batch leak into one another: one row is changed, and the outputs of the others compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from stayfinite.autopsy.batch_parts import batch_items, take_rows
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.inputs import with_inputs, with_other_row
+from stayfinite.inspection.still_pass import StillPass, still_pass
+
+MOST_ROWS = 8
+NOTHING = 1e-6
+"""A change that is this small beside the values themselves is rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """How far a change spreads where it must not."""
+
+    share: float
+    """The largest change elsewhere over the largest change in its own place."""
+    where: str
+    """The output in which it was seen."""
+    rows: int
+    """How many places were compared."""
+
+
+def leak_between_samples(bench: Bench, inputs: list[str], size: int, *, fresh: bool = False) -> Leak | None:
+    """The leak from the first and from the last row to others; None when no output has a row a sample, or none moves.
+
+    Arguments:
+        bench: what is looked at.
+        inputs: names of the tensors to change.
+        size: rows of the batch.
+        fresh: the weights are not those of the passes that were shared so far.
+    """
+    rows = min(size, MOST_ROWS)
+    batch = bench.batch if rows == size else take_rows(bench.batch, list(range(rows)), size)
+    base = bench.still if rows == size and not fresh else still_pass(bench.step, batch)
+    leaks = []
+    for row in (0, rows - 1):
+        changed = {name for name in inputs if _has_rows(batch_items(batch)[name], rows)}
+        if not changed:
+            return None
+        other = still_pass(bench.step, with_inputs(batch, changed, partial(with_other_row, row=row)))
+        leak = _compared(base, other, row, rows)
+        if leak is None:
+            return None
+        leaks.append(leak)
+    # Both ways: where time comes first in a batch, the past changes the future and not the other way round.
+    return min(leaks, key=lambda leak: leak.share)
+
+
+def _compared(base: StillPass, other: StillPass, row: int, rows: int) -> Leak | None:
+    pairs = {f"output {name}": (item, other.outputs.get(name)) for name, item in base.outputs.items()}
+    if not any(_has_rows(item, rows) for item, _ in pairs.values()):
+        calls = zip(base.seen.losses, other.seen.losses, strict=False)
+        pairs = {f"the input of {a.name}": (a.input, b.input) for a, b in calls}
+    found = []
+    for name, (before, after) in pairs.items():
+        if after is None or before.shape != after.shape or not _has_rows(before, rows) or rows in before.shape[1:2]:
+            continue  # a value for each pair of samples is no output of one of them
+        change = (after.float() - before.float()).abs().reshape(rows, -1).amax(1)
+        own = float(change[row])
+        others = max(float(value) for index, value in enumerate(change) if index != row)
+        if own > NOTHING * float(before.float().abs().amax()) and own > 0:
+            found.append(Leak(others / own, name, rows))
+    return max(found, key=lambda leak: leak.share, default=None)
+
+
+def _has_rows(item: Tensor, rows: int) -> bool:
+    return item.dim() > 0 and item.shape[0] == rows
