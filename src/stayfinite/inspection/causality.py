@@ -38,7 +38,7 @@ def causal_leak(bench: Bench) -> Leak | None:
         asked[:, place] = torch.where(asked[:, place] == others[0], ids[0, place], others[0])
         return asked
 
-    other = still_pass(bench.step, bench.batch, change)
+    other = still_pass(bench.step, bench.few, change)
     before, after = (_by_position(one.seen.losses[number], ids) for one in (base, other))
     if before is None or after is None or before.shape != after.shape:
         return None

@@ -36,6 +36,7 @@ class Keeping:
         self.copies: dict[int, Tensor] = {}
         """Of parameters, by their ``id``."""
         self._undo: list[Undo] = []
+        self._quick: list[Undo] = []
         optimizers = [part for part in parts if hasattr(part, "param_groups")]
         strangers = [p for each in optimizers for group in each.param_groups for p in group["params"]]
         self._keep_parameters([*model.parameters(), *strangers])
@@ -46,11 +47,16 @@ class Keeping:
         self._rng = capture_rng()
         self._switches = capture_switches()
 
-    def put_back(self) -> None:
-        """Everything as it was."""
+    def put_back(self, *, values: bool = True) -> None:
+        """Everything as it was.
+
+        Arguments:
+            values: also those of parameters and of the optimizer's state, which are as large as the training. Without
+                them it is quick: enough after what steps no optimizer.
+        """
         restore_switches(self._switches)
         with torch.no_grad():
-            for undo in reversed(self._undo):
+            for undo in reversed([*self._quick, *self._undo] if values else self._quick):
                 undo()
         restore_rng(self._rng)
         for generator, state in self._generators:
@@ -64,40 +70,57 @@ class Keeping:
         finally:
             self.put_back()
 
+    @contextmanager
+    def tidied(self) -> Iterator[None]:
+        """What a pass leaves behind is undone at the end; all of what happens within, when it fails."""
+        try:
+            yield
+        except BaseException:
+            self.put_back()
+            raise
+        self.put_back(values=False)
+
     def _keep_parameters(self, parameters: list[Tensor]) -> None:
         frozen = sum(p.numel() * p.element_size() for p in parameters if not p.requires_grad)
-        for p in parameters:
-            if id(p) in self.copies or (not p.requires_grad and frozen > LARGE):
-                continue
-            self.copies[id(p)] = _copy(p.data)
-            self._undo.append(_kept_parameter(p, p.data, self.copies[id(p)]))
+        for p in {id(p): p for p in parameters}.values():
+            self._quick.append(_kept_switches(p))
+            if p.requires_grad or frozen <= LARGE:
+                self.copies[id(p)] = _copy(p.data)
+                self._undo.append(_kept_parameter(p, p.data, self.copies[id(p)]))
 
     def _keep_modules(self, model: nn.Module) -> None:
         for module in model.modules():
             for buffer in module._buffers.values():
                 if buffer is not None:
-                    self._undo.append(_kept_values(buffer, _copy(buffer)))
+                    self._quick.append(_kept_values(buffer, _copy(buffer)))
             names = vars(module)
             # Parameters, buffers, submodules and hooks live in dictionaries of the module; its switches and counters,
             # and what it remembers from its last call, are attributes.
             inner = [value for name, value in names.items() if isinstance(value, dict) and name.startswith("_")]
             for own in (names, *inner):
-                self._undo.append(_kept_entries(own))
+                self._quick.append(_kept_entries(own))
 
 
 def _kept_parameter(p: Tensor, data: Tensor, values: Tensor) -> Undo:
-    grad, wanted = p.grad, p.requires_grad
-    grad_values = None if grad is None or grad.is_sparse else _copy(grad)
-
     def undo() -> None:
         if p.data.data_ptr() != data.data_ptr() or p.data.dtype != data.dtype:
             p.data = data
         _write(p.data, values)
+
+    return undo
+
+
+def _kept_switches(p: Tensor) -> Undo:
+    grad, wanted = p.grad, p.requires_grad
+    values = None if grad is None or grad.is_sparse else _copy(grad)
+
+    def undo() -> None:
         if p.requires_grad is not wanted:
             p.requires_grad_(wanted)
-        if grad is not None and grad_values is not None:
-            _write(grad, grad_values)
-        p.grad = grad
+        if grad is not None and values is not None:
+            _write(grad, values)
+        if p.grad is not grad:
+            p.grad = grad
 
     return undo
 

@@ -96,7 +96,7 @@ def inspect_training(
 def _look(name: str, bench: Bench, notes: Notes) -> None:
     """Run one probe; its own failure is a line that says so, and what it changed is put back."""
     try:
-        with bench.kept.undone():
+        with bench.kept.tidied():
             import_module(f"stayfinite.inspection.probes.{name}").look(bench, notes)
     except StayfiniteError:
         raise

@@ -7,12 +7,11 @@ from functools import partial
 
 from torch import Tensor
 
-from stayfinite.autopsy.batch_parts import batch_items, take_rows
+from stayfinite.autopsy.batch_parts import batch_items, batch_size
 from stayfinite.inspection.bench import Bench
 from stayfinite.inspection.inputs import with_inputs, with_other_row
 from stayfinite.inspection.still_pass import StillPass, still_pass
 
-MOST_ROWS = 8
 NOTHING = 1e-6
 """A change that is this small beside the values themselves is rounding."""
 
@@ -29,30 +28,28 @@ class Leak:
     """How many places were compared."""
 
 
-def leak_between_samples(bench: Bench, inputs: list[str], size: int, *, fresh: bool = False) -> Leak | None:
-    """The leak from the first and from the last row to others; None when no output has a row a sample, or none moves.
+def leak_between_samples(bench: Bench, inputs: list[str], *, fresh: bool = False) -> Leak | None:
+    """The leak between the first and the last row; None when no output has a row a sample, or none moves.
 
     Arguments:
         bench: what is looked at.
         inputs: names of the tensors to change.
-        size: rows of the batch.
         fresh: the weights are not those of the passes that were shared so far.
     """
-    rows = min(size, MOST_ROWS)
-    batch = bench.batch if rows == size else take_rows(bench.batch, list(range(rows)), size)
-    base = bench.still if rows == size and not fresh else still_pass(bench.step, batch)
+    base = still_pass(bench.step, bench.few) if fresh else bench.still
+    items = batch_items(bench.few)
+    rows = batch_size(bench.few) or 0
+    changed = [name for name in inputs if _has_rows(items[name], rows)]
+    if rows < 2 or not changed:
+        return None
     leaks = []
     for row in (0, rows - 1):
-        changed = {name for name in inputs if _has_rows(batch_items(batch)[name], rows)}
-        if not changed:
-            return None
-        other = still_pass(bench.step, with_inputs(batch, changed, partial(with_other_row, row=row)))
-        leak = _compared(base, other, row, rows)
-        if leak is None:
-            return None
-        leaks.append(leak)
-    # Both ways: where time comes first in a batch, the past changes the future and not the other way round.
-    return min(leaks, key=lambda leak: leak.share)
+        other = still_pass(bench.step, with_inputs(bench.few, changed, partial(with_other_row, row=row)))
+        leaks.append(_compared(base, other, row, rows))
+        # Both ways: where time comes first in a batch, the past changes the future and not the other way round.
+        if leaks[-1] is None or leaks[-1].share < NOTHING:
+            break
+    return min((leak for leak in leaks if leak is not None), key=lambda leak: leak.share, default=None)
 
 
 def _compared(base: StillPass, other: StillPass, row: int, rows: int) -> Leak | None:

@@ -40,21 +40,19 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _look_at_input(bench: Bench, notes: Notes) -> None:
-    inputs = inputs_of(bench.batch, bench.first.seen.losses)
-    other = with_inputs(bench.batch, inputs, emptied)
+    base = bench.still
+    inputs = inputs_of(bench.few, base.seen.losses)
+    other = with_inputs(bench.few, inputs, emptied)
     if not inputs or all(torch.equal(emptied(item), item) for item in inputs.values()):
         notes.check("Graph", IGNORED, skipped="no input of the batch could be told from labels and masks")
         return
     try:
-        ignored = _same(still_pass(bench.step, other, training=True).loss, bench.first.loss)
+        ignored = _same(still_pass(bench.step, other).loss, base.loss)
         if ignored:
             # A last layer or a gate that starts at zero hides the input from the loss, and will not for long.
             with bench.kept.undone():
                 nudge(bench)
-                ignored = _same(
-                    still_pass(bench.step, other, training=True).loss,
-                    still_pass(bench.step, bench.batch, training=True).loss,
-                )
+                ignored = _same(still_pass(bench.step, other).loss, still_pass(bench.step, bench.few).loss)
     except Exception as error:  # not every model takes an empty input
         notes.check("Graph", IGNORED, seen=f"it fails without: {type(error).__name__}")
         return
@@ -64,24 +62,23 @@ def _look_at_input(bench: Bench, notes: Notes) -> None:
 
 
 def _look_at_samples(bench: Bench, notes: Notes) -> None:
-    size = batch_size(bench.batch)
-    inputs = inputs_of(bench.batch, bench.first.seen.losses)
+    inputs = list(inputs_of(bench.few, bench.still.seen.losses))
     why_not = ""
-    if size is None or size < 2 or not inputs:
+    if (batch_size(bench.few) or 0) < 2 or not inputs:
         why_not = "a batch of one, or no rows that could be told apart"
     elif has_graph(bench.batch) or any(isinstance(m, nn.RNNBase) and not m.batch_first for m in bench.model.modules()):
         why_not = "rows of this batch may belong together"
     elif not all(p.is_floating_point() for p in bench.model.parameters()):
         why_not = "quantised layers round over the whole batch"
-    if why_not or size is None:
+    if why_not:
         notes.check("Graph", LEAK, skipped=why_not)
         return
     try:
-        leak = leak_between_samples(bench, list(inputs), size)
+        leak = leak_between_samples(bench, inputs)
         if leak is None:  # an output that starts at zero shows nothing
             with bench.kept.undone():
                 nudge(bench)
-                leak = leak_between_samples(bench, list(inputs), size, fresh=True)
+                leak = leak_between_samples(bench, inputs, fresh=True)
     except Exception as error:  # not every model takes another row
         notes.check("Graph", LEAK, skipped=f"it fails with another row: {type(error).__name__}")
         return
