@@ -17,7 +17,7 @@ def gets_probabilities(call: LossCall) -> bool:
     """Whether a loss on scores is given what a softmax or sigmoid has made."""
     if call.name == "cross_entropy":
         rows = _rows(call.input)
-        if rows is None or rows.shape[1] < 2 or not bool(rows.isfinite().all()):
+        if rows is None or min(rows.shape[0] * 2, rows.shape[1]) < 2 or not bool(rows.isfinite().all()):
             return False
         return bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-2).all())
     return call.name == "binary_cross_entropy_with_logits" and call.made_by == "Sigmoid"
@@ -43,6 +43,14 @@ def normalised_over_rows(call: LossCall) -> bool:
         return False
     over_batch = torch.logsumexp(rows, 0)
     return bool((over_batch.abs() < 1e-2).all()) and bool((sums.abs() > 5e-2).any())
+
+
+def negated(call: LossCall, loss: Tensor) -> bool:
+    """Whether the loss is this one with its sign turned."""
+    if call.name not in ("cross_entropy", "mse_loss", "l1_loss") or call.value is None or call.value.numel() != 1:
+        return False
+    value = float(call.value.float())
+    return value > 0 and math.isclose(float(loss), -value, rel_tol=1e-4)
 
 
 def supervised_share(call: LossCall) -> float | None:

@@ -58,6 +58,8 @@ class Seen:
     """Parameters by their first use."""
     spreads: dict[str, float] = field(default_factory=dict)
     """Standard deviation of what a layer with this weight puts out."""
+    input_scale: float | None = None
+    """Mean or spread, whichever is larger, of what the first layer is given, where that is data."""
     dead: list[tuple[float, str]] = field(default_factory=list)
     """Of each ReLU: the share of units that are 0 on every sample, and the last weight used before it."""
     losses: list[LossCall] = field(default_factory=list)
@@ -104,6 +106,9 @@ class Watch(FunctionChange):
             self._note_shapes(name, args)
         result = func(*args, **kwargs)
         if used and name in LAYERS and isinstance(result, Tensor) and result.is_floating_point() and result.numel() > 1:
+            if not self.seen.spreads and isinstance(args[0], Tensor) and not args[0].requires_grad:
+                data = args[0].detach().float()
+                self.seen.input_scale = max(abs(float(data.mean())), float(data.std()))
             self.seen.spreads.setdefault(used, float(result.detach().float().std()))
         elif name in ("relu", "relu_") and isinstance(result, Tensor):
             self._note_dead(result.detach())

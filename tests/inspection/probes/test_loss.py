@@ -235,3 +235,29 @@ def test_an_error_in_the_forward_pass_is_a_finding_and_no_crash():
     found = preflight(model, adamw(model), given, cross_entropy(model), steps=0)
     assert found[-1].cause == "step-fails" or found[0].cause == "step-fails"
     assert "cannot be multiplied" in " ".join(found[0].evidence)
+
+
+def test_a_loss_with_its_sign_turned_is_found():
+    model = net()
+    assert causes(model, forward=lambda given: -cross_entropy(model)(given)) == ["flipped-sign"]
+
+
+def test_a_reward_that_is_maximised_is_fine():
+    model = net()
+
+    def forward(given):
+        chosen = model(given["x"]).log_softmax(-1).gather(1, given["label"][:, None])
+        return -(chosen.squeeze(1) * torch.linspace(-1, 1, 16)).mean()
+
+    assert causes(model, forward=forward) == []
+
+
+def test_an_input_that_is_not_scaled_is_found_unless_the_model_scales_it():
+    given = batch()
+    given["x"] = given["x"] * 60 + 1500
+    assert "unscaled-input" in causes(net(), given=given)
+    assert causes(nn.Sequential(nn.BatchNorm1d(12), net()), given=given) == []
+
+
+def test_a_batch_without_rows_is_found():
+    assert causes(net(), given={name: item[:0] for name, item in batch().items()})[0] == "empty-batch"

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stayfinite.autopsy.batch_parts import batch_items
 from stayfinite.inspection.bench import Bench
 from stayfinite.inspection.explaining import explain
 from stayfinite.inspection.loss_readings import (
     gets_probabilities,
     gets_scores,
+    negated,
     normalised_over_rows,
     start_of,
     supervised_share,
@@ -20,6 +22,8 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.watch import out_of_range
 from stayfinite.state.parts import unwrapped
 
+FAR_FROM_UNIT = 100.0
+"""Mean or spread of what the first layer is given, beyond which it drowns what the weights could say."""
 START = "starts where it should"
 HIGH_FAMILIES = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pop2piano")
 OF_ONE_STEP = (
@@ -31,6 +35,11 @@ OF_ONE_STEP = (
 
 def look(bench: Bench, notes: Notes) -> None:
     """Note what the first pass says of the loss."""
+    items = batch_items(bench.batch)
+    if items and all(item.dim() and not item.shape[0] for item in items.values()):
+        notes.saw("data.rows", 0, "the batch")
+        notes.check("Loss", "the batch has rows", "empty-batch")
+        return
     _look_at_calls(bench, notes)
     error = bench.first.forward_error
     if error is not None:
@@ -107,7 +116,7 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
         notes.saw("loss.broadcast_shapes", [first, second], place)
     notes.check(
         "Loss", "the loss functions are given what they expect", "softmax-before-cross-entropy",
-        "probability-loss-on-logits", "loss-broadcast", "softmax-axis",
+        "probability-loss-on-logits", "loss-broadcast", "softmax-axis", "flipped-sign",
         seen=", ".join(dict.fromkeys(call.name for call in seen.losses)) or "none of torch's own is called",
     )  # fmt: skip
     shares = [share for call in calls if (share := supervised_share(call)) is not None]
@@ -121,6 +130,14 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
             "all-labels-masked",
             seen=seen_share,
         )
+    loss = bench.first.loss
+    turned = [call for call in calls if isinstance(loss, Tensor) and loss.numel() == 1 and negated(call, loss)]
+    if turned and len(calls) == 1:
+        notes.saw("loss.negated", True, turned[0].place)
+    if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
+        notes.saw("data.input_scale", seen.input_scale, "what the first layer is given")
+    scale = "" if seen.input_scale is None else f"the first layer is given values of about {seen.input_scale:.2g}"
+    notes.check("Loss", "the input is scaled", "unscaled-input", seen=scale)
     starts = [start for call in calls if (start := start_of(call)) is not None]
     if not starts:
         notes.check("Loss", START, skipped="no cross entropy over classes was called")

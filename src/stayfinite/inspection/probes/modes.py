@@ -42,7 +42,11 @@ def _asleep(bench: Bench) -> list[str]:
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
     ]
     learning = [(name, module) for name, module in dropouts if _learns(bench, name)]
-    if not learning or any(id(module) in bench.first.seen.awake for _, module in learning):
+    if (
+        bench.first.seen.training is None
+        or not learning
+        or any(id(module) in bench.first.seen.awake for _, module in learning)
+    ):
         return []
     return [names_in_short([name for name, _ in learning])]
 
