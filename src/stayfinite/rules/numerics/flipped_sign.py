@@ -49,10 +49,10 @@ _BY_RIGHT = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A sign in the code, or a loss that falls below zero faster and faster."""
-    negated = facts.seen("loss.negated")
-    if negated is not None and negated.value:
+    turned = facts.seen("loss.negated")
+    if turned is not None and turned.value:
         yield Clue(
-            "the loss is a distance with its sign turned: it falls when the model gets worse", PROOF, negated.where
+            "the loss is a distance with its sign turned: it falls when the model gets worse", PROOF, turned.where
         )
     negated = next(
         (
