@@ -172,14 +172,42 @@ def _in(step: Step, dtype: torch.dtype, *, wrap: bool) -> Step:
     batch = with_changed(step.batch, lambda x: x.to(dtype) if isinstance(x, Tensor) and x.dtype in HALVES else x)
     if wrap:
         device = next((p.device.type for p in step.model.parameters()), "cpu")
-        return step.changed(*contexts, batch=batch, autocast=partial(torch.amp.autocast, device, dtype=dtype))
+        autocast = partial(torch.amp.autocast, device, dtype=dtype)
+        return step.changed(*contexts, _switched_on, batch=batch, autocast=autocast)
     return step.changed(*contexts, batch=batch)
 
 
 @contextmanager
-def _watching(watch: RangeWatch) -> Iterator[None]:
-    with changes.eager(), watch:
+def _switched_on() -> Iterator[None]:
+    """An autocast that the loop enters switched off is on; those that modules switch off for their own sake stay so."""
+    kind: Any = torch.amp.autocast
+    entering, running = kind.__enter__, [0]
+
+    def enter(self: Any) -> Any:
+        kept = self._enabled
+        self._enabled = kept or not running[0]
+        try:
+            return entering(self)
+        finally:
+            self._enabled = kept
+
+    def count(step: int) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            running[0] += step
+
+        return hook
+
+    hooks = (
+        nn.modules.module.register_module_forward_pre_hook(count(1)),
+        nn.modules.module.register_module_forward_hook(count(-1), always_call=True),
+    )
+    kind.__enter__ = enter
+    try:
         yield
+    finally:
+        kind.__enter__ = entering
+        for hook in hooks:
+            hook.remove()
 
 
 def _forward(step: Step, watch: RangeWatch) -> float:
@@ -207,7 +235,7 @@ def _run(step: Step, watch: RangeWatch) -> tuple[float, dict[str, Tensor]]:
             if parameter.grad is not None:
                 sampled[name] = _sample(dense(parameter.grad.detach())).float() / step.scale
 
-    with untouched(step.model), _watching(watch):
+    with untouched(step.model), watch:
         loss = step.execute(step.fresh_batch(), look)
     return float(loss.detach().float()), sampled
 
