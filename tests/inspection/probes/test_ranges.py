@@ -11,7 +11,7 @@ from stayfinite.autopsy.events import Health
 from stayfinite.autopsy.step import Step
 from stayfinite.autopsy.trace import trace_step
 from stayfinite.autopsy.tracer import is_constant_infinity
-from stayfinite.inspection.probes.ranges import formats_of, ranges_of
+from stayfinite.inspection.probes.ranges import ranges_of
 from stayfinite.state.rng import capture_rng
 
 
@@ -20,7 +20,7 @@ def step_of(model: nn.Module, batch: Tensor) -> Step:
 
 
 def predicted(step: Step) -> set[str]:
-    ranges = ranges_of(step, formats_of(step).half, None)
+    ranges = ranges_of(step)
     assert not ranges.fp16_error
     return {each.module for each in ranges.overflows if each.first and not each.backward}
 

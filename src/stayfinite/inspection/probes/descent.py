@@ -175,5 +175,3 @@ def _first_order(bench: Bench) -> tuple[float, bool]:
 def affordable(seconds_a_step: float, wanted: int, budget: float) -> int:
     """How many steps fit into a time, but at least three, or as many as are wanted."""
     return min(wanted, max(3, int(budget / max(seconds_a_step, 1e-6))))
-
-

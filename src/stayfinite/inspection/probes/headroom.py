@@ -9,7 +9,7 @@ import torch
 from stayfinite.inspection.bench import Bench
 from stayfinite.inspection.notes import Notes, Table
 from stayfinite.inspection.probes.operators import LARGEST
-from stayfinite.inspection.probes.ranges import Formats, Overflow, Ranges, formats_of, ranges_of
+from stayfinite.inspection.probes.ranges import Overflow, Ranges, ranges_of
 
 GROUP = "Precision"
 RANGE = "every number fits into the format"
@@ -22,19 +22,16 @@ SHOWN = 6
 
 def look(bench: Bench, notes: Notes) -> None:
     """Run the step in fp32, and as fp16 would have it, and note where the two part."""
-    formats = formats_of(bench.step)
-    if formats.error:
-        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the forward pass fails: {formats.error}")
-        return
-    notes.saw("training.products", {NAMES.get(d, str(d)): n for d, n in formats.products.items()}, "one forward pass")
-    precision = precision_of(bench, formats)
-    notes.saw("training.precision", precision, "precision" if bench.precision else "one forward pass")
     try:
-        ranges = ranges_of(bench.step, formats.half, bench.scaler)
-    except Exception as error:  # whatever a model may raise in fp32
+        ranges = ranges_of(bench.step, bench.scaler)
+    except Exception as error:  # whatever a model may raise
         words = f"{type(error).__name__}: {error}".splitlines()[0]
-        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot be run in fp32: {words}")
+        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot be run: {words:.160}")
         return
+    counts = {NAMES.get(dtype, str(dtype)): count for dtype, count in ranges.products.items()}
+    notes.saw("training.products", counts, "one forward pass")
+    precision = precision_of(bench, ranges)
+    notes.saw("training.precision", precision, "precision" if bench.precision else "one forward pass")
     if not math.isfinite(ranges.loss):
         notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the loss is {ranges.loss} in fp32 as well")
         return
@@ -48,13 +45,13 @@ def look(bench: Bench, notes: Notes) -> None:
         notes.tables.append(_table(ranges))
 
 
-def precision_of(bench: Bench, formats: Formats) -> str:
+def precision_of(bench: Bench, ranges: Ranges) -> str:
     """What the training computes in: as it is said, else as it is seen, else as the scaler lets one think."""
     if bench.precision is not None:
         said = bench.precision.lower()
         return "bf16" if "bf" in said else "fp16" if "16" in said or "half" in said else "fp32"
-    if formats.half is not None:
-        return NAMES[formats.half]
+    if ranges.half is not None:
+        return NAMES[ranges.half]
     return "fp16" if bench.scaler is not None and bench.scaler.is_enabled() else "fp32"
 
 
@@ -81,12 +78,13 @@ def _headroom(ranges: Ranges, precision: str) -> str:
         text = f"safe in bf16; fp16 {would} in {count}{how}, worst {place_of(worst)}: {_times(worst.factor)}"
         return text + ("" if begins is worst else f"; it begins in {place_of(begins)}")
     if ranges.fp16_error:
-        return f"safe in bf16; fp16 could not be tried ({ranges.fp16_error})"
+        return f"safe in bf16; fp16 could not be tried ({ranges.fp16_error:.100})"
     if not ranges.modules:
         return "nothing would be computed in half precision"
     top = ranges.modules[0]
     share = top.activation / LARGEST
-    return f"safe in fp16 and bf16{how}: at most {top.activation:.3g} in {top.module or 'the loss'}, {100 * share:.2g}% of fp16's range"
+    most = f"at most {top.activation:.3g} in {top.module or 'the model itself'}"
+    return f"safe in fp16 and bf16{how}: {most}, {100 * share:.2g}% of fp16's range"
 
 
 def _scales(ranges: Ranges) -> str:
@@ -112,7 +110,7 @@ def _table(ranges: Ranges) -> Table:
     for each in ranges.modules[:SHOWN]:
         factor = max(each.activation / LARGEST, leaving.get(each.module, 0.0))
         share = f"{_times(factor)}, overflows" if each.module in leaving else f"{factor:.2%}"
-        rows.append((each.module or "outside of the model", f"{each.activation:.4g}", f"{each.gradient:.3g}", share))
+        rows.append((each.module or "the model itself", f"{each.activation:.4g}", f"{each.gradient:.3g}", share))
     columns = ("module", "largest activation", "largest gradient", "of fp16's range")
     return Table(title="What fp16 would have to hold", columns=columns, rows=tuple(rows))
 
@@ -122,8 +120,8 @@ def _forward(ranges: Ranges) -> list[Overflow]:
 
 
 def place_of(overflow: Overflow) -> str:
-    """The module, or the operator where it lies outside of every module."""
-    return overflow.module or f"{overflow.operator} outside of the model"
+    """The module; where it is none of its parts, the operator as well."""
+    return overflow.module or f"{overflow.operator} in the model itself"
 
 
 def _times(factor: float) -> str:

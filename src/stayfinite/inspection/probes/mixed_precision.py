@@ -38,7 +38,7 @@ def _look_at_autocast(bench: Bench, notes: Notes, counts: dict[str, int], *, sca
         notes.check(
             GROUP, AUTOCAST, "autocast-missing", skipped=f"{bench.precision} is entered elsewhere than in forward"
         )
-    elif scaled and sum(counts.values()):
+    elif scaled and any(counts.values()):
         notes.saw("autocast.half_operations", sum(halves.values()), "one forward pass")
         notes.check(GROUP, AUTOCAST, "autocast-missing", seen=seen)
     else:

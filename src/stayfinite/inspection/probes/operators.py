@@ -1,4 +1,4 @@
-"""Watches the operators of one pass: in which format each computes, how large its results are, what leaves fp16's range.
+"""Watches the operators of one pass: the format of each, how large its results are, what leaves fp16's range.
 
 Where a pass runs in fp16, a result that leaves the range is held at the end of it, so that the pass goes on and every
 place that would overflow is seen, not only the first. Matrix products in half precision are computed in fp32 and
@@ -28,6 +28,7 @@ NO_ACTIVATION = 1e8
 PRODUCTS = frozenset({
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "convolution", "convolution_backward",
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
+    "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
 })  # fmt: skip
 """Operators that mixed precision runs in half."""
 

@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stayfinite.autopsy import changes
-from stayfinite.autopsy.batch_parts import with_changed
 from stayfinite.autopsy.looking import dense
 from stayfinite.autopsy.step import Step, untouched
+from stayfinite.inspection.probes.formats import in_full, in_half, stored_in_half
 from stayfinite.inspection.probes.operators import HALVES, LARGEST, PRODUCTS, Operation, RangeWatch
 
 if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
 
-Context = Callable[[], AbstractContextManager[Any]]
+QUICK = 6.0
+"""Seconds for the fp32 pass, above which bf16 is not tried as well."""
+
 Key = tuple[str, str, bool, int]
 Keyed = Sequence[tuple[Key, Operation]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Formats:
-    """In which formats a forward pass computes, as the training itself would run it."""
-
-    products: Mapping[torch.dtype, int]
-    """How many matrix products ran in each format."""
-    error: str = ""
-
-    @property
-    def half(self) -> torch.dtype | None:
-        """The half precision that most products run in, if any does."""
-        counts = {dtype: count for dtype, count in self.products.items() if dtype in HALVES}
-        return max(counts, key=lambda dtype: counts[dtype], default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +60,8 @@ class Overflow:
 class Ranges:
     """What one step in fp32 and one in fp16 have shown."""
 
+    products: Mapping[torch.dtype, int]
+    """How many matrix products of the forward pass the training itself runs in each format."""
     modules: Sequence[ModuleRange]
     """The largest activations first."""
     overflows: Sequence[Overflow]
@@ -95,6 +84,12 @@ class Ranges:
     """Why the fp16 pass could not be run; then only products were judged, by their values in fp32."""
 
     @property
+    def half(self) -> torch.dtype | None:
+        """The half precision that the training computes in, if it does."""
+        counts = {dtype: count for dtype, count in self.products.items() if dtype in HALVES}
+        return max(counts, key=lambda dtype: counts[dtype], default=None)
+
+    @property
     def largest_scale(self) -> float:
         """The largest power of two at which no gradient overflows."""
         if not 0 < self.largest_gradient < math.inf:
@@ -102,38 +97,26 @@ class Ranges:
         return 2.0 ** math.floor(math.log2(LARGEST / self.largest_gradient))
 
 
-def formats_of(step: Step) -> Formats:
-    """Run the forward pass as it is and count products by their format."""
-    watch = RangeWatch(step.model)
-    try:
-        _forward(step, watch)
-    except Exception as error:  # whatever a forward pass may raise
-        return Formats(products={}, error=f"{type(error).__name__}: {error}")
-    counts = Counter(seen.dtype for seen in watch.seen if seen.operator in PRODUCTS)
-    return Formats(products=counts)
-
-
-def ranges_of(step: Step, half: torch.dtype | None, scaler: GradScaler | None) -> Ranges:
-    """Run the step once in fp32 and once in fp16, and compare.
+def ranges_of(step: Step, scaler: GradScaler | None = None) -> Ranges:
+    """Run the step once in fp32 and once in fp16, and compare; everything is as before when this returns.
 
     Arguments:
-        step: the step; everything is as before when this returns.
-        half: the half precision that it computes in, if any.
+        step: the step, with the training's own autocast and weights.
         scaler: the training's own; the fp16 pass starts from its scale.
     """
     step = step.changed(changes.eager, partial(changes.no_dropout, step.model))
-    full = step.changed(
-        partial(changes.autocast_as, None),
-        partial(changes.half_weights_as, step.model, torch.float32),
-        partial(changes.casts_as, torch.float32),
-        batch=changes.in_full_precision(step.batch),
-    )
-    watch = RangeWatch(step.model)
-    loss, gradients = _run(full, watch)
+    watch, start = RangeWatch(step.model), time.perf_counter()
+    loss, gradients = _run(step, watch)
+    products = Counter(seen.dtype for seen in watch.seen if seen.operator in PRODUCTS and not seen.backward)
+    half = max((d for d in products if d in HALVES), key=lambda dtype: products[dtype], default=None)
+    if half is not None or stored_in_half(step.model):
+        watch = RangeWatch(step.model)
+        loss, gradients = _run(in_full(step), watch)
+    quick = time.perf_counter() - start < QUICK
     values = dict(_keyed(watch.seen))
-    products = (seen.largest for seen in watch.seen if seen.backward and seen.operator in PRODUCTS)
-    narrow = _in(step, torch.float16, wrap=half is None)
-    scale, zeros, error = _starting_scale(scaler, max(products, default=0.0)), 0.0, ""
+    largest_product = max((x.largest for x in watch.seen if x.backward and x.operator in PRODUCTS), default=0.0)
+    narrow = in_half(step, torch.float16, wrap=half is None)
+    scale, zeros, error = _starting_scale(scaler, largest_product), 0.0, ""
     try:
         while True:
             watched = RangeWatch(step.model)
@@ -149,65 +132,18 @@ def ranges_of(step: Step, half: torch.dtype | None, scaler: GradScaler | None) -
         keyed = list(_keyed([_as_if_half(seen) for seen in watch.seen]))
         scale, gradient = 1.0, _largest_gradient(keyed, values)
     return Ranges(
+        products=products,
         modules=_modules(keyed, values),
         overflows=_overflows(keyed, values, scale),
         loss=loss,
-        loss_bf16=_loss_in_bf16(step, half),
+        loss_bf16=_loss_in_bf16(step, half) if quick else None,
         largest_gradient=gradient,
         scale=scale,
         least_scale=_least_scale(gradients),
         zero_share=zeros,
-        mixed=half is None or not _stored_in_half(step.model),
+        mixed=half is None or not stored_in_half(step.model),
         fp16_error=error,
     )
-
-
-def _in(step: Step, dtype: torch.dtype, *, wrap: bool) -> Step:
-    """The step in a half precision; ``wrap`` where it has no autocast of its own."""
-    contexts: tuple[Context, ...] = (
-        partial(changes.autocast_as, dtype),
-        partial(changes.half_weights_as, step.model, dtype),
-        partial(changes.casts_as, dtype),
-    )
-    batch = with_changed(step.batch, lambda x: x.to(dtype) if isinstance(x, Tensor) and x.dtype in HALVES else x)
-    if wrap:
-        device = next((p.device.type for p in step.model.parameters()), "cpu")
-        autocast = partial(torch.amp.autocast, device, dtype=dtype)
-        return step.changed(*contexts, _switched_on, batch=batch, autocast=autocast)
-    return step.changed(*contexts, batch=batch)
-
-
-@contextmanager
-def _switched_on() -> Iterator[None]:
-    """An autocast that the loop enters switched off is on; those that modules switch off for their own sake stay so."""
-    kind: Any = torch.amp.autocast
-    entering, running = kind.__enter__, [0]
-
-    def enter(self: Any) -> Any:
-        kept = self._enabled
-        self._enabled = kept or not running[0]
-        try:
-            return entering(self)
-        finally:
-            self._enabled = kept
-
-    def count(step: int) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            running[0] += step
-
-        return hook
-
-    hooks = (
-        nn.modules.module.register_module_forward_pre_hook(count(1)),
-        nn.modules.module.register_module_forward_hook(count(-1), always_call=True),
-    )
-    kind.__enter__ = enter
-    try:
-        yield
-    finally:
-        kind.__enter__ = entering
-        for hook in hooks:
-            hook.remove()
 
 
 def _forward(step: Step, watch: RangeWatch) -> float:
@@ -285,9 +221,7 @@ def _is_half(seen: Operation) -> bool:
     return seen.dtype is torch.float16
 
 
-def _overflows(
-    keyed: Keyed, values: Mapping[Key, Operation], scale: float
-) -> list[Overflow]:
+def _overflows(keyed: Keyed, values: Mapping[Key, Operation], scale: float) -> list[Overflow]:
     """The worst of each module, by its value in fp32 where the same operator ran there."""
     worst: dict[tuple[str, bool], Overflow] = {}
     for key, seen in keyed:
@@ -358,16 +292,7 @@ def _became_zero(full: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> floa
 
 def _loss_in_bf16(step: Step, half: torch.dtype | None) -> float | None:
     try:
-        loss = _forward(_in(step, torch.bfloat16, wrap=half is None), RangeWatch(step.model))
+        loss = _forward(in_half(step, torch.bfloat16, wrap=half is None), RangeWatch(step.model))
     except Exception:  # a kernel that has no bf16; it is only for telling
         return None
     return loss if math.isfinite(loss) else None
-
-
-def _stored_in_half(model: nn.Module) -> bool:
-    """Whether most of the weights are in a half precision."""
-    sizes: Counter[bool] = Counter()
-    for parameter in model.parameters():
-        if parameter.is_floating_point():
-            sizes[parameter.dtype in HALVES] += parameter.numel()
-    return sizes[True] > sizes[False]

@@ -1,9 +1,9 @@
 """One batch cannot be learned.
 
 ## What it means
-Some steps of the real optimizer were taken on one and the same batch, with the same random numbers, and its loss did not
-go down: not at the planned learning rate, not at a hundredth of it, not at a ten-thousandth. The gradient says that it
-should. Something between the gradient and the loss is wrong, and no amount of data mends it.
+Some steps of the real optimizer were taken on one and the same batch, with the same random numbers, and its loss did
+not go down: not at the planned learning rate, not at a hundredth of it, not at a ten-thousandth. The gradient says
+that it should. Something between the gradient and the loss is wrong, and no amount of data mends it.
 
 ## Why it happens
 - A backward pass of one's own (`torch.autograd.Function`, a hook on a tensor or a parameter) that returns a wrong
@@ -70,8 +70,8 @@ RULE = Rule(
     slug="cannot-overfit-batch",
     severity="error",
     title="The loss of a single batch cannot be driven down at any learning rate.",
-    fix="check every backward and hook of your own (torch.autograd.gradcheck), and that the optimizer holds the weights "
-    "that the forward pass reads",
+    fix="check every backward and hook of your own (torch.autograd.gradcheck), and that the optimizer holds the "
+    "weights that the forward pass reads",
     judge=judge,
     page=__doc__,
     observes={

@@ -89,8 +89,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"an update is {float(ratio.value):.2g} of its weight", STRONG + HINT, ratio.where)
     steps, slower = facts.seen("learning.falls"), facts.seen("learning.falls_at")
     if steps is not None and not steps.value and slower is not None:
-        text = f"on one batch the loss goes from {steps.where}; at {slower.value:g} of the rate it goes from {slower.where}"
-        yield Clue(text, PROOF, "the learning test")
+        slowly = f"at {slower.value:g} of the rate from {slower.where}"
+        yield Clue(f"on one batch the loss goes from {steps.where}, {slowly}", PROOF, "the learning test")
     undone = facts.seen("worlds.previous_update_undone.finite")
     if undone is not None and undone.value:
         yield Clue("the step is finite when the update before it is undone", FAIR + HINT, undone.where)

@@ -128,7 +128,7 @@ RULE = Rule(
         "worlds.fp32.finite": "whether the same step is finite in fp32",
         "worlds.bf16.finite": "whether the same step is finite in bf16",
         "origin.largest": "the largest finite value at the place where the first non-finite one arose",
-        "headroom.fp16_modules": "modules that leave fp16's range in a pass before training, each with its factor, a list",
+        "headroom.fp16_modules": "modules that leave fp16's range before training, with their factors, a list",
         "headroom.fp16_error": "why a pass in fp16 could not be run",
         "training.precision": "what the training computes in: fp16, bf16 or fp32",
     },

@@ -79,7 +79,7 @@ RULE = Rule(
     prior=-4.0,
     beats=("nan-loss", "loss-collapse", "lr-zero", "loss-diverging", "zero-gradient", "amp-initial-scale-search"),
     observes={
-        "headroom.largest_scale": "the largest loss scale at which no gradient overflows fp16 in a step before training",
+        "headroom.largest_scale": "the largest loss scale at which no gradient overflows fp16 before training",
         "training.precision": "what the training computes in: fp16, bf16 or fp32",
     },
 )

@@ -17,15 +17,15 @@ device that is not there, which switches it off.
 - `preflight(...)` sees products in fp16 and is given no scaler.
 
 ## How to fix it
-- plain torch: `scaler = torch.amp.GradScaler("cuda")`, then `scaler.scale(loss).backward()`, `scaler.unscale_(optimizer)`
-  before clipping, `scaler.step(optimizer)`, `scaler.update()`.
+- plain torch: `scaler = torch.amp.GradScaler("cuda")`, then `scaler.scale(loss).backward()`,
+  `scaler.unscale_(optimizer)` before clipping, `scaler.step(optimizer)`, `scaler.update()`.
 - Where the card has it: `dtype=torch.bfloat16` and no scaler.
 - transformers, accelerate, Lightning (`16-mixed`) and DeepSpeed bring a scaler of their own.
 - `preflight(..., scaler=scaler)`: give it the one that the training uses.
 
 ## When it is a false alarm
-The loop has a scaler and the check was not given it. A fixed loss scale written by hand, `(loss * 1024).backward()`, does
-the same work. Evaluation needs none.
+The loop has a scaler and the check was not given it. A fixed loss scale written by hand, `(loss * 1024).backward()`,
+does the same work. Evaluation needs none.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 ## What it means
 The forward pass computes in bf16, which has the range of fp32, and the loss is scaled all the same. Nothing is gained.
-The scaler doubles its scale every 2,000 steps until gradients overflow even there, skips that step, and begins anew; and
-whoever forgets `unscale_` clips and logs gradients that are thousands of times too large.
+The scaler doubles its scale every 2,000 steps until gradients overflow even there, skips that step, and begins anew;
+and whoever forgets `unscale_` clips and logs gradients that are thousands of times too large.
 
 ## Why it happens
 A script was moved from fp16 to bf16 by changing the dtype of autocast alone. The scaler is the other half of fp16 and
