@@ -210,4 +210,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(observed={"optimizer.twice": ["shared.weight"]}),
         Example(observed={"optimizer.twice": []}),
     ),
+    "cannot-overfit-batch": (
+        Example(observed={"learning.falls": False, "optimizer.lr": 1e-3}),
+        Example(observed={"learning.falls": False, "learning.falls_at": 0.01, "optimizer.lr": 1e-3}),
+    ),
 }

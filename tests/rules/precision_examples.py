@@ -177,4 +177,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             observed={"master.largest_difference": 0.002},
         ),
     ),
+    "scaler-missing": (
+        Example(observed={"scaler.missing": True, "training.precision": "fp16"}),
+        Example(observed={"scaler.missing": False, "training.precision": "fp16"}),
+    ),
+    "scaler-without-fp16": (
+        Example(observed={"scaler.without_fp16": True, "training.precision": "bf16"}),
+        Example(observed={"scaler.without_fp16": False, "training.precision": "bf16"}),
+    ),
 }
