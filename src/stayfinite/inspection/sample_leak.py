@@ -42,24 +42,28 @@ def leak_between_samples(bench: Bench, inputs: list[str], *, fresh: bool = False
     changed = [name for name in inputs if _has_rows(items[name], rows)]
     if rows < 2 or not changed:
         return None
+    scores = [call.input for call in bench.first.seen.losses if call.input.dim() > 1]
+    classes = {int(each.shape[1]) for each in scores if each.shape[0] != each.shape[1]}
     leaks = []
     for row in (0, rows - 1):
         other = still_pass(bench.step, with_inputs(bench.few, changed, partial(with_other_row, row=row)))
-        leaks.append(_compared(base, other, row, rows))
+        leaks.append(_compared(base, other, row, rows, classes))
         # Both ways: where time comes first in a batch, the past changes the future and not the other way round.
         if leaks[-1] is None or leaks[-1].share < NOTHING:
             break
     return min((leak for leak in leaks if leak is not None), key=lambda leak: leak.share, default=None)
 
 
-def _compared(base: StillPass, other: StillPass, row: int, rows: int) -> Leak | None:
+def _compared(base: StillPass, other: StillPass, row: int, rows: int, classes: set[int]) -> Leak | None:
     pairs = {f"output {name}": (item, other.outputs.get(name)) for name, item in base.outputs.items()}
     if not any(_has_rows(item, rows) for item, _ in pairs.values()):
         calls = zip(base.seen.losses, other.seen.losses, strict=False)
         pairs = {f"the input of {a.name}": (a.input, b.input) for a, b in calls}
     found = []
     for name, (before, after) in pairs.items():
-        if after is None or before.shape != after.shape or not _has_rows(before, rows) or rows in before.shape[1:2]:
+        if after is None or before.shape != after.shape or not _has_rows(before, rows):
+            continue
+        if rows in before.shape[1:2] and rows not in classes:
             continue  # a value for each pair of samples is no output of one of them
         change = (after.float() - before.float()).abs().reshape(rows, -1).amax(1)
         own = float(change[row])

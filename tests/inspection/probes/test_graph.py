@@ -113,3 +113,13 @@ def test_a_masked_model_may_look_ahead():
     tokens = setup.batch[0]
     labels = torch.where(torch.arange(16) % 4 == 0, tokens, -100)
     assert causes(setup.model, setup.optimizer, (tokens.clone(), labels), setup.forward) == []
+
+
+@pytest.mark.parametrize("classes", [2, 3, 16])
+def test_a_leak_is_found_whatever_the_number_of_classes(classes):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, classes))
+    given = {"x": torch.randn(16, 12), "label": torch.arange(16) % 2}
+    leaking = lambda given: F.cross_entropy(model(given["x"] - given["x"].mean(0)), given["label"])  # noqa: E731
+    assert causes(model, given=given, forward=leaking) == ["samples-leak"]
+    assert causes(model, given=given, forward=cross_entropy(model)) == []
