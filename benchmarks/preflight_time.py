@@ -4,7 +4,8 @@
     python benchmarks/preflight_time.py --rows 8 --length 64 --threads 2 --json preflight.json
 
 The model has the shape of t5-small and random weights; nothing is downloaded. A plain step is forward, backward and
-AdamW, the median of `--steps` after one that warms up. The promise is under 30 seconds on a CPU.
+AdamW, the median of `--steps` after one that warms up. Beside the seconds that passed stand those that the CPU worked,
+which are the same on a busy machine. The promise is under 30 seconds on a CPU.
 """
 
 from __future__ import annotations
@@ -33,46 +34,62 @@ def t5_small() -> Any:
     return T5ForConditionalGeneration(config)
 
 
-def plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor], steps: int) -> float:
+Times = tuple[float, float]
+"""Seconds that passed, and that the CPU worked."""
+
+
+def now() -> Times:
+    """Both clocks."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: Times) -> Times:
+    """What both clocks have gone since."""
+    passed, worked = now()
+    return passed - start[0], worked - start[1]
+
+
+def plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor], steps: int) -> Times:
     """Seconds of a training step, the median of some."""
     times = []
     for _ in range(steps + 1):
-        start = time.perf_counter()
+        start = now()
         model(**batch).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+        times.append(since(start))
+    return statistics.median(each[0] for each in times[1:]), statistics.median(each[1] for each in times[1:])
 
 
 def by_probe(
     model: Any, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor]
-) -> tuple[dict[str, float], Any]:
+) -> tuple[dict[str, Times], Any]:
     """Seconds of each probe, and what was found. The first that needs a pass pays for those that share it."""
     from stayfinite.inspection import preflight
 
-    times: dict[str, float] = {}
+    times: dict[str, Times] = {}
     looks = {name: import_module(f"stayfinite.inspection.probes.{name}") for name in preflight.PROBES}
     kept = {name: module.look for name, module in looks.items()}
 
     def timed(name: str) -> Any:
         def look(bench: Any, notes: Any) -> None:
-            start = time.perf_counter()
+            start = now()
             kept[name](bench, notes)
-            times[name] = time.perf_counter() - start
+            times[name] = since(start)
 
         return look
 
     for name, module in looks.items():
         module.look = timed(name)
-    start = time.perf_counter()
+    start = now()
     try:
         found = preflight.inspect_training(model, optimizer, batch)
     finally:
         for name, module in looks.items():
             module.look = kept[name]
-    total = time.perf_counter() - start
-    times["keeping and putting back"] = total - sum(times.values())
+    total = since(start)
+    spent = [sum(each[clock] for each in times.values()) for clock in (0, 1)]
+    times["keeping and putting back"] = total[0] - spent[0], total[1] - spent[1]
     times["in all"] = total
     return times, found
 
@@ -96,11 +113,11 @@ def main() -> None:
     times, found = by_probe(model, optimizer, batch)
     size = sum(p.numel() for p in model.parameters())
     print(f"{size:,} parameters, {given.rows} rows of {given.length} tokens, {given.threads} threads of the CPU")
-    print(f"a plain training step takes {step:.2f} s; verdict of the look: {found.verdict}\n")
-    print(f"{'probe':<26}{'seconds':>9}{'steps':>8}")
-    for name, seconds in times.items():
-        print(f"{name:<26}{seconds:>9.2f}{seconds / step:>8.1f}")
-    kept = "kept" if times["in all"] < PROMISED else "NOT KEPT"
+    print(f"a plain training step takes {step[0]:.2f} s ({step[1]:.2f} s of the CPU); verdict: {found.verdict}\n")
+    print(f"{'probe':<26}{'seconds':>9}{'of the CPU':>12}{'in steps':>10}")
+    for name, (passed, worked) in times.items():
+        print(f"{name:<26}{passed:>9.2f}{worked:>12.2f}{worked / step[1]:>10.1f}")
+    kept = "kept" if times["in all"][0] < PROMISED else "NOT KEPT"
     print(f"\npromised: under {PROMISED:.0f} s; {kept}")
     if given.json:
         record = {"parameters": size, "rows": given.rows, "length": given.length, "threads": given.threads}

@@ -106,3 +106,14 @@ def test_the_loss_is_computed_on_batches_of_any_form():
         )
 
     assert preflight(model, adamw(model), given, forward, steps=0) == []
+
+
+def test_two_faults_are_two_findings_though_one_could_explain_the_other():
+    model = net()
+    model.shift = torch.zeros(5, requires_grad=True)
+
+    def forward(given):
+        return nn.functional.cross_entropy(model(given["x"]) + model.shift, given["label"])
+
+    found = preflight(model, torch.optim.SGD(model.head.parameters(), lr=0.1), batch(), forward, steps=0)
+    assert [each.cause for each in found] == ["unregistered-module", "params-not-in-optimizer"]

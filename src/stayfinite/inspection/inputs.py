@@ -75,6 +75,6 @@ def with_other_row(item: Tensor, row: int) -> Tensor:
 
 
 def _same(item: Tensor, target: Tensor) -> bool:
-    if item.numel() != target.numel() or item.device != target.device:
+    if item.numel() != target.numel() or target.is_meta:
         return False
-    return torch.equal(item.reshape(-1).double(), target.reshape(-1).double())
+    return torch.equal(item.reshape(-1).to(target.device), target.reshape(-1).to(item.dtype))

@@ -13,10 +13,13 @@ from stayfinite.inspection.check_list import Line, ruled
 from stayfinite.inspection.notes import Notes, Table
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank
-from stayfinite.rules.registry import all_rules
+from stayfinite.rules.registry import all_rules, rule_of
 
 SURE = 0.3
 """Below this confidence a finding is a guess, and before a launch a guess is no help."""
+
+SEEN = 0.2
+"""As `SURE`, of a cause that a probe looked for: a proof is left with this much by another that explains it."""
 
 Verdict = Literal["healthy", "sick", "unknown"]
 
@@ -57,7 +60,7 @@ class Inspection:
 def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
     """Let the rules judge what the probes have seen, and the settings where there are any."""
     facts = Facts([_as_log(notes.told)] if notes.told else [], settings or Settings(), notes.observed)
-    found = [each for each in rank(facts, all_rules()) if each.severity == "info" or each.confidence >= SURE]
+    found = [each for each in rank(facts, all_rules()) if each.severity == "info" or _worth_saying(each, notes)]
     proved = {each.cause for each in notes.proved}
     findings = sorted(
         [*notes.proved, *(each for each in found if each.cause not in proved)],
@@ -66,6 +69,12 @@ def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
     return Inspection(
         banner=notes.banner, lines=ruled(notes.checks, findings), findings=findings, tables=tuple(notes.tables)
     )
+
+
+def _worth_saying(found: Finding, notes: Notes) -> bool:
+    """Whether it is no guess. What a probe saw is none, also where another cause explains a part of it."""
+    probed = any(name in notes.observed for name in rule_of(found.cause).observes)
+    return found.confidence >= (SEEN if probed else SURE)
 
 
 def _as_log(told: Sequence[str]) -> RunSeries:

@@ -27,7 +27,7 @@ def test_layers_in_a_plain_list_are_found_and_named():
     model = Listed(list)
     found = preflight(model, adamw(model), batch(), cross_entropy(model), steps=0)
     assert found[0].cause == "unregistered-module"
-    assert "layers.0.weight" in found[0].where
+    assert "layers.0.weight" in found[0].evidence[0]
 
 
 def test_layers_in_a_module_list_are_fine():

@@ -59,7 +59,7 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
     moved = [name for name in stuck if name in bench.update.moved]
     notes.saw("update.without_gradient", moved, names_in_short(moved))
     unused = [name for name in (*none, *stuck) if name not in spare and name not in moved]
-    notes.saw("gradient.none_parameters", unused, names_in_short(unused))
+    notes.saw("gradient.none_parameters", unused, "the first step")
     told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
     told += [f"{len(spare)} are left over from a library: {names_in_short(spare)}"] * bool(spare)
     told += [f"{len(zero) - len(stuck)} are zero now and will not stay so"] * (len(zero) > len(stuck))
@@ -81,7 +81,7 @@ def _look_at_depth(bench: Bench, notes: Notes, norms: dict[str, float], total: f
     if course is not None:
         notes.saw("gradient.depth_slope", -course.slope, f"{layers[0]} ... {layers[-1]}")
         notes.saw("gradient.depth_decades", -course.decades, f"{layers[0]} ... {layers[-1]}")
-    if total > 0 and bench.first.scalar:
+    if total > 0 and abs(float(bench.first.loss)) > 0.1:
         notes.saw("gradient.norm", total, "the first step")
     shown = f"{len(layers)} layers" + (f", from {course.first:.2g} to {course.last:.2g}" if course else "")
     notes.check("Gradients", "reach the first layers", "vanishing-gradient", "exploding-gradient", seen=shown)
@@ -113,7 +113,7 @@ def _look_at_update(bench: Bench, notes: Notes) -> None:
 
 def _look_at_weights(bench: Bench, notes: Notes) -> None:
     same = alike(bench.model)
-    notes.saw("weights.identical_rows", same, names_in_short(same))
+    notes.saw("weights.identical_rows", same)
 
 
 def _warming(bench: Bench) -> bool:

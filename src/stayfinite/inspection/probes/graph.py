@@ -28,7 +28,7 @@ IGNORED, LEAK, AHEAD = (
 def look(bench: Bench, notes: Notes) -> None:
     """Note what the graph holds, and what depends on what."""
     hidden = unregistered(bench.model, bench.first.leaves)
-    notes.saw("modules.unregistered", hidden, names_in_short(hidden))
+    notes.saw("modules.unregistered", hidden)
     notes.check("Graph", "all that learns is in model.parameters()", "unregistered-module")
     if bench.first.forward_error is not None or not bench.first.scalar:
         for title in (IGNORED, LEAK, AHEAD):
