@@ -57,8 +57,7 @@ def precision_of(bench: Bench, ranges: Ranges) -> str:
 
 def _note(ranges: Ranges, notes: Notes) -> None:
     forward = _forward(ranges)
-    first = next((each for each in forward if each.first), None)
-    where = "" if first is None else place_of(first)
+    where = place_of(forward[0]) if forward else ""
     notes.saw("headroom.fp16_modules", [f"{place_of(each)} {_times(each.factor)}" for each in forward], where)
     if ranges.fp16_error:
         notes.saw("headroom.fp16_error", ranges.fp16_error, "one pass in fp16")
@@ -72,11 +71,9 @@ def _headroom(ranges: Ranges, precision: str) -> str:
     how = "" if ranges.mixed else ", with the weights themselves in fp16"
     if forward:
         worst = forward[0]
-        begins = next((each for each in forward if each.first), worst)
         count = f"{len(forward)} modules" if len(forward) > 1 else "1 module"
         would = "overflows" if precision == "fp16" else "would overflow"
-        text = f"safe in bf16; fp16 {would} in {count}{how}, worst {place_of(worst)}: {_times(worst.factor)}"
-        return text + ("" if begins is worst else f"; it begins in {place_of(begins)}")
+        return f"safe in bf16; fp16 {would} in {count}{how}, worst {place_of(worst)}: {_times(worst.factor)}"
     if ranges.fp16_error:
         return f"safe in bf16; fp16 could not be tried ({ranges.fp16_error:.100})"
     if not ranges.modules:

@@ -65,7 +65,7 @@ class Ranges:
     modules: Sequence[ModuleRange]
     """The largest activations first."""
     overflows: Sequence[Overflow]
-    """One a module and direction, the worst first."""
+    """One a module and direction; where it begins comes first, then the worst."""
     loss: float
     """In fp32."""
     loss_bf16: float | None
@@ -242,7 +242,7 @@ def _overflows(keyed: Keyed, values: Mapping[Key, Operation], scale: float) -> l
                 largest=max(largest, 0.0 if before is None else before.largest),
                 first=seen.first or (before is not None and before.first),
             )
-    return sorted(worst.values(), key=lambda each: (each.backward, -each.largest))
+    return sorted(worst.values(), key=lambda each: (each.backward, not each.first, -each.largest))
 
 
 def _as_if_half(seen: Operation) -> Operation:

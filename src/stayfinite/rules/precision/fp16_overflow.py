@@ -107,8 +107,7 @@ def _foreseen(facts: Facts) -> Iterator[Clue]:
     if modules is not None and modules.value:
         count = f"{len(modules.value)} modules" if len(modules.value) > 1 else "1 module"
         named = ", ".join(modules.value[:MOST_NAMED]) + (", ..." if len(modules.value) > MOST_NAMED else "")
-        begins = f"; it begins in {modules.where}" if modules.where and len(modules.value) > 1 else ""
-        yield Clue(f"fp16 overflows in {count} ({named}){begins}; bf16 holds them", PROOF, modules.where)
+        yield Clue(f"fp16 overflows in {count} ({named}); bf16 holds them", PROOF, modules.where)
     error = facts.seen("headroom.fp16_error")
     if error is not None and "without overflow" in error.value:
         yield Clue(error.value, PROOF, error.where)
