@@ -23,7 +23,8 @@ class Update:
     moved: frozenset[str] = frozenset()
     """Parameters with at least one other value than before."""
     ratios: Mapping[str, float] = field(default_factory=dict)
-    """Norm of the update over norm of the weight, of weights with two dimensions or more that are not all zero."""
+    """Norm of the update over norm of the weight, of weights that are not all zero and have a gradient that is not;
+    those with two dimensions or more."""
     lost: float | None = None
     """The share of values in 16 bits with a gradient that are what they were; None where there are none."""
 
@@ -52,10 +53,11 @@ def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], firs
                 held += int(alive.sum())
                 lost += int((alive & ~changed).sum())
             size = _norm(before)
-            if p.dim() > 1 and size > 0:
+            if p.dim() > 1 and size > 0 and gradient is not None and _norm(gradient) > 0:
                 ratios[name] = _norm(p.detach() - before) / size
     return Update(moved=frozenset(moved), ratios=ratios, lost=lost / held if held else None)
 
 
 def _norm(tensor: Tensor) -> float:
+    tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
     return float(torch.linalg.vector_norm(tensor.detach().float()))

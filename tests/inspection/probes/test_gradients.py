@@ -153,3 +153,22 @@ class Checkpointed(nn.Module):
 def test_checkpointing_that_swallows_the_gradient_is_found():
     assert causes(Checkpointed(reentrant=True))[0] == "gradient-checkpointing-no-input-grad"
     assert causes(Checkpointed(reentrant=False)) == []
+
+
+class Adapted(nn.Module):
+    """A frozen layer with a low-rank adapter whose second matrix starts at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.base = net().requires_grad_(False)
+        self.down, self.up = nn.Linear(12, 2, bias=False), nn.Linear(2, 5, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def test_an_adapter_that_starts_at_zero_moves_little_by_decay_alone_and_is_fine():
+    model = Adapted()
+    assert causes(model, torch.optim.AdamW([*model.down.parameters(), *model.up.parameters()], lr=2e-5)) == []
