@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from stayfinite.autopsy.looking import dense
 from stayfinite.errors import UsageError
 from stayfinite.inspection.bench import Bench
 from stayfinite.inspection.notes import Notes
@@ -140,13 +141,9 @@ def _obstacle(bench: Bench) -> str:
         return f"the loss is {float(bench.first.loss)}"
     if type(bench.optimizer).__name__ == "LBFGS":
         return "LBFGS looks for its own step"
-    if not any(g is not None and bool((g != 0).any()) for g in bench.first.gradients.values() if not _sparse(g)):
+    if not any(g is not None and bool((dense(g) != 0).any()) for g in bench.first.gradients.values()):
         return "every gradient is 0"
     return ""
-
-
-def _sparse(gradient: Tensor | None) -> bool:
-    return gradient is not None and gradient.is_sparse
 
 
 def _sign(bench: Bench) -> float:
