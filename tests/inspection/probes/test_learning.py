@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn import functional
-from torch.optim import SGD, Adam, AdamW
+from torch.optim import SGD, Adam, AdamW, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR
 
 from inspection.probes.on_the_bench import bench_of, causes, line, looked, loss_of, small_model
@@ -143,6 +143,19 @@ def test_an_optimizer_that_moves_nothing_is_found() -> None:
 
     found = looked(bench_of(optimizer=lambda parameters: Idle(parameters, lr=0.1)), learning)
     assert causes(found) == ["cannot-overfit-batch"]
+
+
+def test_sparse_gradients_are_followed_too() -> None:
+    torch.manual_seed(0)
+    table = nn.Embedding(20, 4, sparse=True)
+    bench = bench_of(
+        table,
+        batch=(torch.arange(6), torch.arange(6) % 4),
+        optimizer=lambda parameters: SparseAdam(list(parameters), lr=1e-2),
+    )
+    found = looked(bench, learning)
+    assert line(found, TITLE).status == "pass"
+    assert "in 10 steps" in line(found, TITLE).seen
 
 
 def test_no_steps_are_taken_when_none_are_wanted() -> None:

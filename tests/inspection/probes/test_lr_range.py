@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.optim import SGD, AdamW
 
-from inspection.probes.on_the_bench import bench_of, small_model
+from inspection.probes.on_the_bench import bench_of, line, looked, small_model
 from stayfinite.errors import UsageError
 from stayfinite.inspection.inspection import conclude
 from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.probes import learning
 from stayfinite.inspection.probes.lr_range import learning_rate_range, look_at_rates
 from stayfinite.report.lr_range import save_lr_range
 
@@ -50,6 +51,14 @@ def test_the_sweep_is_a_line_and_a_picture_in_the_notes() -> None:
     marks = [row[3] for row in notes.tables[0].rows]
     assert any("try this" in mark for mark in marks)
     assert any("planned 1.0e-03" in mark for mark in marks)
+
+
+def test_the_sweep_is_made_on_demand_only() -> None:
+    swept = looked(bench_of(lr_range=True), learning)
+    assert "try" in line(swept, "range").seen
+    assert len(looked(bench_of(), learning).lines) == 1
+    idle = bench_of(optimizer=lambda parameters: AdamW(parameters, lr=0.0), lr_range=True)
+    assert line(looked(idle, learning), "range").status == "skip"
 
 
 def test_a_rate_of_zero_cannot_be_swept() -> None:

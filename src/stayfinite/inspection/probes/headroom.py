@@ -87,13 +87,13 @@ def _headroom(ranges: Ranges, precision: str) -> str:
 def _scales(ranges: Ranges) -> str:
     if _forward(ranges):
         return "none helps where the forward pass overflows"
-    least = "1" if ranges.least_scale is None else f"{ranges.least_scale:g}"
+    least = "1" if ranges.least_scale is None else _scale(ranges.least_scale)
     if not ranges.largest_gradient:
         return "no gradient would be in half precision"
     lost = f"; {ranges.zero_share:.0%} of it becomes 0 at {ranges.scale:g}" if ranges.zero_share >= 0.01 else ""
     if ranges.least_scale is not None and ranges.least_scale > ranges.largest_scale:
         return f"fp16 has none: gradients overflow above {ranges.largest_scale:g} and vanish below {least}{lost}"
-    return f"for fp16 {least} to {ranges.largest_scale:g}{lost}"
+    return f"for fp16 {least} to {_scale(ranges.largest_scale)}{lost}"
 
 
 def _rounding(ranges: Ranges, loss: float) -> str:
@@ -119,6 +119,10 @@ def _forward(ranges: Ranges) -> list[Overflow]:
 def place_of(overflow: Overflow) -> str:
     """The module; where it is none of its parts, the operator as well."""
     return overflow.module or f"{overflow.operator} in the model itself"
+
+
+def _scale(scale: float) -> str:
+    return f"{scale:,.0f}" if 1 <= scale < 1e9 else f"{scale:g}"
 
 
 def _times(factor: float) -> str:

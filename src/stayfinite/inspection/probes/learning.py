@@ -6,6 +6,8 @@ import math
 
 from torch import Tensor
 
+from stayfinite.autopsy.looking import dense
+from stayfinite.errors import UsageError
 from stayfinite.inspection.bench import Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.descent import (
@@ -16,6 +18,7 @@ from stayfinite.inspection.probes.descent import (
     descend,
     warms_up,
 )
+from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
 from stayfinite.inspection.update import one_update
 
 GROUP = "Learning"
@@ -36,7 +39,17 @@ REASONS = (
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Take some steps on the batch; where the loss does not fall, ask at which rate it would."""
+    """Take some steps on the batch, and sweep the learning rate where that is wanted."""
+    _look_at_descent(bench, notes)
+    if bench.lr_range:
+        try:
+            look_at_rates(bench, notes)
+        except UsageError as error:
+            notes.check(GROUP, RANGE, skipped=str(error).splitlines()[0])
+
+
+def _look_at_descent(bench: Bench, notes: Notes) -> None:
+    """Take some steps; where the loss does not fall, ask at which rate it would."""
     reason = _obstacle(bench)
     if reason:
         notes.check(GROUP, TITLE, *REASONS, skipped=reason)
@@ -128,13 +141,9 @@ def _obstacle(bench: Bench) -> str:
         return f"the loss is {float(bench.first.loss)}"
     if type(bench.optimizer).__name__ == "LBFGS":
         return "LBFGS looks for its own step"
-    if not any(g is not None and bool((g != 0).any()) for g in bench.first.gradients.values() if not _sparse(g)):
+    if not any(g is not None and bool((dense(g) != 0).any()) for g in bench.first.gradients.values()):
         return "every gradient is 0"
     return ""
-
-
-def _sparse(gradient: Tensor | None) -> bool:
-    return gradient is not None and gradient.is_sparse
 
 
 def _sign(bench: Bench) -> float:

@@ -12,6 +12,7 @@ from stayfinite.inspection.bench import Bench
 from stayfinite.inspection.notes import Notes, Table
 from stayfinite.inspection.probes.descent import descend, planned_rate
 
+RANGE = "learning-rate range"
 STEPS = 60
 SMOOTHING = 0.6
 """The weight of what was before in the smoothed loss."""
@@ -123,7 +124,7 @@ def look_at_rates(bench: Bench, notes: Notes) -> LrRange:
         ends = "and never runs away" if found.diverges is None else f"and runs away at {found.diverges:.1e}"
         falls = f"falls from {found.starts:.1e} on {ends}"
         seen = f"{falls}; try {found.suggested:.1e} (the optimizer has {found.planned:.1e})"
-    notes.check("Learning", "learning-rate range", seen=seen)
+    notes.check("Learning", RANGE, seen=seen)
     notes.tables.append(drawn(found))
     return found
 
