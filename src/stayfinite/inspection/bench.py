@@ -21,6 +21,8 @@ from stayfinite.inspection.still_pass import StillPass, still_pass
 from stayfinite.inspection.update import Update, one_update
 from stayfinite.state.rng import capture_rng
 
+LONG = 3.0
+"""Seconds of a pass after which not every further look is taken at the whole batch."""
 FEW = 2
 """Rows with which it is asked whether one leaks into the other."""
 
@@ -77,6 +79,11 @@ class Bench:
         """Two rows of the batch, to ask what depends on what; all of it where rows cannot be told."""
         size = batch_size(self.batch)
         return self.batch if size is None or size <= FEW else take_rows(self.batch, list(range(FEW)), size)
+
+    @property
+    def lean(self) -> Step:
+        """The step for one more look at every module: with two rows only, where the whole batch takes long."""
+        return self.step if self.first.seconds < LONG else self.step.changed(batch=self.few)
 
     @cached_property
     def still(self) -> StillPass:

@@ -23,7 +23,7 @@ SHOWN = 6
 def look(bench: Bench, notes: Notes) -> None:
     """Run the step in fp32, and as fp16 would have it, and note where the two part."""
     try:
-        ranges = ranges_of(bench.step, bench.scaler)
+        ranges = ranges_of(bench.lean, bench.scaler)
     except Exception as error:  # whatever a model may raise
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot be run: {words:.160}")
