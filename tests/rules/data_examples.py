@@ -178,4 +178,16 @@ UndefinedMetricWarning: Precision is ill-defined and being set to 0.0 due to no 
         ),
         Example(log="Epoch 1: train loss: 1.0312\nEpoch 2: train loss: 0.6018\n", config="loss: MSELoss\n"),
     ),
+    "workers-alike": (
+        Example(observed={"loader.workers_draw_alike": 4}),
+        Example(observed={"loader.workers_repeat": 0, "loader.workers_draw_alike": 0}),
+    ),
+    "last-batch-of-one": (
+        Example(observed={"loader.last_batch_fails": 57}),
+        Example(observed={"loader.last_batch_fails": 0}),
+    ),
+    "loader-too-slow": (
+        Example(observed={"loader.seconds_per_batch": 0.9, "loader.seconds_per_step": 0.2}),
+        Example(observed={"loader.seconds_per_batch": 0.01, "loader.seconds_per_step": 0.001}),
+    ),
 }

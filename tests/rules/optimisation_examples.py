@@ -217,4 +217,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(log="usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --learing_rate 1e-4\n"),
         Example(log=STEADY, config="learing_rate: 1e-4\n"),
     ),
+    "params-twice": (
+        Example(observed={"optimizer.twice": ["shared.weight"]}),
+        Example(observed={"optimizer.twice": []}),
+    ),
+    "cannot-overfit-batch": (
+        Example(observed={"learning.falls": False, "optimizer.lr": 1e-3}),
+        Example(observed={"learning.falls": False, "learning.falls_at": 0.01, "optimizer.lr": 1e-3}),
+    ),
 }

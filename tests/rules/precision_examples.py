@@ -185,4 +185,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(log="ValueError: At most one of fp16 and bf16 can be True, but not both\n"),
         Example(config="bf16: true\nfp16_full_eval: true\n"),
     ),
+    "scaler-missing": (
+        Example(observed={"scaler.missing": True, "training.precision": "fp16"}),
+        Example(observed={"scaler.missing": False, "training.precision": "fp16"}),
+    ),
+    "scaler-without-fp16": (
+        Example(observed={"scaler.without_fp16": True, "training.precision": "bf16"}),
+        Example(observed={"scaler.without_fp16": False, "training.precision": "bf16"}),
+    ),
 }

@@ -13,7 +13,7 @@ import torch
 from stayfinite.autopsy.events import Place
 
 _TORCH = str(Path(torch.__file__).parent)
-_OWN = str(Path(__file__).parent)
+_OWN = tuple(str(Path(__file__).parent.parent / room) for room in ("autopsy", "inspection"))
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
 ENGINE = "_engine_run_backward"
@@ -26,7 +26,7 @@ DEEPEST = 200
 @lru_cache(maxsize=4096)
 def _kind(filename: str) -> int:
     """0: torch's own or ours; 1: an installed package; 2: the user's."""
-    if filename.startswith((_TORCH, _OWN, "<")) and not filename.startswith(("<stdin", "<ipython", "<string")):
+    if filename.startswith((_TORCH, *_OWN, "<")) and not filename.startswith(("<stdin", "<ipython", "<string")):
         return 0
     return 1 if filename.startswith(_INSTALLED) or "site-packages" in filename else 2
 

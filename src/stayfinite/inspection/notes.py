@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from stayfinite.core.finding import Finding
 from stayfinite.inspection.check_list import Check
 from stayfinite.rules.facts import Observation
 
@@ -21,6 +22,11 @@ class Notes:
     """What stands at the top: `("device", "cuda:0, NVIDIA A100")`."""
     tables: list[Table] = field(default_factory=list)
     """What is better shown as a table: parameter groups, memory, lengths."""
+
+    told: list[str] = field(default_factory=list)
+    """Errors, as they would stand in a log: the rules know their words."""
+    proved: list[Finding] = field(default_factory=list)
+    """What an autopsy has shown; no rule has to weigh it again."""
 
     def saw(self, name: str, value: Any, where: str = "") -> None:
         """Note a fact for the rules."""

@@ -73,6 +73,9 @@ _SWITCHED_ON = (
 def judge(facts: Facts) -> Iterator[Clue]:
     """torch's warning with a refused backward is proof; the settings with a refused backward nearly so."""
     warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
+    probed = facts.seen("checkpointing.warned")
+    if probed is not None and probed.value:
+        yield Clue(f"{probed.value}, and parameters got no gradient", PROOF, probed.where)
     checkpointing = context.checkpointing
     yield from planned(facts, "plan.checkpointing_frozen_inputs", STRONG)
     stuck = refusal or facts.said(_UNTRAINED)
@@ -148,5 +151,8 @@ RULE = Rule(
     page=__doc__,
     prior=-3.5,
     beats=("detached-loss", "zero-gradient", "unused-parameters"),
-    observes={"plan.checkpointing_frozen_inputs": REMARKS},
+    observes={
+        "plan.checkpointing_frozen_inputs": REMARKS,
+        "checkpointing.warned": "torch's warning that no checkpointed input needs a gradient, where none arrived",
+    },
 )

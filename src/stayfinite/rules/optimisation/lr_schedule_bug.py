@@ -98,6 +98,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     probed = facts.seen("schedule.breaks_shape")
     if probed is not None and probed.value:
         yield Clue(f"the schedule breaks its shape: {probed.value}", PROOF, probed.where)
+    broken = facts.seen("optimizer.lr_not_finite")
+    if broken is not None and broken.value:
+        yield Clue(f"the learning rate is not a number: {broken.value}", PROOF, broken.where)
     told = remark(
         facts,
         r"scheduler\.step\(?\)?[^.\n]{0,40}\b(?:every batch|per batch|each batch|per epoch|every epoch|twice|wrong|"
@@ -214,5 +217,6 @@ RULE = Rule(
     observes={
         "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
         "plan.schedule": REMARKS,
+        "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
     },
 )

@@ -57,7 +57,7 @@ SOON = 5
 def judge(facts: Facts) -> Iterator[Clue]:
     """fp16 weights and no mixed precision beside them; the loss is lost with the first updates."""
     scanned = facts.seen("optimizer.parameter_dtypes")
-    if scanned is not None and "float16" in str(scanned.value):
+    if scanned is not None and re.search(r"(?<!b)float16", str(scanned.value)):
         yield Clue("the optimizer updates float16 parameters", PROOF, scanned.where)
     yield from planned(facts, "plan.pure_fp16", STRONG + HINT)
     sign = overflow_sign(facts)
