@@ -30,7 +30,9 @@ class Output:
 
 
 @pytest.mark.parametrize(
-    "form", [lambda loss: loss, lambda loss: {"loss": loss}, lambda loss: (loss, 1), Output], ids=str
+    "form",
+    [lambda loss: loss, lambda loss: {"loss": loss}, lambda loss: (loss, 1), Output],
+    ids=["a tensor", "a dict", "a tuple", "an object"],
 )
 def test_without_a_forward_the_model_is_called_with_the_mapping(form):
     model = Like(form)

@@ -49,11 +49,15 @@ STATUS: dict[str, Status] = {"error": "fail", "warning": "warn", "info": "note"}
 
 
 def ruled(checks: Sequence[Check], findings: Sequence[Finding]) -> list[Line]:
-    """The check list as the findings leave it; a finding that no check asked for gets a line of its own."""
+    """The check list as the findings leave it: each finding once, in a line of its own where no check asked for it."""
     lines, placed = [], set()
     for check in checks:
-        deciding = next((finding for finding in findings if finding.cause in check.causes), None)
-        if deciding is not None:
+        concerned = [finding for finding in findings if finding.cause in check.causes]
+        deciding = next((finding for finding in concerned if finding.cause not in placed), None)
+        if deciding is None and concerned:
+            seen = f"as found above ({concerned[0].code})"
+            lines.append(Line(status="skip", group=check.group, title=check.title, seen=seen))
+        elif deciding is not None:
             placed.add(deciding.cause)
             lines.append(_decided(check.group, check.title, check.seen, deciding))
         elif check.skipped:
