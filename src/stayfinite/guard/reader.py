@@ -40,8 +40,8 @@ class Reader:
         self._held = trained
         return True
 
-    def read(self, step: int, loss: Tensor, *, first: bool) -> Reading:
-        """The numbers of a step; ``first`` while none was ever accepted.
+    def read(self, step: int, loss: Tensor, *, first: bool, unscale: bool = True) -> Reading:
+        """The numbers of a step; ``first`` while none was ever accepted, ``unscale`` unless a framework has done so.
 
         Raises:
             LossError: the loss has reached no parameter, and never did.
@@ -51,7 +51,8 @@ class Reader:
         if scaler is not None and any(p.grad is not None for p in self._shop.roster.parameters):
             scale = scaler._get_scale_async()
             scale = None if scale is None else scale.clone()
-            scaler.unscale_(self._shop.optimizer)
+            if unscale:
+                scaler.unscale_(self._shop.optimizer)
         gradients = measure_gradients(self._shop.roster)
         if not gradients.indices and first:
             raise LossError(
