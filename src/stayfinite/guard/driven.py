@@ -102,6 +102,11 @@ class DrivenGuard(Guard):
         return self._heard[0].judgement.decision
 
     @property
+    def judged(self) -> bool:
+        """Whether a step was judged and is not settled yet."""
+        return bool(self._heard)
+
+    @property
     def grad_norm(self) -> Tensor:
         """Norm of the gradients of the step that was judged, before clipping."""
         assert self._reading is not None, "only between judge() and settle()"
@@ -162,6 +167,15 @@ class DrivenGuard(Guard):
     def precision(self) -> str | None:
         """The precision that the ladder has arrived at; None where the policy names none to start from."""
         return self._precision.current
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """What was found to be the matter so far, by cause, with the step at which it first was."""
+        return dict(self._recorder.causes)
+
+    def start_at(self, step: int) -> None:
+        """Count on from this step: the framework resumes a training that no guard has seen."""
+        self._step = step
 
     def record(self, event: str, **details: Any) -> None:
         """Write down what the framework did: a checkpoint, an evaluation."""
