@@ -45,7 +45,9 @@ class Sentences(torch.utils.data.Dataset):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"inputs_embeds": self.vectors[index].clone(), "labels": self.labels[index].clone()}
+        labels = self.labels[index]
+        before = torch.cat([torch.zeros(1, dtype=labels.dtype), labels[:-1]])
+        return {"inputs_embeds": self.vectors[index].clone(), "labels": labels.clone(), "decoder_input_ids": before}
 
 
 class Faulty(Seq2SeqTrainer):
