@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     T5Config,
@@ -29,6 +31,26 @@ def tiny_t5(**settings: Any) -> T5ForConditionalGeneration:
         decoder_start_token_id=0, pad_token_id=0,
     )  # fmt: skip
     return T5ForConditionalGeneration(T5Config(**shape | settings))
+
+
+def tiny_llama() -> LlamaForCausalLM:
+    set_seed(0)
+    shape = dict(
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return LlamaForCausalLM(LlamaConfig(**shape))
+
+
+class Tokens(torch.utils.data.Dataset):
+    """Rows of words for a model that goes on with them."""
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        words = torch.randint(3, 32, (8,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": words, "labels": words.clone(), "attention_mask": torch.ones(8, dtype=torch.long)}
 
 
 class Sentences(torch.utils.data.Dataset):

@@ -19,7 +19,7 @@ from stayfinite.errors import OrderError, UsageError
 NEEDED = ("training_step", "log", "_run_epoch", "_finalize_training")
 """Methods of the Trainer through which everything goes that has to be seen."""
 
-FIRST_VERSION = "5.1"
+FIRST_VERSION = "5.3"
 RUN = "run.json"
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_trainers import Sentences, events, finite, lines, same, tiny_t5, tiny_trainer, weights
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.integrations.transformers import NotGuarded, StayFinite
+from tiny_trainers import Sentences, events, finite, lines, same, tiny_t5, tiny_trainer, weights
 
 SEQUENTIAL = {"train_sampling_strategy": "sequential"}
 
@@ -72,7 +72,10 @@ def test_a_checkpoint_from_before_the_line_was_added_is_resumed(tmp_path):
     assert same(weights(plain), weights(resumed))
     assert [step["step"] for step in lines(tmp_path / "stayfinite" / "steps.jsonl")] == [*range(11, 21)]
     # and its own checkpoint has what the first one had not
-    assert "StayFinite" in json.loads((tmp_path / "checkpoint-20" / "trainer_state.json").read_text())["stateful_callbacks"]
+    assert (
+        "StayFinite"
+        in json.loads((tmp_path / "checkpoint-20" / "trainer_state.json").read_text())["stateful_callbacks"]
+    )
 
 
 def test_the_trainers_own_way_of_restoring_callbacks_keeps_the_policy(tmp_path):
