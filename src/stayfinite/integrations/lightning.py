@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.driven import DrivenGuard
@@ -34,7 +34,7 @@ class StayFinite:
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """An object that is a callback of the Lightning in use."""
-        made: Self = object.__new__(as_callback(cls, callback_classes()))
+        made: Self = object.__new__(as_callback(cast(Any, cls), callback_classes()))
         return made
 
     def __init__(
