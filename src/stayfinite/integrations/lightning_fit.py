@@ -30,19 +30,22 @@ class GuardedOptimizer:
         self.norm = math.nan
         self.open = False
         """Whether a step was judged and is not settled yet."""
+        self.early = False
+        """Whether it was judged because gradients were about to be clipped by hand: the step itself is yet to come."""
         self._gathered = False
 
     def gather(self, loss: Tensor) -> None:
         """Backward is about to be run on this loss."""
-        if self.open:
-            self.settle()
+        self.settle()
         self.guard.gather(loss.detach().mean())
         self._gathered = True
 
-    def judge(self) -> None:
+    def judge(self, *, early: bool = False) -> None:
         """All gradients of the step are there, and not yet clipped."""
-        if self.open:
-            self.settle()
+        if self.early and not early:
+            self.early = False
+            return
+        self.settle()
         if not any(p.grad is not None for group in self.optimizer.param_groups for p in group["params"]):
             # The training_step returned None, or nothing of this optimizer took part: there is nothing to judge.
             return
@@ -50,7 +53,7 @@ class GuardedOptimizer:
             # The loop called loss.backward() past Lightning: its gradients are seen, its loss is not.
             self.guard.gather(torch.zeros(()))
         decision = self.guard.judge()
-        self.open, self.refused = True, decision.refused
+        self.open, self.early, self.refused = True, early, decision.refused
         self.vetoes += decision.refused
         self.norm = decision.signals.grad_norm
 
@@ -72,7 +75,7 @@ class GuardedOptimizer:
     def settle(self) -> None:
         """Lightning is done with the step."""
         if self.open:
-            self.open = self.refused = self._gathered = False
+            self.open = self.refused = self.early = self._gathered = False
             self.guard.settle()
 
 
@@ -95,6 +98,10 @@ class GuardedFit:
         self.run_dir = run_dir
         self._scaler = getattr(trainer.precision_plugin, "scaler", None)
         self._rest: tuple[Any, ...] = ()
+        self._losses: list[Tensor] = []
+        self._stood = self._positions()
+        self._moved = [False] * len(self._stood)
+        """Which schedules moved in the last batch."""
         self._shadows, self._held = Shadows(), Shadows()
         optimizers = [each for each in trainer.optimizers if type(each).__name__ != "_MockOptimizer"]
         self.guarded = [
@@ -108,6 +115,8 @@ class GuardedFit:
             self._shadows.put(module, "training_step", self._training_step)
         for each in self.guarded:
             self._shadows.put(each.optimizer, "step", each.step)
+        if self.guarded and not module.automatic_optimization:
+            self._shadows.put(module, "clip_gradients", self._clip_gradients)
 
     def _guard(
         self, optimizer: Optimizer, policy: Policy, run_dir: Path | None, console: Console | None, *, alone: bool
@@ -143,21 +152,37 @@ class GuardedFit:
     def before_backward(self, loss: Tensor) -> None:
         """Lightning is about to run backward on this loss, which an fp16 scaler has multiplied."""
         scale = None if self._scaler is None else self._scaler._get_scale_async()
-        for each in self.guarded:
-            each.gather(loss.detach() if scale is None else loss.detach() / scale)
+        loss = loss.detach() if scale is None else loss.detach() / scale
+        if len(self.guarded) == 1:
+            self.guarded[0].gather(loss)
+        else:
+            self._losses.append(loss)
 
-    def before_step(self, optimizer: Any) -> None:
-        """Backward and unscaling are done; clipping comes next."""
+    def before_step(self, optimizer: Any, *, early: bool = False) -> bool:
+        """Backward and unscaling are done; clipping comes next. Returns whether the step is refused."""
         raw = getattr(optimizer, "_optimizer", optimizer)
-        for each in self.guarded:
-            if each.optimizer is raw:
-                each.judge()
-                if each.refused:
-                    self._hold_schedules()
+        each = next((each for each in self.guarded if each.optimizer is raw), None)
+        if each is None:
+            return False
+        # Of several optimizers the one that steps next is the one that the losses since the last step were for.
+        for loss in self._losses:
+            each.gather(loss)
+        self._losses.clear()
+        each.judge(early=early)
+        if each.refused:
+            self._hold_schedules()
+        return each.refused
+
+    def _clip_gradients(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        if not self.before_step(optimizer, early=True):
+            original(optimizer, *args, **kwargs)
 
     def after_batch(self) -> None:
         """The batch is done, and schedules have moved."""
         self._held.lift()
+        positions = self._positions()
+        self._moved = [before != now for before, now in zip(self._stood, positions, strict=True)]
+        self._stood = positions
         for each in self.guarded:
             each.settle()
 
@@ -198,6 +223,9 @@ class GuardedFit:
     def _forward(self, batch: Any) -> Tensor:
         return rerun(self._trainer, self._module, self._step, batch, self._rest)
 
+    def _positions(self) -> list[Any]:
+        return [getattr(each.scheduler, "last_epoch", None) for each in self._trainer.lr_scheduler_configs]
+
     def _hold_schedules(self) -> None:
         """Until the end of the batch no schedule moves that counts steps."""
         configs = self._trainer.lr_scheduler_configs
@@ -209,8 +237,10 @@ class GuardedFit:
                     original(scheduler, metric)
 
             self._held.put(self._module, "lr_scheduler_step", move)
-        else:
-            for each in configs:
+            return
+        for each, moved in zip(configs, self._moved, strict=True):
+            # A schedule that a hand moves at the end of an epoch must move there, whatever became of the last step.
+            if moved or not self._trainer.is_last_batch:
                 self._held.put(each.scheduler, "step", lambda _, *__, **___: None)
 
 
