@@ -37,7 +37,12 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.up, self.norm, self.drop, self.down = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.1), nn.Linear(16, 1)
+        self.up, self.norm, self.drop, self.down = (
+            nn.Linear(6, 16),
+            nn.BatchNorm1d(16),
+            nn.Dropout(0.1),
+            nn.Linear(16, 1),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.drop(torch.tanh(self.norm(self.up(x)))))

@@ -71,6 +71,9 @@ class StayFinite:
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Model, optimizers and schedules are what training starts with."""
+        if self._fit is not None and not self._saved and self._fit.belongs_to(trainer, pl_module):
+            # A further fit of the same training.
+            self._saved = self._fit.state_dict()
         self._fit = GuardedFit(trainer, pl_module, self._policy, self._place(trainer), self._console)
         if self._saved:
             self._fit.load_state_dict(self._saved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import TracebackType
@@ -197,9 +198,14 @@ class GuardedFit:
 
     # -- state and end -----------------------------------------------------------------------------------------------
 
+    def belongs_to(self, trainer: Any, module: Any) -> bool:
+        """Whether this is, or was, a fit of this Trainer and this module."""
+        return self._trainer is trainer and self._module is module
+
     def state_dict(self) -> dict[str, Any]:
         """What goes into Lightning's checkpoints."""
-        return {"guards": [each.guard.state_dict() for each in self.guarded]}
+        # Through JSON, so that torch.load(weights_only=True) meets no class of ours.
+        return {"guards": [json.loads(json.dumps(each.guard.state_dict())) for each in self.guarded]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint."""

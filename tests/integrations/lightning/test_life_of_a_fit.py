@@ -6,16 +6,15 @@ import json
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from lightning_training import LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded, loader, trainer
 from torchmetrics import MeanMetric
 
+from lightning_training import LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded, loader, trainer
 from stayfinite import Policy, TrainingDiverged
 from stayfinite.integrations.lightning import StayFinite
 from tiny_training import Lines
@@ -187,37 +186,6 @@ def test_watching_only_observes(tmp_path):
     assert events(tmp_path, "autopsy")[0]["cause"] == "bad-data-row"
 
 
-def resumable(folder: Path, *, epochs: int, path: str | None = None, stop: bool = False) -> pl.LightningModule:
-    class Stop(pl.Callback):
-        def on_train_batch_end(self, trainer, *_):
-            if stop and trainer.global_step == 60:
-                raise KeyboardInterrupt
-
-    module = build(Regression, "nan-batch", (7, 47, 87))
-    saving = ModelCheckpoint(folder / "saved", save_last=True, every_n_epochs=1, save_on_train_epoch_end=True)
-    runner = trainer(
-        folder, [guarded(folder), saving, Stop()], max_epochs=epochs, enable_checkpointing=True
-    )
-    torch.manual_seed(11)
-    try:
-        runner.fit(module, loader((7,)), ckpt_path=path, weights_only=False)
-    except SystemExit:
-        assert stop
-    return module
-
-
-def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(tmp_path):
-    whole = resumable(tmp_path / "whole", epochs=3)
-    resumable(tmp_path / "parts", epochs=3, stop=True)
-    saved = torch.load(tmp_path / "parts" / "saved" / "last.ckpt", weights_only=False)
-    assert saved["callbacks"]["StayFinite"]["guards"][0]["step"] == 40
-    rest = resumable(tmp_path / "parts", epochs=3, path=str(tmp_path / "parts" / "saved" / "last.ckpt"))
-    for name, value in whole.state_dict().items():
-        if "drop" not in name:
-            assert torch.equal(value, rest.state_dict()[name]), name
-    assert [each["step"] for each in events(tmp_path / "parts", "veto")] == [8, 48, 48, 88]
-
-
 def test_a_checkpoint_can_be_read_without_trust(tmp_path):
     fit(tmp_path, [guarded(tmp_path), ModelCheckpoint(tmp_path / "saved", save_last=True)], enable_checkpointing=True)
     saved = torch.load(tmp_path / "saved" / "last.ckpt", weights_only=True)
@@ -262,8 +230,15 @@ print("refused", sum(each.refused for each in callback.guards[0].decisions))
 """
 
 
-@pytest.mark.parametrize("package", ["import lightning as pl", "import pytorch_lightning as pl"])
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("package", "first"),
+    [
+        ("import lightning as pl", True),
+        ("import pytorch_lightning as pl", False),
+        pytest.param("import lightning as pl", False, marks=pytest.mark.slow),
+        pytest.param("import pytorch_lightning as pl", True, marks=pytest.mark.slow),
+    ],
+)
 def test_both_names_of_lightning_work_whichever_is_imported_first(package, first):
     lines = [package, "from stayfinite.integrations.lightning import StayFinite"]
     code = USER.format(first=lines[not first], second=lines[first])

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+
 from lightning_training import FAULTS, LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded
 
 pytestmark = LIGHTNING_SAYS

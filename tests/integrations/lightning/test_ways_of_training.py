@@ -8,9 +8,10 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
-from lightning_training import LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+
+from lightning_training import LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded
 
 pytestmark = LIGHTNING_SAYS
 
