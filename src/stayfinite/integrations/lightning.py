@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
 from stayfinite.core.policy import Policy
+from stayfinite.errors import ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.lightning_fit import GuardedFit
 from stayfinite.integrations.lightning_package import as_callback, callback_classes, rebuild
 from stayfinite.integrations.places import DEFAULT, Default, free_place
+from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 
-DEFAULT_POLICY = Policy()
+__all__ = ["NotGuarded", "StayFinite"]
 
 
 class StayFinite:
@@ -26,9 +30,11 @@ class StayFinite:
     (accumulation, precision, clipping, checkpoints) stays as it is.
 
     Arguments:
-        policy: how a step is judged.
-        run_dir: where the run is written: by default ``stayfinite`` in the Trainer's log directory; None for nowhere.
-        log: whether gradient norm and vetoes go to the Trainer's loggers and its progress bar.
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the Trainer's log
+            directory, numbered where there is one of another training already. None for nowhere.
+        explain: whether the first bad step of each kind is run again at once, to find its cause.
+        log: whether gradient norm, vetoes and findings go to the Trainer's loggers and its progress bar.
         console: where lines go when something happens; stderr by default.
     """
 
@@ -39,13 +45,16 @@ class StayFinite:
 
     def __init__(
         self,
-        policy: Policy = DEFAULT_POLICY,
+        policy: Policy | None = None,
         run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
+        explain: bool = True,
         *,
         log: bool = True,
         console: Console | None = None,
     ) -> None:
-        self._policy, self._run_dir, self._log, self._console = policy, run_dir, log, console
+        policy = Policy() if policy is None else policy
+        self._policy = policy if explain else replace(policy, autopsy_seconds=0)
+        self._run_dir, self._log, self._console = run_dir, log, console
         self._fit: GuardedFit | None = None
         self._saved: dict[str, Any] = {}
 
@@ -74,10 +83,16 @@ class StayFinite:
         if self._fit is not None and not self._saved and self._fit.belongs_to(trainer, pl_module):
             # A further fit of the same training.
             self._saved = self._fit.state_dict()
-        self._fit = GuardedFit(trainer, pl_module, self._policy, self._place(trainer), self._console)
-        if self._saved:
-            self._fit.load_state_dict(self._saved)
-            self._saved = {}
+        saved, place, self._fit, self._saved = self._saved, self._place(trainer), None, {}
+        try:
+            self._fit = GuardedFit(trainer, pl_module, self._policy, place, self._console)
+        except (ModelError, OptimizerError) as error:
+            warnings.warn(f"StayFinite cannot guard this training: {error}", NotGuarded, stacklevel=2)
+            return
+        if saved:
+            self._fit.load_state_dict(saved)
+        else:
+            self._fit.start_at(trainer.global_step)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:  # noqa: ARG002
         """The loss of a batch is known."""

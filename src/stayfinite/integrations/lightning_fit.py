@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import UsageError
+from stayfinite.errors import OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.lightning_rerun import loss_of, rerun
 from stayfinite.integrations.schedules import Schedules
@@ -193,7 +193,11 @@ class GuardedFit:
         found: dict[str, float] = {}
         for number, each in enumerate(self.guarded):
             start = f"stayfinite/optimizer{number}" if many else "stayfinite"
-            found |= {f"{start}/grad_norm": each.norm, f"{start}/vetoes": float(each.vetoes)}
+            found |= {
+                f"{start}/grad_norm": each.norm,
+                f"{start}/vetoes": float(each.vetoes),
+                f"{start}/findings": float(len(each.guard.causes)),
+            }
         return found
 
     # -- state and end -----------------------------------------------------------------------------------------------
@@ -211,6 +215,11 @@ class GuardedFit:
         """Continue from a checkpoint."""
         for each, saved in zip(self.guarded, state["guards"], strict=False):
             each.guard.load_state_dict(saved)
+
+    def start_at(self, step: int) -> None:
+        """Count on from this step: the training has begun without a guard."""
+        for each in self.guarded:
+            each.guard.start_at(step)
 
     def end(
         self,
@@ -257,7 +266,7 @@ def _place(run_dir: Path | None, number: int, count: int) -> Path | None:
 def _check_strategy(trainer: Any) -> None:
     name = type(trainer.strategy).__name__
     if any(each in name for each in ("DeepSpeed", "XLA")):
-        raise UsageError(
+        raise OptimizerError(
             f"{name} steps inside of an engine of its own, where no step can be refused from outside",
             fix="use strategy='auto' or 'ddp', or leave StayFinite out of the callbacks",
         )

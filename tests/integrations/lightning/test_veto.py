@@ -80,7 +80,13 @@ def test_a_bad_batch_is_explained_and_running_it_again_leaves_no_trace(tmp_path)
     assert autopsy["cause"] == "bad-data-row"
     assert module.calls > 40
     assert (tmp_path / "run" / "incidents" / "0001" / "autopsy.json").exists()
-    assert sorted(trainer.callback_metrics) == ["stayfinite/grad_norm", "stayfinite/vetoes", "train_loss"]
+    assert sorted(trainer.callback_metrics) == [
+        "stayfinite/findings",
+        "stayfinite/grad_norm",
+        "stayfinite/vetoes",
+        "train_loss",
+    ]
+    assert trainer.callback_metrics["stayfinite/findings"] == 1
     assert trainer.callback_metrics["train_loss"] == pytest.approx(module.losses[-1])
     for name in ("training_step", "log", "log_dict", "lr_scheduler_step"):
         assert name not in vars(module)

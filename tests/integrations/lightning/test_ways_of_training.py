@@ -11,6 +11,8 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
+from stayfinite.integrations.lightning import NotGuarded
+
 from lightning_training import LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded
 
 pytestmark = LIGHTNING_SAYS
@@ -223,12 +225,13 @@ def test_an_optimizer_that_holds_a_part_of_the_model_is_fine(tmp_path):
     assert same(alone, ours)
 
 
-def test_lbfgs_is_refused_with_a_reason(tmp_path):
-    from stayfinite.errors import OptimizerError
-
+def test_lbfgs_cannot_be_guarded_and_trains_on_with_a_warning(tmp_path):
     class Newton(Regression):
         def configure_optimizers(self):
-            return torch.optim.LBFGS(self.parameters())
+            return torch.optim.LBFGS(self.parameters(), max_iter=2)
 
-    with pytest.raises(OptimizerError, match="closure"):
-        fit(tmp_path, [guarded(tmp_path)], build(Newton))
+    alone, ours = build(Newton), build(Newton)
+    fit(tmp_path, [], alone)
+    with pytest.warns(NotGuarded, match="closure"):
+        fit(tmp_path, [guarded(tmp_path)], ours)
+    assert same(alone, ours)
