@@ -103,7 +103,7 @@ class Guard:
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._max_norm = check_max_norm(max_norm)
         self._judge = Judge(policy, self._max_norm)
-        roster = take_roster(model, optimizer)
+        roster = take_roster(model, optimizer, partial=self._driven)
         check_weights(roster, scaler)
         self._ranks = Ranks(model)
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
