@@ -137,11 +137,12 @@ class Attachment:
     ) -> Tensor | Any:
         if not self._trainer.accelerator.sync_gradients or self._clipped:
             return method(parameters, max_norm, *args, **kwargs)
+        parameters = list(parameters)
         decision = self.driven.judge(unscale=True)
         if decision.refused:
             return self.driven.grad_norm
         self._clipped = True
-        if not args and not kwargs and self.driven.clips_alike:
+        if not args and not kwargs and self.driven.clips_alike(parameters):
             return self.driven.grad_norm if math.isinf(max_norm) else self.driven.clip(max_norm)
         whole = Patches()
         whole.put(self._trainer.accelerator, "unscale_gradients", lambda *_: None)  # it has been done

@@ -188,8 +188,8 @@ def test_trl_preference_training_is_guarded(tmp_path):
         gradient_checkpointing=False,
     )  # fmt: skip
     trainer = SpoiltDpo(
-        model=tiny_llama(), ref_model=tiny_llama(), args=args, train_dataset=Dataset.from_list(rows), callbacks=[StayFinite()],
-        processing_class=tokenizer(),
+        model=tiny_llama(), ref_model=tiny_llama(), args=args, train_dataset=Dataset.from_list(rows),
+        callbacks=[StayFinite()], processing_class=tokenizer(),
     )  # fmt: skip
     trainer.train()
     assert finite(trainer)
