@@ -40,7 +40,7 @@ from stayfinite.integrations.transformers import StayFinite
 PROMISE = 1.03
 WARMUP = 5
 SHAPE: dict[str, Any] = {
-    "vocab_size": 8192, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 4, "num_decoder_layers": 4,
+    "vocab_size": 8192, "d_model": 512, "d_kv": 64, "d_ff": 1536, "num_layers": 4, "num_decoder_layers": 4,
     "num_heads": 8, "decoder_start_token_id": 0,
 }  # fmt: skip
 LANES = ("plain", "guarded", "plain again")

@@ -9,14 +9,13 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from stayfinite.errors import StayfiniteError
 
 if TYPE_CHECKING:
-    from stayfinite.diagnosis.diagnosis import Diagnosis
     from stayfinite.integrations.attaching import Attached
 
 NOTHING = (
@@ -64,20 +63,20 @@ def run(arguments: Sequence[str]) -> int:
         if not first:
             return code
         _tell("everything was taken off again" if found.guards or found.own else NOTHING)
-        diagnosis = _diagnosis(found, output, settings.script)
-    if diagnosis is None:
+        said = _diagnosis(found, output, settings.script)
+    if said is None:
         return code or 2
     if settings.json:
         runs = [str(place) for place in found.run_dirs]
-        said = diagnosis.to_json() | {"exit_code": code, "attached": len(found.guards), "runs": runs}
+        said |= {"exit_code": code, "attached": len(found.guards), "runs": runs}
         print(json.dumps(said, indent=1, ensure_ascii=False))
     else:
         from rich.console import Console
 
         from stayfinite.report.diagnosis import show_diagnosis
 
-        show_diagnosis(diagnosis.to_json(), Console())
-    return code or int(diagnosis.verdict == "sick")
+        show_diagnosis(said, Console())
+    return code or int(said["verdict"] == "sick")
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -88,16 +87,19 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments), []
 
 
-def _diagnosis(found: Attached, output: Path, script: Path) -> Diagnosis | None:
+def _diagnosis(found: Attached, output: Path, script: Path) -> dict[str, Any] | None:
     from stayfinite.diagnosis.diagnose import diagnose
 
     # What a guard has written is the better record; of a script without one there is what it printed.
     paths = [*found.run_dirs] or [output]
     try:
-        return diagnose(paths[-1], script)
+        said = json.dumps(diagnose(paths[-1], script).to_json())
+        # The file is gone by now.
+        read: dict[str, Any] = json.loads(said.replace(json.dumps(str(output))[1:-1], "what it printed"))
     except StayfiniteError as error:
         _tell(f"no diagnosis: {error}")
         return None
+    return read
 
 
 def _tell(line: str) -> None:

@@ -102,6 +102,11 @@ class DrivenGuard(Guard):
         return self._heard[0].judgement.decision
 
     @property
+    def gathered(self) -> bool:
+        """Whether there is a loss to judge a step by."""
+        return self._intake.loss is not None
+
+    @property
     def judged(self) -> bool:
         """Whether a step was judged and is not settled yet."""
         return bool(self._heard)

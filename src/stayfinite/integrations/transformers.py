@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import MissingExtra, ModelError, OptimizerError
+from stayfinite.errors import MissingExtra, ModelError, OptimizerError, OrderError
 from stayfinite.integrations.places import DEFAULT, Default
 from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
@@ -76,6 +76,9 @@ class StayFinite(TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Take hold of the Trainer."""
         trainer = trainer_of(self)
+        if (left := self._present()) is not None:
+            # An earlier training ended before its first step, with an error that nobody has told of.
+            left.fail(OrderError("the training before this one has not begun its first epoch"))
         if getattr(trainer, MARK, None) is not None:
             warnings.warn(
                 "this Trainer has two StayFinite callbacks; the second does nothing", NotGuarded, stacklevel=2

@@ -8,8 +8,8 @@ import torch
 from transformers import LlamaForCausalLM, Trainer
 
 from stayfinite.core.policy import Policy
-from stayfinite.integrations.transformers import StayFinite
-from tiny_trainers import Tokens, arguments, events, finite, same, tiny_llama, tiny_t5, tiny_trainer, weights
+from stayfinite.integrations.transformers import NotGuarded, StayFinite
+from tiny_trainers import Faulty, Tokens, arguments, events, finite, same, tiny_llama, tiny_t5, tiny_trainer, weights
 
 SEQUENTIAL = {"train_sampling_strategy": "sequential"}
 
@@ -219,3 +219,55 @@ def test_the_ladder_leaves_bf16_where_nothing_else_helps(tmp_path):
     assert finite(trainer)
     assert trainer.state.log_history[-1]["stayfinite/vetoes"] == 2
     assert trainer.accelerator.mixed_precision == "bf16"
+
+
+def test_a_training_step_with_the_old_signature_is_guarded_and_explained(tmp_path):
+    class Older(Faulty):
+        def training_step(self, model, inputs, *rest):
+            assert len(rest) <= 1
+            return super().training_step(model, inputs, *rest)
+
+    trainer = tiny_trainer(tmp_path, StayFinite(), kind=Older, bad=(51,), **SEQUENTIAL)
+    trainer.train()
+    found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
+    assert found["cause"] == "bad-data-row"
+
+
+def test_inputs_that_are_prepared_in_ways_of_their_own_are_not_prepared_again(tmp_path):
+    class Generating(Faulty):
+        """Makes its inputs by itself, as trainers that learn from what they generate do."""
+
+        prepared = 0
+
+        def _prepare_inputs(self, inputs):
+            type(self).prepared += 1
+            inputs = super()._prepare_inputs(inputs)
+            return inputs | {"inputs_embeds": inputs["inputs_embeds"] * (math.nan if self.prepared == 7 else 1.0)}
+
+    trainer = tiny_trainer(tmp_path, StayFinite(), kind=Generating, max_steps=10)
+    trainer.train()
+    assert Generating.prepared == 10
+    assert finite(trainer)
+    found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
+    assert found["cause"] == "bad-data-row"
+    assert "_prepare_inputs" not in vars(trainer)
+
+
+def test_a_loop_of_ones_own_that_steps_past_training_step_is_left_alone_and_that_is_said(tmp_path):
+    class OwnLoop(Faulty):
+        def _run_epoch(self, model, train_dataloader, **_):
+            for inputs in list(train_dataloader)[:3]:
+                self.accelerator.backward(self.compute_loss(model, inputs))
+                self.accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                self.optimizer.step()
+                model.zero_grad()
+                self.state.global_step += 1
+                self.callback_handler.on_step_end(self.args, self.state, self.control)
+            self.control.should_training_stop = True
+
+    trainer = tiny_trainer(tmp_path / "out", StayFinite(), kind=OwnLoop)
+    with pytest.warns(NotGuarded, match="without its training_step"):
+        trainer.train()
+    plain = tiny_trainer(tmp_path / "plain", kind=OwnLoop)
+    plain.train()
+    assert same(weights(plain), weights(trainer))

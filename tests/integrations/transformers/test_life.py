@@ -243,6 +243,27 @@ def test_two_callbacks_on_one_trainer_count_once(tmp_path):
     assert not (tmp_path / "stayfinite-2").exists()
 
 
+def test_a_training_that_fails_before_its_first_epoch_can_be_begun_again(tmp_path):
+    breaking = Break("on_train_begin", 0, RuntimeError("out"))
+    trainer = tiny_trainer(tmp_path, StayFinite(explain=False), breaking, bad=(51,), **SEQUENTIAL)
+    with pytest.raises(RuntimeError, match="out"):
+        trainer.train()
+    breaking.step = -1
+    trainer.train()
+    assert finite(trainer)
+    assert trainer.state.log_history[-1]["stayfinite/vetoes"] == 1
+
+
+def test_the_class_itself_and_a_callback_that_is_added_later_do_as_well(tmp_path):
+    given = tiny_trainer(tmp_path / "given", StayFinite, bad=(51,), **SEQUENTIAL)
+    given.train()
+    added = tiny_trainer(tmp_path / "added", bad=(51,), **SEQUENTIAL)
+    added.add_callback(StayFinite())
+    added.train()
+    assert finite(given)
+    assert same(weights(given), weights(added))
+
+
 def test_a_gate_on_the_device_cannot_be_had_and_that_is_said(tmp_path):
     trainer = tiny_trainer(tmp_path, StayFinite(Policy(gate="device")))
     with pytest.raises(UsageError, match="asks at once"):
