@@ -256,7 +256,7 @@ class GuardedFit:
         for each, moved in zip(configs, self._moved, strict=True):
             # A schedule that a hand moves at the end of an epoch must move there, whatever became of the last step.
             if moved or not self._trainer.is_last_batch:
-                self._held.put(each.scheduler, "step", lambda _, *__, **___: None)
+                self._held.disguise(each.scheduler, "step", lambda _, *__, **___: None)
 
 
 def _place(run_dir: Path | None, number: int, count: int) -> Path | None:

@@ -159,6 +159,19 @@ def test_a_schedule_that_moves_once_an_epoch_moves_though_the_last_step_was_refu
     assert training.scheduler.scheduler.last_epoch == 3
 
 
+def test_a_schedule_in_front_of_which_the_guard_stands_saves_nothing_of_it(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    before = set(scheduler.state_dict())
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    with accelerate_guard(accelerator, model, optimizer, scheduler, console=Lines()):
+        assert set(scheduler.state_dict()) == before
+        torch.save(scheduler.state_dict(), tmp_path / "schedule.pt")
+    assert type(scheduler) is torch.optim.lr_scheduler.StepLR
+
+
 def test_save_state_and_load_state_carry_the_guard(tmp_path):
     def run(folder, steps, *, load=None, save=None):
         training = Training({"run_dir": folder / "run"}, fault="nan-batch", at=(7, 27))
@@ -211,6 +224,7 @@ def test_nothing_stays_in_front_of_anything_after_close():
     training.epoch()
     guard.close()
     assert own() == before
+    assert type(training.scheduler).__name__ == "AcceleratedScheduler"
     training.epoch()
 
 

@@ -11,9 +11,8 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from stayfinite.integrations.lightning import NotGuarded
-
 from lightning_training import LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded
+from stayfinite.integrations.lightning import NotGuarded
 
 pytestmark = LIGHTNING_SAYS
 
