@@ -117,7 +117,9 @@ class StayFinite:
             return
         self._fit.after_batch()
         if self._log and not trainer.barebones:
-            pl_module.log_dict(self._fit.figures(), on_step=True, on_epoch=False, prog_bar=True, batch_size=1)
+            for name, value in self._fit.figures().items():
+                bar = name.endswith("vetoes")
+                pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=bar, batch_size=1)
 
     def state_dict(self) -> dict[str, Any]:
         """A checkpoint is written."""

@@ -30,6 +30,7 @@ from stayfinite.guard.reader import is_unscaled
 from stayfinite.integrations.model_calls import ModelCalls
 from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadows
+from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
 
@@ -289,8 +290,8 @@ class LoopGuard:
         self._between_steps()
         if self._decision is None and self._has_gradients():
             if not self._gathered:
-                # The loop called loss.backward() by itself: its gradients are seen, its loss is not.
-                self.driven.gather(torch.zeros(()))
+                warn_of_unseen_loss(f"{type(self._seams.owner).__name__.lower()}.backward(loss)")
+                return False
             self._decision = self.driven.judge()
             self.vetoes += self._decision.refused
             self._norm = self._decision.signals.grad_norm

@@ -12,6 +12,7 @@ from accelerate_training import FAULTS, Training, events
 from stayfinite import Policy, TrainingDiverged
 from stayfinite.errors import UsageError
 from stayfinite.integrations.accelerate import StayFinite, accelerate_guard
+from stayfinite.integrations.unguarded import NotGuarded
 from tiny_training import Lines
 
 
@@ -235,6 +236,16 @@ def test_a_run_that_nothing_helps_is_stopped(tmp_path):
         training.epoch()
     assert {"veto", "cut", "rollback", "stop", "stopped"} <= {each["event"] for each in events(tmp_path)}
     assert finite(training)
+
+
+def test_a_backward_pass_past_accelerate_is_not_guarded_and_says_so():
+    training = Training({})
+    x, y = next(iter(training.batches))
+    training.model(x=x, y=y)["loss"].backward()
+    with pytest.warns(NotGuarded, match="accelerator.backward"):
+        training.optimizer.step()
+    training.close()
+    assert training.optimizer.state_dict()["state"]
 
 
 def test_a_guard_is_told_of_what_was_not_prepared():

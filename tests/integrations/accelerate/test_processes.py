@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from accelerate_job import resumable
 from accelerate_training import events
 
