@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     T5Config,
@@ -24,11 +26,32 @@ ROWS = 128
 
 def tiny_t5(**settings: Any) -> T5ForConditionalGeneration:
     set_seed(0)
-    shape = dict(
-        vocab_size=WORDS, d_model=WIDTH, d_kv=8, d_ff=32, num_layers=1, num_heads=2, dropout_rate=0.1,
-        decoder_start_token_id=0, pad_token_id=0,
-    )  # fmt: skip
+    shape = {
+        "vocab_size": WORDS, "d_model": WIDTH, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2,
+        "dropout_rate": 0.1, "decoder_start_token_id": 0, "pad_token_id": 0,
+    }  # fmt: skip
     return T5ForConditionalGeneration(T5Config(**shape | settings))
+
+
+def tiny_llama() -> LlamaForCausalLM:
+    set_seed(0)
+    shape = {
+        "vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "max_position_embeddings": 32, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": 2,
+    }  # fmt: skip
+    return LlamaForCausalLM(LlamaConfig(**shape))
+
+
+class Tokens(torch.utils.data.Dataset):
+    """Rows of words for a model that goes on with them."""
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        words = torch.randint(3, 32, (8,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": words, "labels": words.clone(), "attention_mask": torch.ones(8, dtype=torch.long)}
 
 
 class Sentences(torch.utils.data.Dataset):
@@ -79,11 +102,11 @@ class _SpoiltBackward(torch.autograd.Function):
 
 
 def arguments(folder: Path, **settings: Any) -> Seq2SeqTrainingArguments:
-    usual = dict(
-        output_dir=str(folder), use_cpu=True, max_steps=20, per_device_train_batch_size=8, learning_rate=1e-2,
-        lr_scheduler_type="linear", logging_steps=5, save_strategy="no", report_to=[], disable_tqdm=True, seed=3,
-        optim="adamw_torch", dataloader_pin_memory=False,
-    )  # fmt: skip
+    usual = {
+        "output_dir": str(folder), "use_cpu": True, "max_steps": 20, "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2, "lr_scheduler_type": "linear", "logging_steps": 5, "save_strategy": "no",
+        "report_to": [], "disable_tqdm": True, "seed": 3, "optim": "adamw_torch", "dataloader_pin_memory": False,
+    }  # fmt: skip
     return Seq2SeqTrainingArguments(**usual | settings)
 
 

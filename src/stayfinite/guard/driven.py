@@ -18,7 +18,7 @@ own. It cannot be told to call ``guard.step(loss)``; but it can be asked to wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -102,6 +102,11 @@ class DrivenGuard(Guard):
         return self._heard[0].judgement.decision
 
     @property
+    def gathered(self) -> bool:
+        """Whether there is a loss to judge a step by."""
+        return self._intake.loss is not None
+
+    @property
     def judged(self) -> bool:
         """Whether a step was judged and is not settled yet."""
         return bool(self._heard)
@@ -112,13 +117,13 @@ class DrivenGuard(Guard):
         assert self._reading is not None, "only between judge() and settle()"
         return self._reading.gradients.total
 
-    @property
-    def clips_alike(self) -> bool:
-        """Whether :meth:`clip` does to the last bit what ``torch.nn.utils.clip_grad_norm_`` would."""
+    def clips_alike(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether :meth:`clip` does to the last bit what ``torch.nn.utils.clip_grad_norm_`` would do to these."""
         roster = self._shop.roster
+        asked = {id(p) for p in parameters if p.grad is not None}
         return (
             self._ranks.world == 1
-            and not any(name.startswith("optimizer.extra.") for name in roster.names)
+            and asked == {id(p) for p in roster.parameters if p.grad is not None}
             and not any(dtype in HALF for _, dtype in roster.places)
             and all(p.grad is None or (type(p.grad) is Tensor and not p.grad.is_sparse) for p in roster.parameters)
         )

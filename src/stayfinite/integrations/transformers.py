@@ -15,10 +15,12 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import MissingExtra
+from stayfinite.errors import MissingExtra, ModelError, OptimizerError, OrderError
+from stayfinite.integrations.places import DEFAULT, Default
+from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 
 try:
@@ -33,12 +35,7 @@ except ImportError as error:
 
 __all__ = ["NotGuarded", "StayFinite"]
 
-BESIDE_THE_TRAINER: Final = "<output_dir>/stayfinite"
 GUARD_STATE = "guard_state"
-
-
-class NotGuarded(UserWarning):
-    """The steps of this training cannot be refused; it goes on as if StayFinite were not there."""
 
 
 class StayFinite(TrainerCallback, ExportableState):
@@ -58,7 +55,7 @@ class StayFinite(TrainerCallback, ExportableState):
     def __init__(
         self,
         policy: Policy | Mapping[str, Any] | None = None,
-        run_dir: str | os.PathLike[str] | None = BESIDE_THE_TRAINER,
+        run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
         explain: bool = True,
         *,
         console: Console | None = None,
@@ -67,7 +64,7 @@ class StayFinite(TrainerCallback, ExportableState):
         # A mapping is what a checkpoint holds of a policy.
         policy = Policy() if policy is None else policy
         self._policy = policy if isinstance(policy, Policy) else Policy(**policy)
-        self._run_dir = run_dir
+        self._run_dir = run_dir if run_dir != Default.PLACE.value else DEFAULT
         self._explain = explain
         self._console = console
         self._attachment: Attachment | None = None
@@ -79,6 +76,9 @@ class StayFinite(TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Take hold of the Trainer."""
         trainer = trainer_of(self)
+        if (left := self._present()) is not None:
+            # An earlier training ended before its first step, with an error that nobody has told of.
+            left.fail(OrderError("the training before this one has not begun its first epoch"))
         if getattr(trainer, MARK, None) is not None:
             warnings.warn(
                 "this Trainer has two StayFinite callbacks; the second does nothing", NotGuarded, stacklevel=2
@@ -90,7 +90,13 @@ class StayFinite(TrainerCallback, ExportableState):
         resumed = state.global_step > 0
         self.run_dir = self._place(trainer, resumed=resumed)
         policy = self._policy if self._explain else _unexplained(self._policy)
-        attachment = Attachment(trainer, policy, self.run_dir, self._console or _BesideTheBar())
+        try:
+            attachment = Attachment(trainer, policy, self.run_dir, self._console or _BesideTheBar())
+        except (ModelError, OptimizerError) as error:
+            if policy.gate == "device":
+                raise
+            warnings.warn(f"StayFinite cannot guard this training: {error}", NotGuarded, stacklevel=2)
+            return
         self._attachment = attachment
         try:
             if resumed:
@@ -119,7 +125,8 @@ class StayFinite(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What goes into ``trainer_state.json`` of each checkpoint."""
-        run_dir = self._run_dir if self._run_dir is None else os.fspath(self._run_dir)
+        place = self._run_dir
+        run_dir = place.value if isinstance(place, Default) else None if place is None else os.fspath(place)
         attachment = self._present()
         return {
             "args": {"policy": self._policy.to_json(), "run_dir": run_dir, "explain": self._explain},
@@ -133,9 +140,9 @@ class StayFinite(TrainerCallback, ExportableState):
         return attachment if attachment is not None and attachment.attached else None
 
     def _place(self, trainer: Any, *, resumed: bool) -> Path | None:
-        if self._run_dir is None:
-            return None
-        return place_for(trainer, resumed=resumed) if self._run_dir == BESIDE_THE_TRAINER else Path(self._run_dir)
+        if isinstance(self._run_dir, Default):
+            return place_for(trainer, resumed=resumed)
+        return None if self._run_dir is None else Path(self._run_dir)
 
 
 class _BesideTheBar:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.transformers_logs import TrueLogs
 from stayfinite.integrations.transformers_patches import Patches
 from stayfinite.integrations.transformers_precision import change_precision, precision_of
-from stayfinite.integrations.transformers_rerun import Rerun
+from stayfinite.integrations.transformers_rerun import Rerun, prepares_in_its_own_way
 from stayfinite.integrations.transformers_seams import layers_of, plain_optimizer
+from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 
 MARK = "_stayfinite"
@@ -60,7 +62,7 @@ class Attachment:
         )
         self._precision = self.driven.precision
         self._logs = TrueLogs(trainer, self.driven)
-        self._clipped = False
+        self._clipped = self._warned = False
         self._patches = Patches()
         self._attach()
 
@@ -122,26 +124,52 @@ class Attachment:
         self, method: Callable[..., Tensor], model: nn.Module, inputs: Any, *args: Any, **kwargs: Any
     ) -> Tensor:
         self._logs.begin()
-        self._rerun.remember(model, args[0] if args else kwargs.get("num_items_in_batch"))
+        self._rerun.remember(model, args, kwargs)
         with ExitStack() as stack:
-            # The model casts by itself, deeper down; here it is only noted.
-            with self._trainer.accelerator.autocast():
-                passed = stack.enter_context(self.driven.passing(inputs))
+            passed: list[Callable[[Tensor], None]] = []
+
+            def begin(batch: Any) -> None:
+                # The model casts by itself, deeper down; here it is only noted.
+                with self._trainer.accelerator.autocast():
+                    passed.append(stack.enter_context(self.driven.passing(batch)))
+
+            if prepares_in_its_own_way(self._trainer):
+                stack.enter_context(self._preparing(begin))
+            else:
+                begin(inputs)
             loss = method(model, inputs, *args, **kwargs)
-            passed(loss)
+            for ended in passed:
+                ended(loss)
         self.driven.gather(loss)
         return loss
+
+    @contextmanager
+    def _preparing(self, begin: Callable[[Any], None]) -> Iterator[None]:
+        """Within, the forward pass begins when its inputs have been prepared."""
+        patches = Patches()
+
+        def prepare(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            prepared = method(*args, **kwargs)
+            begin(prepared)
+            return prepared
+
+        patches.put(self._trainer, "_prepare_inputs", self._around(self._trainer._prepare_inputs, prepare))
+        try:
+            yield
+        finally:
+            patches.undo()
 
     def _clip(
         self, method: Callable[..., Any], parameters: Any, max_norm: float, *args: Any, **kwargs: Any
     ) -> Tensor | Any:
-        if not self._trainer.accelerator.sync_gradients or self._clipped:
+        if self._clipped or not self._asked_to_judge():
             return method(parameters, max_norm, *args, **kwargs)
+        parameters = list(parameters)
         decision = self.driven.judge(unscale=True)
         if decision.refused:
             return self.driven.grad_norm
         self._clipped = True
-        if not args and not kwargs and self.driven.clips_alike:
+        if not args and not kwargs and self.driven.clips_alike(parameters):
             return self.driven.grad_norm if math.isinf(max_norm) else self.driven.clip(max_norm)
         whole = Patches()
         whole.put(self._trainer.accelerator, "unscale_gradients", lambda *_: None)  # it has been done
@@ -151,7 +179,7 @@ class Attachment:
             whole.undo()
 
     def _step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if not self._trainer.accelerator.sync_gradients:
+        if not self._asked_to_judge():
             return method(*args, **kwargs)
         if self.driven.judge(unscale=True).refused:
             if self._scaler is not None:
@@ -163,6 +191,19 @@ class Attachment:
         self._tell_skipped(skipped=False)
         with self.driven.stepping():
             return method(*args, **kwargs)
+
+    def _asked_to_judge(self) -> bool:
+        if not self._trainer.accelerator.sync_gradients:
+            return False
+        if not self.driven.gathered and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{type(self._trainer).__name__} steps without its training_step, so its losses are not known: such "
+                "steps are taken as they are",
+                NotGuarded,
+                stacklevel=4,
+            )
+        return self.driven.gathered
 
     def settle(self) -> None:
         """The Trainer has done everything that belongs to the step but logging it.

@@ -21,12 +21,12 @@ class Rerun:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._model: nn.Module | None = None
-        self._items: Any = None
+        self._more: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._step = 0
 
-    def remember(self, model: nn.Module, items: Any) -> None:
-        """What the present step is computed with, beside its batches."""
-        self._model, self._items, self._step = model, items, self._trainer.state.global_step
+    def remember(self, model: nn.Module, more: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """What the present step is computed with, beside its batches: the number of items in them."""
+        self._model, self._more, self._step = model, (more, named), self._trainer.state.global_step
 
     def __call__(self, batch: Any) -> Tensor:
         """The loss of a batch, as it goes into backward.
@@ -44,14 +44,25 @@ class Rerun:
         twin.state.global_step = self._step
         deaf = _Deaf(self._trainer.accelerator)
         vars(twin)["accelerator"] = deaf
+        if prepares_in_its_own_way(twin):
+            vars(twin)["_prepare_inputs"] = dict
+        more, named = self._more
         # By its class: on the instance it is the integration's own.
-        type(twin).training_step(twin, self._model, batch, self._items)
+        type(twin).training_step(twin, self._model, batch, *more, **named)
         if deaf.loss is None:
             raise UsageError(
                 f"{type(twin).__name__}.training_step did not call accelerator.backward(loss)",
                 fix="call self.accelerator.backward(loss) in it, as the Trainer's own does",
             )
         return deaf.loss
+
+
+def prepares_in_its_own_way(trainer: Trainer) -> bool:
+    """Whether batches become inputs by more than a move to the device: some trainers of trl generate text there.
+
+    Then the prepared inputs are what is remembered and run again.
+    """
+    return type(trainer)._prepare_inputs is not Trainer._prepare_inputs
 
 
 class _Deaf:

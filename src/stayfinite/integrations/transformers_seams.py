@@ -15,12 +15,12 @@ from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
 
 from stayfinite.errors import OrderError, UsageError
+from stayfinite.integrations.places import free_place
 
 NEEDED = ("training_step", "log", "_run_epoch", "_finalize_training")
 """Methods of the Trainer through which everything goes that has to be seen."""
 
-FIRST_VERSION = "5.1"
-RUN = "run.json"
+FIRST_VERSION = "5.3"
 
 
 def check_version() -> None:
@@ -89,12 +89,13 @@ def place_for(trainer: Trainer, *, resumed: bool) -> Path:
     The first rank looks and all of them take what it found.
     """
     first = Path(str(trainer.args.output_dir)) / "stayfinite"
-    place, number = first, 1
-    while (place / RUN).exists():
-        following = first.with_name(f"{first.name}-{number + 1}")
-        if resumed and not (following / RUN).exists():
-            break
-        place, number = following, number + 1
-    said = [str(place)]
+    free = free_place(first, again=False)
+    said = [str(_before(free, first) if resumed else free)]
     broadcast_object_list(said)
     return Path(said[0])
+
+
+def _before(free: Path, first: Path) -> Path:
+    """The newest directory that is in use, given the next free one."""
+    number = int(free.name.removeprefix(f"{first.name}-")) - 1 if free != first else 1
+    return first if number < 2 else first.with_name(f"{first.name}-{number}")

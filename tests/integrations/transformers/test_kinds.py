@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from tiny_trainers import arguments, events, finite, same, tiny_t5, tiny_trainer, weights
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, set_seed
+from transformers import LlamaForCausalLM, Trainer
 
 from stayfinite.core.policy import Policy
-from stayfinite.integrations.transformers import StayFinite
+from stayfinite.integrations.transformers import NotGuarded, StayFinite
+from tiny_trainers import Faulty, Tokens, arguments, events, finite, same, tiny_llama, tiny_t5, tiny_trainer, weights
 
 SEQUENTIAL = {"train_sampling_strategy": "sequential"}
 
@@ -65,24 +65,6 @@ def test_an_adapter_is_guarded(tmp_path):
     assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
 
 
-def llama() -> LlamaForCausalLM:
-    set_seed(0)
-    shape = dict(
-        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=32, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    return LlamaForCausalLM(LlamaConfig(**shape))
-
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        words = torch.randint(3, 32, (8,), generator=torch.Generator().manual_seed(index))
-        return {"input_ids": words, "labels": words.clone(), "attention_mask": torch.ones(8, dtype=torch.long)}
-
-
 class Spoilt(Trainer):
     """The loss of one step is not a number."""
 
@@ -99,7 +81,7 @@ def test_a_base_in_8_bit_is_guarded(tmp_path, optim):
     from peft import LoraConfig, get_peft_model
     from transformers import BitsAndBytesConfig
 
-    llama().save_pretrained(tmp_path / "base")
+    tiny_llama().save_pretrained(tmp_path / "base")
     try:
         base = LlamaForCausalLM.from_pretrained(
             tmp_path / "base", quantization_config=BitsAndBytesConfig(load_in_8bit=True), device_map="cpu"
@@ -108,7 +90,9 @@ def test_a_base_in_8_bit_is_guarded(tmp_path, optim):
         pytest.skip(f"no 8-bit on this device: {error}")
     assert any(isinstance(module, bitsandbytes.nn.Linear8bitLt) for module in base.modules())
     model = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
-    trainer = Spoilt(model, arguments(tmp_path, max_steps=8, optim=optim), train_dataset=Rows(), callbacks=[StayFinite()])
+    trainer = Spoilt(
+        model, arguments(tmp_path, max_steps=8, optim=optim), train_dataset=Tokens(), callbacks=[StayFinite()]
+    )
     trainer.train()
     assert all(bool(torch.isfinite(p).all()) for p in model.parameters() if p.requires_grad)
     assert [event["step"] for event in events(tmp_path, "veto")] == [4]
@@ -155,7 +139,7 @@ def test_trl_fine_tuning_is_guarded_and_its_metrics_are_not_spoilt_by_the_autops
             gradient_checkpointing=False,
         )  # fmt: skip
         trainer = SpoiltSft(
-            model=llama(), args=args, train_dataset=Dataset.from_list(rows), callbacks=list(callbacks),
+            model=tiny_llama(), args=args, train_dataset=Dataset.from_list(rows), callbacks=list(callbacks),
             processing_class=tokenizer(),
         )  # fmt: skip
         trainer.spoil = spoil
@@ -177,7 +161,9 @@ def tokenizer():
 
     words = {f"w{i}": i for i in range(32)}
     plain = Tokenizer(models.WordLevel(words, unk_token="w3"))
-    return PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="w0", bos_token="w1", eos_token="w2", unk_token="w3")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="w0", bos_token="w1", eos_token="w2", unk_token="w3"
+    )
 
 
 def test_trl_preference_training_is_guarded(tmp_path):
@@ -202,8 +188,8 @@ def test_trl_preference_training_is_guarded(tmp_path):
         gradient_checkpointing=False,
     )  # fmt: skip
     trainer = SpoiltDpo(
-        model=llama(), ref_model=llama(), args=args, train_dataset=Dataset.from_list(rows), callbacks=[StayFinite()],
-        processing_class=tokenizer(),
+        model=tiny_llama(), ref_model=tiny_llama(), args=args, train_dataset=Dataset.from_list(rows),
+        callbacks=[StayFinite()], processing_class=tokenizer(),
     )  # fmt: skip
     trainer.train()
     assert finite(trainer)
@@ -233,3 +219,55 @@ def test_the_ladder_leaves_bf16_where_nothing_else_helps(tmp_path):
     assert finite(trainer)
     assert trainer.state.log_history[-1]["stayfinite/vetoes"] == 2
     assert trainer.accelerator.mixed_precision == "bf16"
+
+
+def test_a_training_step_with_the_old_signature_is_guarded_and_explained(tmp_path):
+    class Older(Faulty):
+        def training_step(self, model, inputs, *rest):
+            assert len(rest) <= 1
+            return super().training_step(model, inputs, *rest)
+
+    trainer = tiny_trainer(tmp_path, StayFinite(), kind=Older, bad=(51,), **SEQUENTIAL)
+    trainer.train()
+    found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
+    assert found["cause"] == "bad-data-row"
+
+
+def test_inputs_that_are_prepared_in_ways_of_their_own_are_not_prepared_again(tmp_path):
+    class Generating(Faulty):
+        """Makes its inputs by itself, as trainers that learn from what they generate do."""
+
+        prepared = 0
+
+        def _prepare_inputs(self, inputs):
+            type(self).prepared += 1
+            inputs = super()._prepare_inputs(inputs)
+            return inputs | {"inputs_embeds": inputs["inputs_embeds"] * (math.nan if self.prepared == 7 else 1.0)}
+
+    trainer = tiny_trainer(tmp_path, StayFinite(), kind=Generating, max_steps=10)
+    trainer.train()
+    assert Generating.prepared == 10
+    assert finite(trainer)
+    found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
+    assert found["cause"] == "bad-data-row"
+    assert "_prepare_inputs" not in vars(trainer)
+
+
+def test_a_loop_of_ones_own_that_steps_past_training_step_is_left_alone_and_that_is_said(tmp_path):
+    class OwnLoop(Faulty):
+        def _run_epoch(self, model, train_dataloader, **_):
+            for inputs in list(train_dataloader)[:3]:
+                self.accelerator.backward(self.compute_loss(model, inputs))
+                self.accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                self.optimizer.step()
+                model.zero_grad()
+                self.state.global_step += 1
+                self.callback_handler.on_step_end(self.args, self.state, self.control)
+            self.control.should_training_stop = True
+
+    trainer = tiny_trainer(tmp_path / "out", StayFinite(), kind=OwnLoop)
+    with pytest.warns(NotGuarded, match="without its training_step"):
+        trainer.train()
+    plain = tiny_trainer(tmp_path / "plain", kind=OwnLoop)
+    plain.train()
+    assert same(weights(plain), weights(trainer))

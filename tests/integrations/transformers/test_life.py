@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_trainers import Sentences, events, finite, lines, same, tiny_t5, tiny_trainer, weights
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.integrations.transformers import NotGuarded, StayFinite
+from tiny_trainers import Sentences, events, finite, lines, same, tiny_t5, tiny_trainer, weights
 
 SEQUENTIAL = {"train_sampling_strategy": "sequential"}
 
@@ -72,7 +72,10 @@ def test_a_checkpoint_from_before_the_line_was_added_is_resumed(tmp_path):
     assert same(weights(plain), weights(resumed))
     assert [step["step"] for step in lines(tmp_path / "stayfinite" / "steps.jsonl")] == [*range(11, 21)]
     # and its own checkpoint has what the first one had not
-    assert "StayFinite" in json.loads((tmp_path / "checkpoint-20" / "trainer_state.json").read_text())["stateful_callbacks"]
+    assert (
+        "StayFinite"
+        in json.loads((tmp_path / "checkpoint-20" / "trainer_state.json").read_text())["stateful_callbacks"]
+    )
 
 
 def test_the_trainers_own_way_of_restoring_callbacks_keeps_the_policy(tmp_path):
@@ -238,6 +241,27 @@ def test_two_callbacks_on_one_trainer_count_once(tmp_path):
         trainer.train()
     assert trainer.state.log_history[-1]["stayfinite/vetoes"] == 1
     assert not (tmp_path / "stayfinite-2").exists()
+
+
+def test_a_training_that_fails_before_its_first_epoch_can_be_begun_again(tmp_path):
+    breaking = Break("on_train_begin", 0, RuntimeError("out"))
+    trainer = tiny_trainer(tmp_path, StayFinite(explain=False), breaking, bad=(51,), **SEQUENTIAL)
+    with pytest.raises(RuntimeError, match="out"):
+        trainer.train()
+    breaking.step = -1
+    trainer.train()
+    assert finite(trainer)
+    assert trainer.state.log_history[-1]["stayfinite/vetoes"] == 1
+
+
+def test_the_class_itself_and_a_callback_that_is_added_later_do_as_well(tmp_path):
+    given = tiny_trainer(tmp_path / "given", StayFinite, bad=(51,), **SEQUENTIAL)
+    given.train()
+    added = tiny_trainer(tmp_path / "added", bad=(51,), **SEQUENTIAL)
+    added.add_callback(StayFinite())
+    added.train()
+    assert finite(given)
+    assert same(weights(given), weights(added))
 
 
 def test_a_gate_on_the_device_cannot_be_had_and_that_is_said(tmp_path):

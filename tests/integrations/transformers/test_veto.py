@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from tiny_trainers import events, finite, lines, same, tiny_trainer, weights
+from transformers import TrainerCallback
 
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.transformers import StayFinite
-from transformers import TrainerCallback
+from tiny_trainers import events, finite, lines, same, tiny_trainer, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bf16
 
@@ -64,7 +64,10 @@ def _equal(one, other):
         same(one["model"], other["model"])
         and one["schedule"] == other["schedule"]
         and one["moments"].keys() == other["moments"].keys()
-        and all(torch.equal(torch.as_tensor(one["moments"][k]), torch.as_tensor(other["moments"][k])) for k in one["moments"])
+        and all(
+            torch.equal(torch.as_tensor(one["moments"][k]), torch.as_tensor(other["moments"][k]))
+            for k in one["moments"]
+        )
     )
 
 
