@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from accelerate.state import AcceleratorState, GradientState
+
 from lightning_training import LIGHTNING_SAYS
 
 PAGES = Path(__file__).parents[2] / "docs" / "integrations"
@@ -24,6 +27,9 @@ def code_of(page: str) -> list[str]:
 @pytest.mark.parametrize("page", ["lightning.md", "accelerate.md", "loggers.md"])
 def test_the_code_of_a_page_runs(tmp_path, monkeypatch, capsys, page):
     monkeypatch.chdir(tmp_path)
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    torch.manual_seed(0)
     names: dict[str, object] = {}
     blocks = code_of(page)
     assert blocks
