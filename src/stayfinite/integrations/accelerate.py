@@ -88,7 +88,9 @@ class StayFinite(LoopGuard):
         seams = Seams(
             owner=accelerator,
             clips=("clip_grad_norm_", "clip_grad_value_"),
-            logs=("log",),
+            log="log",
+            loss="loss",
+            metrics="values",
             optimizer=optimizer,
             raw=raw,
             scaler=optimizer.scaler,

@@ -1,4 +1,10 @@
-"""Lightning: ``Trainer(callbacks=[StayFinite()])``."""
+"""Lightning: ``Trainer(callbacks=[StayFinite()])``, or ``fabric_guard(fabric, model, optimizer)``.
+
+Example:
+    >>> from stayfinite.integrations.lightning import StayFinite
+    >>> trainer = Trainer(callbacks=[StayFinite()])
+    >>> trainer.fit(module, loader)
+"""
 
 from __future__ import annotations
 
@@ -11,13 +17,14 @@ from typing import Any, Self, cast
 from stayfinite.core.policy import Policy
 from stayfinite.errors import ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.fabric import FabricGuard, fabric_guard
 from stayfinite.integrations.lightning_fit import GuardedFit
 from stayfinite.integrations.lightning_package import as_callback, callback_classes, rebuild
 from stayfinite.integrations.places import DEFAULT, Default, free_place
 from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 
-__all__ = ["NotGuarded", "StayFinite"]
+__all__ = ["FabricGuard", "NotGuarded", "StayFinite", "fabric_guard"]
 
 
 class StayFinite:
@@ -110,7 +117,9 @@ class StayFinite:
             return
         self._fit.after_batch()
         if self._log and not trainer.barebones:
-            pl_module.log_dict(self._fit.figures(), on_step=True, on_epoch=False, prog_bar=True, batch_size=1)
+            for name, value in self._fit.figures().items():
+                bar = name.endswith("vetoes")
+                pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=bar, batch_size=1)
 
     def state_dict(self) -> dict[str, Any]:
         """A checkpoint is written."""

@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import OptimizerError
+from stayfinite.errors import OptimizerError, OrderError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.lightning_rerun import loss_of, rerun
 from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadows
+from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
 
@@ -33,6 +34,8 @@ class GuardedOptimizer:
         """Whether a step was judged and is not settled yet."""
         self.early = False
         """Whether it was judged because gradients were about to be clipped by hand: the step itself is yet to come."""
+        self.again = False
+        """Whether a bad step is being run again, and must not step."""
         self._gathered = False
 
     def gather(self, loss: Tensor) -> None:
@@ -51,8 +54,8 @@ class GuardedOptimizer:
             # The training_step returned None, or nothing of this optimizer took part: there is nothing to judge.
             return
         if not self._gathered:
-            # The loop called loss.backward() past Lightning: its gradients are seen, its loss is not.
-            self.guard.gather(torch.zeros(()))
+            warn_of_unseen_loss("self.manual_backward(loss)")
+            return
         decision = self.guard.judge()
         self.open, self.early, self.refused = True, early, decision.refused
         self.vetoes += decision.refused
@@ -60,6 +63,8 @@ class GuardedOptimizer:
 
     def step(self, original: Any, closure: Any = None, **settings: Any) -> Any:
         """In place of ``optimizer.step``: the closure (Lightning's forward and backward), then the step if it may."""
+        if self.again:
+            raise OrderError("training_step takes its optimizer's step before self.manual_backward is called")
         judged = self.open
         result = None
         if closure is not None:
@@ -100,6 +105,7 @@ class GuardedFit:
         self._scaler = getattr(trainer.precision_plugin, "scaler", None)
         self._rest: tuple[Any, ...] = ()
         self._losses: list[Tensor] = []
+        self._last: list[Tensor] = []
         self._stood = self._positions()
         self._moved = [False] * len(self._stood)
         """Which schedules moved in the last batch."""
@@ -166,9 +172,9 @@ class GuardedFit:
         if each is None:
             return False
         # Of several optimizers the one that steps next is the one that the losses since the last step were for.
-        for loss in self._losses:
+        for loss in self._losses or (self._last if len(self.guarded) > 1 else []):
             each.gather(loss)
-        self._losses.clear()
+        self._last, self._losses = self._losses or self._last, []
         each.judge(early=early)
         if each.refused:
             self._hold_schedules()
@@ -236,7 +242,12 @@ class GuardedFit:
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def _forward(self, batch: Any) -> Tensor:
-        return rerun(self._trainer, self._module, self._step, batch, self._rest)
+        (each,) = self.guarded
+        each.again = True
+        try:
+            return rerun(self._trainer, self._module, self._step, batch, self._rest)
+        finally:
+            each.again = False
 
     def _positions(self) -> list[Any]:
         return [getattr(each.scheduler, "last_epoch", None) for each in self._trainer.lr_scheduler_configs]
@@ -256,7 +267,7 @@ class GuardedFit:
         for each, moved in zip(configs, self._moved, strict=True):
             # A schedule that a hand moves at the end of an epoch must move there, whatever became of the last step.
             if moved or not self._trainer.is_last_batch:
-                self._held.put(each.scheduler, "step", lambda _, *__, **___: None)
+                self._held.disguise(each.scheduler, "step", lambda _, *__, **___: None)
 
 
 def _place(run_dir: Path | None, number: int, count: int) -> Path | None:

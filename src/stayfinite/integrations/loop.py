@@ -7,6 +7,7 @@ the loss, clipping and ``optimizer.step`` ask first, and the next forward pass i
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from stayfinite.guard.reader import is_unscaled
 from stayfinite.integrations.model_calls import ModelCalls
 from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadows
+from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
 
@@ -42,8 +44,14 @@ class Seams:
     clips: tuple[str, ...]
     """Names of its methods that clip gradients."""
 
-    logs: tuple[str, ...]
-    """Names of its methods that take a mapping of metrics first."""
+    log: str
+    """Name of its method that takes a mapping of metrics."""
+
+    loss: str
+    """Name of the first argument of ``backward``."""
+
+    metrics: str
+    """Name of the first argument of the method that logs."""
 
     optimizer: Any
     """The optimizer that the loop steps."""
@@ -117,11 +125,10 @@ class LoopGuard:
         put(owner, "backward", self._backward)
         for name in seams.clips:
             put(owner, name, self._clip)
-        for name in seams.logs:
-            put(owner, name, self._log)
+        put(owner, seams.log, self._log)
         put(seams.optimizer, "step", self._step)
         for each in schedulers:
-            put(each, "step", lambda original, *args, _each=each, **kwargs: self._move(_each, original, args, kwargs))
+            self._shadows.disguise(each, "step", functools.partial(self._move, each))
         # A loop has no last line of ours: what is open when the process ends is still written.
         atexit.register(self._at_exit)
 
@@ -222,9 +229,10 @@ class LoopGuard:
             passed(loss)
         self._passing.close()
 
-    def _backward(self, original: Any, loss: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
-        result = original(loss, *args, **kwargs)
+        loss: Tensor = args[0] if args else kwargs[self._seams.loss]
+        result = original(*args, **kwargs)
         self.driven.gather(loss.detach().mean() / self._seams.share())
         self._gathered = True
         return result
@@ -256,7 +264,7 @@ class LoopGuard:
             original(*args, **kwargs)
         return result
 
-    def _move(self, scheduler: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _move(self, scheduler: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._moved.add(id(scheduler))
         if not (self.refused and self._stepped):
             return original(*args, **kwargs)
@@ -269,8 +277,11 @@ class LoopGuard:
         finally:
             self._seams.tell_skipped(True)
 
-    def _log(self, original: Any, values: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        return original({**self.figures(), **values}, *args, **kwargs)
+    def _log(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        name = self._seams.metrics
+        if args:
+            return original({**self.figures(), **args[0]}, *args[1:], **kwargs)
+        return original(**kwargs | {name: {**self.figures(), **kwargs[name]}})
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -279,8 +290,8 @@ class LoopGuard:
         self._between_steps()
         if self._decision is None and self._has_gradients():
             if not self._gathered:
-                # The loop called loss.backward() by itself: its gradients are seen, its loss is not.
-                self.driven.gather(torch.zeros(()))
+                warn_of_unseen_loss(f"{type(self._seams.owner).__name__.lower()}.backward(loss)")
+                return False
             self._decision = self.driven.judge()
             self.vetoes += self._decision.refused
             self._norm = self._decision.signals.grad_norm

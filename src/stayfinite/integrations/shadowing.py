@@ -43,15 +43,45 @@ class Shadow:
             self._own[self._name] = self._before
 
 
+class Disguise:
+    """The same for an object that writes its own attributes into its ``state_dict``, as torch's schedulers do.
+
+    Nothing is added to the object; for a while it is of a class that differs from its own in one method.
+    """
+
+    def __init__(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:
+        self._owner, self._kind = owner, type(owner)
+        original = getattr(owner, name)
+
+        @functools.wraps(getattr(self._kind, name))
+        def stand_in(_: object, *args: Any, **kwargs: Any) -> Any:
+            return ours(original, *args, **kwargs)
+
+        kept = {each: getattr(self._kind, each) for each in ("__module__", "__qualname__", "__doc__")}
+        self._ours = type(self._kind.__name__, (self._kind,), {**kept, name: stand_in})
+        owner.__class__ = self._ours
+
+    def lift(self) -> None:
+        """Give the object its own class back."""
+        if type(self._owner) is self._ours:
+            self._owner.__class__ = self._kind
+
+
 class Shadows:
     """Several of them, lifted together, the last one first."""
 
     def __init__(self) -> None:
-        self._shadows: list[Shadow] = []
+        self._shadows: list[Shadow | Disguise] = []
 
     def put(self, owner: object, name: str, ours: Callable[..., Any]) -> None:
         """Stand in front of ``owner.name``."""
         self._shadows.append(Shadow(owner, name, ours))
+
+    def disguise(self, owner: object, name: str, ours: Callable[..., Any]) -> None:
+        """Stand in front of ``owner.name`` without a trace in the owner's ``state_dict``."""
+        # What was put on the object itself goes before its class.
+        kind = Shadow if name in vars(owner) else Disguise
+        self._shadows.append(kind(owner, name, ours))
 
     def lift(self) -> None:
         """Take all of them away."""

@@ -12,6 +12,7 @@ from accelerate_training import FAULTS, Training, events
 from stayfinite import Policy, TrainingDiverged
 from stayfinite.errors import UsageError
 from stayfinite.integrations.accelerate import StayFinite, accelerate_guard
+from stayfinite.integrations.unguarded import NotGuarded
 from tiny_training import Lines
 
 
@@ -159,6 +160,19 @@ def test_a_schedule_that_moves_once_an_epoch_moves_though_the_last_step_was_refu
     assert training.scheduler.scheduler.last_epoch == 3
 
 
+def test_a_schedule_in_front_of_which_the_guard_stands_saves_nothing_of_it(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    before = set(scheduler.state_dict())
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    with accelerate_guard(accelerator, model, optimizer, scheduler, console=Lines()):
+        assert set(scheduler.state_dict()) == before
+        torch.save(scheduler.state_dict(), tmp_path / "schedule.pt")
+    assert type(scheduler) is torch.optim.lr_scheduler.StepLR
+
+
 def test_save_state_and_load_state_carry_the_guard(tmp_path):
     def run(folder, steps, *, load=None, save=None):
         training = Training({"run_dir": folder / "run"}, fault="nan-batch", at=(7, 27))
@@ -211,6 +225,7 @@ def test_nothing_stays_in_front_of_anything_after_close():
     training.epoch()
     guard.close()
     assert own() == before
+    assert type(training.scheduler).__name__ == "AcceleratedScheduler"
     training.epoch()
 
 
@@ -221,6 +236,16 @@ def test_a_run_that_nothing_helps_is_stopped(tmp_path):
         training.epoch()
     assert {"veto", "cut", "rollback", "stop", "stopped"} <= {each["event"] for each in events(tmp_path)}
     assert finite(training)
+
+
+def test_a_backward_pass_past_accelerate_is_not_guarded_and_says_so():
+    training = Training({})
+    x, y = next(iter(training.batches))
+    training.model(x=x, y=y)["loss"].backward()
+    with pytest.warns(NotGuarded, match="accelerator.backward"):
+        training.optimizer.step()
+    training.close()
+    assert training.optimizer.state_dict()["state"]
 
 
 def test_a_guard_is_told_of_what_was_not_prepared():

@@ -58,6 +58,7 @@ def test_nothing_stays_in_front_of_anything_however_a_fit_ends(tmp_path, ending)
     assert own(module) == before
     assert [own(runner.optimizers[0]), own(runner.lr_scheduler_configs[0].scheduler)] == seen
     assert runner.optimizers[0].step is look.step
+    assert type(runner.lr_scheduler_configs[0].scheduler) is torch.optim.lr_scheduler.LambdaLR
 
 
 def test_a_sanity_check_and_validation_are_left_alone(tmp_path):

@@ -11,9 +11,9 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from stayfinite.integrations.lightning import NotGuarded
-
 from lightning_training import LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded
+from stayfinite import Policy
+from stayfinite.integrations.lightning import NotGuarded
 
 pytestmark = LIGHTNING_SAYS
 
@@ -223,6 +223,63 @@ def test_an_optimizer_that_holds_a_part_of_the_model_is_fine(tmp_path):
     fit(tmp_path, [], alone)
     fit(tmp_path, [guarded(tmp_path)], ours)
     assert same(alone, ours)
+
+
+class PastLightning(Regression):
+    """Runs backward without telling Lightning, which its documentation forbids."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.loss(batch).backward()
+        optimizer.step()
+
+
+def test_a_backward_pass_past_lightning_is_not_guarded_and_says_so(tmp_path):
+    alone, ours = build(PastLightning), build(PastLightning)
+    fit(tmp_path, [], alone)
+    with pytest.warns(NotGuarded, match="manual_backward"):
+        fit(tmp_path, [guarded(tmp_path)], ours)
+    assert same(alone, ours)
+
+
+class StepsBeforehand(Regression):
+    """Takes a step in the middle of what an autopsy would run again."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        optimizer = self.optimizers()
+        if batch_idx:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.manual_backward(self.loss(batch))
+
+
+def test_running_a_step_again_never_takes_one(tmp_path):
+    alone, ours = build(StepsBeforehand, "nan-batch"), build(StepsBeforehand, "nan-batch")
+    fit(tmp_path, [guarded(tmp_path / "one", Policy(autopsy_seconds=0))], alone)
+    fit(tmp_path, [guarded(tmp_path / "other")], ours)
+    assert events(tmp_path / "other", "autopsy-failed")
+    assert same(alone, ours)
+    assert len((tmp_path / "other" / "run" / "steps.jsonl").read_text().splitlines()) == 39
+
+
+def test_weights_in_fp16_are_guarded(tmp_path):
+    class Half(Regression):
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.05)
+
+    module = build(Half, "nan-batch")
+    fit(tmp_path, [guarded(tmp_path)], module, precision="16-true")
+    assert [each["step"] for each in events(tmp_path, "veto")] == [8]
+    assert all(bool(torch.isfinite(value).all()) for value in module.state_dict().values())
 
 
 def test_lbfgs_cannot_be_guarded_and_trains_on_with_a_warning(tmp_path):
