@@ -70,7 +70,8 @@ def weights_from(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[No
             if other is not None and other.shape == tensor.shape:
                 kept.append((tensor, tensor.data))
                 tensor.grad = None
-                tensor.data = other.to(device=tensor.device, dtype=tensor.dtype)
+                # A copy: the forward pass writes to running statistics, and these may be a snapshot's own memory.
+                tensor.data = other.to(device=tensor.device, dtype=tensor.dtype, copy=True)
         yield
     finally:
         for tensor, data in kept:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stayfinite.core.policy import Policy
 from stayfinite.core.spikes import SpikeState
 from stayfinite.errors import OptimizerError
+from stayfinite.guard.driven_gate import DrivenGate
 from stayfinite.guard.gates import DeviceGate, Gate, HostGate, OpenGate, Workshop
 from stayfinite.guard.optimizers import FLAGGED, takes_flag
 
@@ -15,6 +16,8 @@ def choose_gate(shop: Workshop, policy: Policy, state: SpikeState) -> tuple[Gate
     Raises:
         OptimizerError: the policy asks for the device gate and the optimizer or the scheduler cannot have it.
     """
+    if shop.driven:
+        return DrivenGate(shop), _cost_when_driven(shop, policy)
     if policy.mode == "watch":
         return OpenGate(shop), "no cost beyond measuring"
     if policy.mode == "strict":
@@ -27,7 +30,7 @@ def choose_gate(shop: Workshop, policy: Policy, state: SpikeState) -> tuple[Gate
                 fix=f"{obstacle[1]}, or leave gate at 'auto'",
             )
         return DeviceGate(shop, policy, state), "no host wait"
-    on_cpu = all(device.type == "cpu" for device, _ in shop.roster.places)
+    on_cpu = _on_cpu(shop)
     if policy.gate == "host" or on_cpu or obstacle:
         if on_cpu:
             return HostGate(shop), "no wait: everything is on the CPU"
@@ -38,6 +41,20 @@ def choose_gate(shop: Workshop, policy: Policy, state: SpikeState) -> tuple[Gate
         )
         return HostGate(shop), why
     return DeviceGate(shop, policy, state), "no host wait"
+
+
+def _cost_when_driven(shop: Workshop, policy: Policy) -> str:
+    if policy.gate == "device":
+        raise OptimizerError(
+            "Policy(gate='device') cannot be had here: the framework asks at once whether its step was taken, and a "
+            "device would answer a few steps later",
+            fix="leave gate at 'auto'",
+        )
+    return "no wait: everything is on the CPU" if _on_cpu(shop) else "one host wait a step"
+
+
+def _on_cpu(shop: Workshop) -> bool:
+    return all(device.type == "cpu" for device, _ in shop.roster.places)
 
 
 def _obstacle(shop: Workshop) -> tuple[str, str] | None:

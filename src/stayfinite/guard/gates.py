@@ -2,7 +2,8 @@
 
 Three gates, one duty: clip, let the optimizer step if the step is good, advance the schedule with it, and tell what
 became known. :class:`HostGate` reads the numbers and then acts. :class:`DeviceGate` acts on a flag that never leaves
-the device and hears the numbers later. :class:`OpenGate` lets everything pass and only listens.
+the device and hears the numbers later. :class:`OpenGate` lets everything pass and only listens. A fourth, in
+``driven_gate.py``, leaves the acting to a framework.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Workshop:
     cut: LearningRateCut
     many: bool
     """Whether there are several ranks, which must hear of a step at the same later step."""
+    driven: bool = False
+    """Whether a framework clips, steps and moves the schedule, and only asks whether it may."""
     alarm: Callable[[Heard], None] | None = None
     """Hears of a step before it is taken, where the gate lets even a bad one pass; buffers are then as before it."""
 

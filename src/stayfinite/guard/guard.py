@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
@@ -79,6 +79,9 @@ class Guard:
         UsageError: the parts do not fit together; the message says which and what to do.
     """
 
+    _driven: ClassVar[bool] = False
+    """Whether a framework clips, steps, moves the schedule and writes checkpoints; see ``guard/driven.py``."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -93,13 +96,14 @@ class Guard:
         ema: nn.Module | None = None,
         console: Console | None = None,
     ) -> None:
-        check_construction(model, optimizer, scheduler, scaler, policy, run_dir, console)
+        # Which scheduler a framework moves, and how, is its own business.
+        check_construction(model, optimizer, None if self._driven else scheduler, scaler, policy, run_dir, console)
         self._model = model
         self._optimizer = optimizer
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._max_norm = check_max_norm(max_norm)
         self._judge = Judge(policy, self._max_norm)
-        roster = take_roster(model, optimizer)
+        roster = take_roster(model, optimizer, partial=self._driven)
         check_weights(roster, scaler)
         self._ranks = Ranks(model)
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
@@ -107,7 +111,7 @@ class Guard:
         self._precision = PrecisionControl(policy.precision, roster.device)
         self._shop = Workshop(
             optimizer=optimizer,
-            schedule=Schedule(scheduler, optimizer),
+            schedule=Schedule(None if self._driven else scheduler, optimizer),
             buffers=RunningBuffers(model),
             scaler=scaler,
             max_norm=self._max_norm,
@@ -115,6 +119,7 @@ class Guard:
             judge=self._judge,
             cut=cut,
             many=self._ranks.world > 1,
+            driven=self._driven,
         )
         self._step = 0
         self._over = ""
@@ -157,7 +162,7 @@ class Guard:
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
             self._shop.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
         self._after = Consequences(self._shop, self._judge, self._recovery, self._recorder, self._incidents)
-        self._saving = None if run_dir is None else Saving(parts, policy, self._ranks, self._recorder)
+        self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -423,6 +428,7 @@ class Guard:
 
     def _finish(self, event: str, reason: str, **details: str) -> None:
         self._over = reason
+        self._ranks.stop_looking()
         if self._saving is not None:
             self._saving.tell(wait=True)
         self._incidents.finish()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler, OptState
 from torch.optim import Optimizer
 
 from stayfinite.errors import LossError
@@ -36,12 +39,12 @@ class Reader:
         # Which ones, not how many: one layer may be thawed while another is frozen.
         if (trained := _trained(self._shop.optimizer)) == self._held:
             return False
-        self._shop.roster = take_roster(self._model, self._shop.optimizer)
+        self._shop.roster = take_roster(self._model, self._shop.optimizer, partial=self._shop.driven)
         self._held = trained
         return True
 
-    def read(self, step: int, loss: Tensor, *, first: bool) -> Reading:
-        """The numbers of a step; ``first`` while none was ever accepted.
+    def read(self, step: int, loss: Tensor, *, first: bool, unscale: bool = True) -> Reading:
+        """The numbers of a step; ``first`` while none was ever accepted, ``unscale`` unless a framework has done so.
 
         Raises:
             LossError: the loss has reached no parameter, and never did.
@@ -51,8 +54,12 @@ class Reader:
         if scaler is not None and any(p.grad is not None for p in self._shop.roster.parameters):
             scale = scaler._get_scale_async()
             scale = None if scale is None else scale.clone()
-            scaler.unscale_(self._shop.optimizer)
+            if unscale:
+                scaler.unscale_(self._shop.optimizer)
         gradients = measure_gradients(self._shop.roster)
+        if scale is not None and not unscale and not is_unscaled(scaler, self._shop.optimizer):
+            # The framework unscales later, and only once: the gradients stay as they are, their norms are put right.
+            gradients = replace(gradients, norms=gradients.norms / scale, total=gradients.total / scale)
         if not gradients.indices and first:
             raise LossError(
                 "backward() gave no gradient to any parameter of the optimizer",
@@ -75,6 +82,11 @@ class Reader:
         if not every or not (reading.step % every == 0 or reading.step == 1):
             return None
         return Sampler(self._shop.roster, reading.step, reading.gradients)
+
+
+def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:
+    """Whether the optimizer's gradients were unscaled since its last step."""
+    return scaler is None or scaler._per_optimizer_states[id(optimizer)]["stage"] is OptState.UNSCALED
 
 
 def _trained(optimizer: Optimizer) -> list[int]:

@@ -46,6 +46,8 @@ class Recorder:
         self._layers = Layers()
         self._samples: Mailbox[tuple[int, tuple[str, ...], tuple[int, ...]]] = Mailbox()
         self._launched = False
+        self.causes: dict[str, int] = {}
+        """What was found to be the matter, on this rank, with the step at which it first was."""
 
     def launch(self, step: int, describe: Callable[[], dict[str, Any]]) -> None:
         """The first step is about to be taken; ``describe`` tells what was launched. Later calls do nothing."""
@@ -76,17 +78,17 @@ class Recorder:
         decision = judgement.decision
         self.decisions.append(decision)
         self._tally.count(decision)
-        if not self._first:
-            return
-        self._journal.line(STEPS, step_record(decision))
-        if decision.notable:
-            self._journal.line(EVENTS, decision_record(decision, now()) | dict(done or {}))
-            self._voice.decision(decision, done)
+        if self._first:
+            self._journal.line(STEPS, step_record(decision))
+            if decision.notable:
+                self._journal.line(EVENTS, decision_record(decision, now()) | dict(done or {}))
+                self._voice.decision(decision, done)
         for finding in judgement.findings:
             self.find(finding, decision.step)
 
     def find(self, finding: Finding, step: int) -> None:
         """A known way of failing was recognised."""
+        self.causes.setdefault(finding.cause, step)
         if self._first:
             self._journal.line(EVENTS, finding_record(finding, step, now()))
             self._voice.finding(finding)
@@ -98,6 +100,8 @@ class Recorder:
 
     def trouble(self, event: str, step: int, line: str = "", **details: Any) -> None:
         """Tell of something that happened on this rank."""
+        if cause := details.get("cause"):
+            self.causes.setdefault(str(cause), step)
         self._journal.line(self._events, plain_event(event, step, now(), details))
         if line:
             self._voice.text(line)

@@ -30,8 +30,13 @@ class Roster:
         return self.parameters[0].device
 
 
-def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer) -> Roster:
+def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: bool = False) -> Roster:
     """Line up the optimizer's parameters with the model's names.
+
+    Arguments:
+        model: gives the names.
+        optimizer: its parameters are the roster.
+        partial: whether it may hold a part of the model's trainable parameters, because others hold the rest.
 
     Raises:
         ModelError: the model has no trainable parameter.
@@ -45,7 +50,9 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer) -> Roster:
         )
     held = held_parameters(optimizer)
     missing = [name for p, name in trainable.items() if p not in held]
-    if missing:
+    if partial and len(missing) < len(trainable):
+        trainable = {p: name for p, name in trainable.items() if p in held}
+    elif missing:
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         raise OptimizerError(
             f"the optimizer does not hold {len(missing)} of the model's {len(trainable)} trainable parameters: "

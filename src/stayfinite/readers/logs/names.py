@@ -69,6 +69,7 @@ _TRAIN_PATHS = {
     "actor",
     "global",
     "scaler",
+    "stayfinite",
 }
 _EVALUATION = re.compile(r"(?:^|[_/])(?:e?val|evaluation|valid|validation|valid_on|test|dev|vld)(?:$|[_/])")
 _BREAKS = re.compile(r"[\s\-]+")

@@ -1,0 +1,201 @@
+"""The guard of a training that a framework drives.
+
+A framework runs forward and backward, clips, steps the optimizer, moves the schedule and zeroes the gradients on its
+own. It cannot be told to call ``guard.step(loss)``; but it can be asked to wait at the right moments::
+
+    with driven.passing(batch) as passed:      # a forward pass; several of them under accumulation
+        loss = the framework's forward pass
+        passed(loss)
+    driven.gather(loss)                        # its backward pass; the loss is the share that goes into the step
+    decision = driven.judge()                  # gradients are complete, unscaled, and not yet clipped
+    if not decision.refused:
+        the framework clips
+        with driven.stepping():                # a cut of the learning rate holds in here
+            the framework's optimizer.step()
+        the framework moves its schedule
+    driven.settle()                            # records, incidents, the rungs of the ladder, snapshots
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from stayfinite.core.decision import Decision
+from stayfinite.errors import OrderError, UsageError
+from stayfinite.guard.gates import Heard
+from stayfinite.guard.guard import Guard
+from stayfinite.guard.passes import Pass
+from stayfinite.measure.gradients import HALF, clip_gradients
+from stayfinite.measure.reading import Reading
+from stayfinite.measure.sample import Sampler
+
+NOT_HERE = "here a framework drives the training: it runs backward, clips and steps by itself"
+
+
+class DrivenGuard(Guard):
+    """Guards a loop that belongs to a framework. Built like a :class:`Guard`.
+
+    ``scheduler`` and ``scaler`` are put back by a rollback and are otherwise left to the framework; ``max_norm`` is
+    for the record. ``forward`` is only called to explain a bad step. The framework writes the checkpoints.
+    """
+
+    _driven: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self._reading: Reading | None = None
+        self._heard: list[Heard] = []
+        self._sampler: Sampler | None = None
+        super().__init__(*args, **settings)
+
+    # -- the framework's loop ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def passing(self, batch: Any) -> Iterator[Callable[[Tensor], None]]:
+        """Within, the framework runs a forward pass on this batch, and calls what it is given with the loss.
+
+        What is needed to run it again is remembered until the step is settled. Enter it inside of the autocast that
+        the pass runs in, where there is one.
+        """
+        self._check_open()
+        self._intake.see(batch)
+        began = self._passes.begin(batch)
+        try:
+            yield _ender(self, began)
+        except BaseException:
+            self._passes.take_back(began)
+            raise
+
+    def gather(self, loss: Tensor) -> None:
+        """Backward is run on this loss, a share of the step's."""
+        self._check_open()
+        self._intake.add(loss, {})
+        self._passes.trained(loss)
+
+    def judge(self, *, unscale: bool = False) -> Decision:
+        """Whether the step may be taken. Asked again before :meth:`settle`, the answer is the same.
+
+        Gradients, optimizer and schedule are not touched; buffers that the forward pass has changed are put back where
+        the step is refused.
+
+        Arguments:
+            unscale: have the guard unscale the gradients first, where there is an fp16 scaler.
+        """
+        self._check_open()
+        if self._heard:
+            return self._heard[0].judgement.decision
+        if self._intake.loss is None:
+            raise OrderError("driven.judge() before any loss was gathered", fix="call driven.gather(loss) first")
+        if self._reader.renew_roster():
+            self._recovery.renew()
+        self._recorder.launch(self._step, self._launch_record)
+        first = not self._judge.memory.ladder.accepted
+        own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale)
+        self._reading = self._ranks.combine(own, self._shop.roster)
+        self._step = self._reading.step
+        self._passes.close(self._step)
+        self._sampler = self._reader.sampler(self._reading)
+        self._heard = self._after.gate.take(self._reading)
+        return self._heard[0].judgement.decision
+
+    @property
+    def gathered(self) -> bool:
+        """Whether there is a loss to judge a step by."""
+        return self._intake.loss is not None
+
+    @property
+    def judged(self) -> bool:
+        """Whether a step was judged and is not settled yet."""
+        return bool(self._heard)
+
+    @property
+    def grad_norm(self) -> Tensor:
+        """Norm of the gradients of the step that was judged, before clipping."""
+        assert self._reading is not None, "only between judge() and settle()"
+        return self._reading.gradients.total
+
+    def clips_alike(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether :meth:`clip` does to the last bit what ``torch.nn.utils.clip_grad_norm_`` would do to these."""
+        roster = self._shop.roster
+        asked = {id(p) for p in parameters if p.grad is not None}
+        return (
+            self._ranks.world == 1
+            and asked == {id(p) for p in roster.parameters if p.grad is not None}
+            and not any(dtype in HALF for _, dtype in roster.places)
+            and all(p.grad is None or (type(p.grad) is Tensor and not p.grad.is_sparse) for p in roster.parameters)
+        )
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Clip with the norms that were just measured, which spares a second pass over the gradients."""
+        assert self._reading is not None, "only between judge() and settle()"
+        clip_gradients(self._reading.gradients, max_norm)
+        return self._reading.gradients.total
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Within, the framework's optimizer takes the step, at the learning rate that is in force."""
+        with self._shop.cut.applied(self._optimizer):
+            yield
+        if self._shop.alarm is not None or self._judge.policy.mode != "watch":
+            self._shop.buffers.keep()
+
+    def settle(self) -> None:
+        """The framework is done with the step, whether it was taken or not: act on it.
+
+        Raises:
+            TrainingDiverged: as :meth:`Guard.step`.
+        """
+        self._check_open()
+        heard, sampler = self._heard, self._sampler
+        if sampler is not None:
+            self._recorder.post(sampler.finish(), self._shop.roster.names)
+        self.abandon()
+        if heard:
+            self._take_note(heard)
+            self._between_steps()
+
+    def abandon(self) -> None:
+        """Forget what was gathered for the step."""
+        self._intake.clear()
+        self._passes.forget()
+        self._reading, self._heard, self._sampler = None, [], None
+
+    @property
+    def rate_factor(self) -> float:
+        """What a cut multiplies the learning rate by at present; 1 without one."""
+        return self._shop.cut.factor
+
+    @property
+    def precision(self) -> str | None:
+        """The precision that the ladder has arrived at; None where the policy names none to start from."""
+        return self._precision.current
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """What was found to be the matter so far, by cause, with the step at which it first was."""
+        return dict(self._recorder.causes)
+
+    def start_at(self, step: int) -> None:
+        """Count on from this step: the framework resumes a training that no guard has seen."""
+        self._step = step
+
+    def record(self, event: str, **details: Any) -> None:
+        """Write down what the framework did: a checkpoint, an evaluation."""
+        self._recorder.announce(event, self._step, **details)
+
+    # -- what belongs to a plain loop --------------------------------------------------------------------------------
+
+    def backward(self, *_: Any, **__: Any) -> None:
+        """Not here."""
+        raise UsageError(NOT_HERE, fix="use driven.gather(loss)")
+
+    def step(self, *_: Any, **__: Any) -> None:
+        """Not here."""
+        raise UsageError(NOT_HERE, fix="use driven.judge() and driven.settle()")
+
+
+def _ender(driven: DrivenGuard, began: Pass | None) -> Callable[[Tensor], None]:
+    return lambda loss: driven._passes.end(began, loss)

@@ -1,0 +1,176 @@
+"""accelerate: one line after ``accelerator.prepare``, and the loop stays as it is.
+
+Example:
+    >>> from stayfinite.integrations.accelerate import accelerate_guard
+    >>> model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    >>> guard = accelerate_guard(accelerator, model, optimizer, scheduler)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.integrations.loop import LoopGuard, Seams
+from stayfinite.integrations.places import DEFAULT, Default, free_place
+from stayfinite.integrations.shadowing import Shadow
+from stayfinite.report.terminal import Console
+from stayfinite.state.parts import unwrapped
+
+try:
+    from accelerate import Accelerator
+    from accelerate.optimizer import AcceleratedOptimizer
+    from accelerate.utils import DistributedType
+    from accelerate.utils.operations import convert_to_fp32
+except ImportError as error:
+    raise MissingExtra.of("accelerate", extra="hf", what_for="stayfinite.integrations.accelerate") from error
+
+__all__ = ["StayFinite", "accelerate_guard"]
+
+ENGINES = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
+
+
+class StayFinite(LoopGuard):
+    """Guards a loop that uses accelerate.
+
+    ``accelerator.backward``, ``clip_grad_norm_`` and the prepared optimizer and scheduler are called as ever. A bad
+    step does nothing, ``accelerator.optimizer_step_was_skipped`` says so, and the schedule stands still. What the loop
+    gives to ``accelerator.log`` gets gradient norm, vetoes and findings beside it.
+
+    Arguments:
+        accelerator: whose methods the loop calls.
+        model: as ``prepare`` returned it.
+        optimizer: as ``prepare`` returned it.
+        scheduler: as ``prepare`` returned it, or one that the loop moves by itself, or None.
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the accelerator's project
+            directory, if it has one. None for nowhere.
+        forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
+            Not needed for a model that returns its loss, as those of transformers do.
+        explain: whether the first bad step of each kind is run again at once, to find its cause.
+        checkpointing: whether ``save_state`` and ``load_state`` carry the guard's memory. Turn it off to load a state
+            that was saved without one.
+        max_norm: what the loop clips to, for the record.
+        console: where lines go when something happens; stderr by default.
+
+    Raises:
+        UsageError: the parts were not prepared, or the accelerator leaves stepping to an engine.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: nn.Module,
+        optimizer: Any,
+        scheduler: Any = None,
+        *,
+        policy: Policy | None = None,
+        run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
+        forward: Callable[[Any], Tensor] | None = None,
+        explain: bool = True,
+        checkpointing: bool = True,
+        max_norm: float | None = None,
+        console: Console | None = None,
+    ) -> None:
+        _check(accelerator, model, optimizer)
+        policy = policy or Policy()
+        raw = optimizer
+        while isinstance(raw, AcceleratedOptimizer):
+            raw = raw.optimizer
+        seams = Seams(
+            owner=accelerator,
+            clips=("clip_grad_norm_", "clip_grad_value_"),
+            log="log",
+            loss="loss",
+            metrics="values",
+            optimizer=optimizer,
+            raw=raw,
+            scaler=optimizer.scaler,
+            autocast=accelerator.autocast,
+            bare=lambda: _bare(model),
+            share=lambda: accelerator.gradient_accumulation_steps,
+            steps_now=lambda: bool(accelerator.sync_gradients),
+            tell_skipped=lambda skipped: setattr(optimizer, "_is_overflow", skipped),
+        )
+        super().__init__(
+            seams,
+            model,
+            [] if scheduler is None else [scheduler],
+            policy if explain else replace(policy, autopsy_seconds=0),
+            _place(accelerator, run_dir),
+            forward,
+            max_norm,
+            console,
+        )
+        self._shadows.put(accelerator, "save_state", self._save_state)
+        self._shadows.put(accelerator, "end_training", self._end_training)
+        if checkpointing:
+            accelerator.register_for_checkpointing(self)
+
+    def _save_state(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._between_steps()
+        return original(*args, **kwargs)
+
+    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self.close()
+        return original(*args, **kwargs)
+
+
+def accelerate_guard(
+    accelerator: Accelerator, model: nn.Module, optimizer: Any, scheduler: Any = None, **settings: Any
+) -> StayFinite:
+    """Guard a loop that uses accelerate; ``settings`` are those of :class:`StayFinite`."""
+    return StayFinite(accelerator, model, optimizer, scheduler, **settings)
+
+
+def _check(accelerator: Any, model: Any, optimizer: Any) -> None:
+    if not isinstance(accelerator, Accelerator):
+        raise UsageError(
+            f"expected an Accelerator, not {type(accelerator).__name__}",
+            fix="accelerate_guard(accelerator, model, optimizer, scheduler)",
+        )
+    if accelerator.distributed_type in ENGINES:
+        raise UsageError(
+            f"{accelerator.distributed_type.value} steps inside of an engine of its own, where no step can be refused "
+            "from outside",
+            fix="leave the guard out, or train with DDP or FSDP",
+        )
+    if not isinstance(optimizer, AcceleratedOptimizer) or not isinstance(model, nn.Module):
+        raise UsageError(
+            "model and optimizer must be what accelerator.prepare returned",
+            fix="model, optimizer, ... = accelerator.prepare(model, optimizer, ...) first, then the guard",
+        )
+
+
+def _place(accelerator: Accelerator, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
+    if not isinstance(run_dir, Default):
+        return None if run_dir is None else Path(run_dir)
+    if not accelerator.project_dir:
+        return None
+    from accelerate.utils import broadcast_object_list
+
+    place = [str(free_place(Path(accelerator.project_dir) / "stayfinite", again=False))]
+    return Path(broadcast_object_list(place)[0])
+
+
+@contextmanager
+def _bare(model: nn.Module) -> Iterator[None]:
+    """Within, the model does not cast by itself, as accelerate has made it do."""
+    inner = unwrapped(model)
+    original = getattr(inner, "_original_forward", None)
+    if original is None:
+        yield
+        return
+    shadow = Shadow(inner, "forward", lambda _, *args, **kwargs: convert_to_fp32(original(*args, **kwargs)))
+    try:
+        yield
+    finally:
+        shadow.lift()

@@ -1,0 +1,261 @@
+"""Attaching a guard to a training script from outside, while it runs, and taking everything off again.
+
+No framework is loaded for it: when the script itself imports one, the import is noticed, and one method of the class
+that trains (``Trainer.__init__``, ``Accelerator.prepare``) adds the guard when it returns.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import StayfiniteError
+from stayfinite.integrations.places import free_place
+
+Tell = Callable[[str], None]
+
+
+class Owned(Exception):
+    """The script has a guard already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a method, after it has returned."""
+
+    owner: Any
+    returned: Any
+    by: str
+    """The module that called it."""
+    policy: Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seam:
+    """A method of a framework, after which a guard can be added."""
+
+    module: str
+    """Where its class is defined; importing this module is what is noticed."""
+    kind: str
+    method: str
+    add: Callable[[Call], Any]
+    """Add a guard; returns it, or None where there is nothing to guard yet. Raises Owned."""
+    remove: Callable[[Any, Any], None]
+    """Take it off its owner again."""
+
+    def __str__(self) -> str:
+        return f"{self.module.partition('.')[0]} {self.kind}.{self.method}"
+
+
+@dataclass(kw_only=True)
+class Attached:
+    """What was attached to."""
+
+    policy: Policy
+    tell: Tell
+    guards: list[tuple[Any, Any, Seam]] = field(default_factory=list)
+    """Each object with its guard."""
+    own: int = 0
+    """Objects that the script has given a guard itself."""
+
+    @property
+    def run_dirs(self) -> list[Path]:
+        """The directories that runs were written to, in their order, each once."""
+        found = [guard.run_dir for _, guard, _ in self.guards]
+        return list(dict.fromkeys(place for place in found if place is not None and place.exists()))
+
+    def meet(self, call: Call, seam: Seam) -> None:
+        """The method has returned."""
+        if any(each is call.owner for each, _, _ in self.guards):
+            return
+        try:
+            guard = seam.add(call)
+        except Owned:
+            self.own += 1
+            self.tell(f"{type(call.owner).__name__} has a StayFinite of its own already; nothing was attached to it")
+            return
+        except StayfiniteError as error:
+            self.tell(f"could not be attached to {type(call.owner).__name__}: {error}")
+            return
+        if guard is not None:
+            self.guards.append((call.owner, guard, seam))
+            self.tell(f"attached to {type(call.owner).__name__}, after {seam}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Placed:
+    """A guard that does not tell where it writes."""
+
+    guard: Any
+    run_dir: Path
+
+
+def _add_to_transformers(call: Call) -> Any:
+    from stayfinite.integrations.transformers import StayFinite
+
+    if any(isinstance(each, StayFinite) for each in call.owner.callback_handler.callbacks):
+        raise Owned
+    call.owner.add_callback(callback := StayFinite(call.policy))
+    return callback
+
+
+def _add_to_lightning(call: Call) -> Any:
+    from stayfinite.integrations.lightning import StayFinite
+
+    if any(isinstance(each, StayFinite) for each in call.owner.callbacks):
+        raise Owned
+    # Checkpoints are written last, after every other callback has had its say.
+    call.owner.callbacks.insert(0, callback := StayFinite(call.policy))
+    return callback
+
+
+def _add_to_accelerate(call: Call) -> Any:
+    # The Trainer prepares its parts in the same way, and is guarded as a Trainer.
+    if call.by.partition(".")[0] in ("transformers", "trl"):
+        return None
+    from accelerate.optimizer import AcceleratedOptimizer
+    from torch import nn
+
+    from stayfinite.integrations.accelerate import accelerate_guard
+
+    parts = call.returned if isinstance(call.returned, tuple) else (call.returned,)
+    models = [part for part in parts if isinstance(part, nn.Module)]
+    optimizers = [part for part in parts if isinstance(part, AcceleratedOptimizer)]
+    if len(models) != 1 or len(optimizers) != 1:
+        return None
+    scheduler = next((part for part in parts if type(part).__name__ == "AcceleratedScheduler"), None)
+    place = free_place(Path(call.owner.project_dir or ".").absolute() / "stayfinite", again=False)
+    settings = {"policy": call.policy, "run_dir": place, "checkpointing": False}
+    return _Placed(guard=accelerate_guard(call.owner, models[0], optimizers[0], scheduler, **settings), run_dir=place)
+
+
+def _remove_from_transformers(trainer: Any, callback: Any) -> None:
+    if any(each is callback for each in trainer.callback_handler.callbacks):
+        trainer.remove_callback(callback)
+
+
+def _remove_from_lightning(trainer: Any, callback: Any) -> None:
+    trainer.callbacks[:] = [each for each in trainer.callbacks if each is not callback]
+
+
+def _remove_from_accelerate(_: Any, placed: Any) -> None:
+    placed.guard.close()
+
+
+def _lightning(package: str) -> Seam:
+    return Seam(
+        module=f"{package}.trainer.trainer",
+        kind="Trainer",
+        method="__init__",
+        add=_add_to_lightning,
+        remove=_remove_from_lightning,
+    )
+
+
+SEAMS = (
+    Seam(
+        module="transformers.trainer",
+        kind="Trainer",
+        method="__init__",
+        add=_add_to_transformers,
+        remove=_remove_from_transformers,
+    ),
+    _lightning("lightning.pytorch"),
+    _lightning("pytorch_lightning"),
+    Seam(
+        module="accelerate.accelerator",
+        kind="Accelerator",
+        method="prepare",
+        add=_add_to_accelerate,
+        remove=_remove_from_accelerate,
+    ),
+)
+
+
+@contextmanager
+def attached(policy: Policy, tell: Tell, seams: Sequence[Seam] = SEAMS) -> Iterator[Attached]:
+    """Within, every Trainer that is built gets a guard; afterwards no class, import or object has anything of it."""
+    found = Attached(policy=policy, tell=tell)
+    undo: list[Callable[[], None]] = []
+
+    def patch(module: ModuleType, seam: Seam) -> None:
+        undo.append(_patch(getattr(module, seam.kind), seam, found))
+
+    for seam in seams:
+        if seam.module in sys.modules:
+            patch(sys.modules[seam.module], seam)
+    finder = _Noticing({seam.module: functools.partial(patch, seam=seam) for seam in seams})
+    sys.meta_path.insert(0, finder)
+    try:
+        yield found
+    finally:
+        sys.meta_path.remove(finder)
+        for each in reversed(undo):
+            each()
+        for owner, guard, seam in found.guards:
+            seam.remove(owner, guard)
+
+
+def _patch(kind: Any, seam: Seam, found: Attached) -> Callable[[], None]:
+    """Give a class a method that tells when it has returned; returns what puts the old one back."""
+    before = getattr(kind, seam.method)
+
+    @functools.wraps(before)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        returned = before(self, *args, **kwargs)
+        by = str(sys._getframe(1).f_globals.get("__name__", ""))
+        found.meet(Call(owner=self, returned=returned, by=by, policy=found.policy), seam)
+        return returned
+
+    setattr(kind, seam.method, method)
+    return lambda: setattr(kind, seam.method, before)
+
+
+class _Noticing(MetaPathFinder):
+    """Calls back when one of these modules has been imported; leaves finding it to the others."""
+
+    def __init__(self, noticed: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._noticed = noticed
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """The spec that the others find, with a loader that tells."""
+        if name not in self._noticed:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                if spec.loader is not None:
+                    spec.loader = _Telling(spec.loader, self._noticed[name])
+                return spec
+        return None
+
+
+class _Telling(Loader):
+    """Another loader, and a word when it is done."""
+
+    def __init__(self, loader: Any, tell: Callable[[ModuleType], None]) -> None:
+        self._loader, self._tell = loader, tell
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As the other does."""
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As the other does; then the module is as if it alone had loaded it, and the word is said."""
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._tell(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

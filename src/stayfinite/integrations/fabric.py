@@ -1,0 +1,149 @@
+"""Lightning Fabric: one line after ``fabric.setup``, and the loop stays as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import UsageError
+from stayfinite.integrations.loop import LoopGuard, Seams
+from stayfinite.integrations.places import DEFAULT, Default, free_place
+from stayfinite.integrations.shadowing import Shadow
+from stayfinite.report.terminal import Console
+
+
+class FabricGuard(LoopGuard):
+    """Guards a loop that uses Lightning Fabric.
+
+    ``fabric.backward``, ``fabric.clip_gradients``, ``optimizer.step`` and ``scheduler.step`` are called as ever. A bad
+    step does nothing, ``guard.refused`` says so, and the schedule stands still. What the loop gives to ``fabric.log``
+    or ``fabric.log_dict`` gets gradient norm, vetoes and findings beside it. To have the guard's memory in a
+    checkpoint, put it into the state: ``fabric.save(path, {"model": model, ..., "guard": guard})``.
+
+    Arguments:
+        fabric: whose methods the loop calls.
+        model: as ``fabric.setup`` returned it.
+        optimizer: as ``fabric.setup`` returned it.
+        scheduler: what the loop moves, or None.
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the directory of Fabric's
+            logger, if it has one. None for nowhere.
+        forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
+        explain: whether the first bad step of each kind is run again at once, to find its cause.
+        max_norm: what the loop clips to, for the record.
+        console: where lines go when something happens; stderr by default.
+
+    Raises:
+        UsageError: the parts were not set up, or the strategy leaves stepping to an engine.
+    """
+
+    def __init__(
+        self,
+        fabric: Any,
+        model: nn.Module,
+        optimizer: Any,
+        scheduler: Any = None,
+        *,
+        policy: Policy | None = None,
+        run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
+        forward: Callable[[Any], Tensor] | None = None,
+        explain: bool = True,
+        max_norm: float | None = None,
+        console: Console | None = None,
+    ) -> None:
+        _check(fabric, model, optimizer)
+        policy = policy or Policy()
+        precision = fabric.strategy.precision
+        seams = Seams(
+            owner=fabric,
+            clips=("clip_gradients",),
+            log="log_dict",
+            loss="tensor",
+            metrics="metrics",
+            optimizer=optimizer,
+            raw=optimizer.optimizer,
+            scaler=getattr(precision, "scaler", None),
+            autocast=precision.forward_context,
+            bare=lambda: _bare(model, precision),
+            share=lambda: 1.0,
+            steps_now=lambda: True,
+            tell_skipped=lambda _: None,
+        )
+        super().__init__(
+            seams,
+            model,
+            [] if scheduler is None else [scheduler],
+            policy if explain else replace(policy, autopsy_seconds=0),
+            _place(fabric, run_dir),
+            forward,
+            max_norm,
+            console,
+        )
+
+
+def fabric_guard(fabric: Any, model: nn.Module, optimizer: Any, scheduler: Any = None, **settings: Any) -> FabricGuard:
+    """Guard a loop that uses Lightning Fabric; ``settings`` are those of :class:`FabricGuard`.
+
+    Example:
+        >>> model, optimizer = fabric.setup(model, optimizer)
+        >>> guard = fabric_guard(fabric, model, optimizer, scheduler)
+    """
+    return FabricGuard(fabric, model, optimizer, scheduler, **settings)
+
+
+def _check(fabric: Any, model: Any, optimizer: Any) -> None:
+    missing = [name for name in ("backward", "clip_gradients", "strategy") if not hasattr(fabric, name)]
+    if missing:
+        raise UsageError(
+            f"expected a Fabric, not {type(fabric).__name__}", fix="fabric_guard(fabric, model, optimizer, scheduler)"
+        )
+    name = type(fabric.strategy).__name__
+    if any(each in name for each in ("DeepSpeed", "XLA")):
+        raise UsageError(
+            f"{name} steps inside of an engine of its own, where no step can be refused from outside",
+            fix="leave the guard out, or use strategy='auto' or 'ddp'",
+        )
+    if not hasattr(model, "_forward_module") or not hasattr(optimizer, "optimizer"):
+        raise UsageError(
+            "model and optimizer must be what fabric.setup returned",
+            fix="model, optimizer = fabric.setup(model, optimizer) first, then the guard",
+        )
+
+
+def _place(fabric: Any, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
+    if not isinstance(run_dir, Default):
+        return None if run_dir is None else Path(run_dir)
+    for each in fabric.loggers:
+        # Makes its directory; some loggers warn of one that has something in it already.
+        _ = each.experiment
+    home = next((found for each in fabric.loggers if (found := getattr(each, "log_dir", None))), None)
+    found = None if home is None else str(free_place(Path(home) / "stayfinite", again=False))
+    found = fabric.broadcast(found)
+    return None if found is None else Path(found)
+
+
+@contextmanager
+def _bare(model: Any, precision: Any) -> Iterator[None]:
+    """Within, the model leaves the precision of its forward pass to whoever calls it."""
+    if getattr(precision, "scaler", None) is None and "mixed" not in str(precision.precision):
+        yield
+        return
+
+    def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_autocast_enabled(next(model.parameters()).device.type):
+            args, kwargs = precision.convert_input((args, kwargs))
+        return precision.convert_output(model._forward_module(*args, **kwargs))
+
+    shadow = Shadow(model, "forward", forward)
+    try:
+        yield
+    finally:
+        shadow.lift()

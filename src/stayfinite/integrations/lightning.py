@@ -1,0 +1,144 @@
+"""Lightning: ``Trainer(callbacks=[StayFinite()])``, or ``fabric_guard(fabric, model, optimizer)``.
+
+Example:
+    >>> from stayfinite.integrations.lightning import StayFinite
+    >>> trainer = Trainer(callbacks=[StayFinite()])
+    >>> trainer.fit(module, loader)
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, cast
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import ModelError, OptimizerError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.fabric import FabricGuard, fabric_guard
+from stayfinite.integrations.lightning_fit import GuardedFit
+from stayfinite.integrations.lightning_package import as_callback, callback_classes, rebuild
+from stayfinite.integrations.places import DEFAULT, Default, free_place
+from stayfinite.integrations.unguarded import NotGuarded
+from stayfinite.report.terminal import Console
+
+__all__ = ["FabricGuard", "NotGuarded", "StayFinite", "fabric_guard"]
+
+
+class StayFinite:
+    """A Lightning callback that refuses bad steps before they touch a weight, a moment or the schedule.
+
+    Example:
+        >>> trainer = Trainer(callbacks=[StayFinite()])
+
+    Works with ``lightning`` and ``pytorch_lightning``, automatic and manual optimization. What Lightning itself does
+    (accumulation, precision, clipping, checkpoints) stays as it is.
+
+    Arguments:
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the Trainer's log
+            directory, numbered where there is one of another training already. None for nowhere.
+        explain: whether the first bad step of each kind is run again at once, to find its cause.
+        log: whether gradient norm, vetoes and findings go to the Trainer's loggers and its progress bar.
+        console: where lines go when something happens; stderr by default.
+    """
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """An object that is a callback of the Lightning in use."""
+        made: Self = object.__new__(as_callback(cast(Any, cls), callback_classes()))
+        return made
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
+        explain: bool = True,
+        *,
+        log: bool = True,
+        console: Console | None = None,
+    ) -> None:
+        policy = Policy() if policy is None else policy
+        self._policy = policy if explain else replace(policy, autopsy_seconds=0)
+        self._run_dir, self._log, self._console = run_dir, log, console
+        self._fit: GuardedFit | None = None
+        self._saved: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind = next(each for each in type(self).__mro__[1:] if issubclass(each, StayFinite))
+        return rebuild, (kind, {**vars(self), "_fit": None})
+
+    @property
+    def guards(self) -> list[DrivenGuard]:
+        """One for each optimizer, once training has started."""
+        return [] if self._fit is None else [each.guard for each in self._fit.guarded]
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Where the run is written, once training has started."""
+        return None if self._fit is None else self._fit.run_dir
+
+    # -- Lightning's hooks, in the order of their calls --------------------------------------------------------------
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """A checkpoint is resumed from; the guard does not exist yet."""
+        self._saved = state_dict
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Model, optimizers and schedules are what training starts with."""
+        if self._fit is not None and not self._saved and self._fit.belongs_to(trainer, pl_module):
+            # A further fit of the same training.
+            self._saved = self._fit.state_dict()
+        saved, place, self._fit, self._saved = self._saved, self._place(trainer), None, {}
+        try:
+            self._fit = GuardedFit(trainer, pl_module, self._policy, place, self._console)
+        except (ModelError, OptimizerError) as error:
+            warnings.warn(f"StayFinite cannot guard this training: {error}", NotGuarded, stacklevel=2)
+            return
+        if saved:
+            self._fit.load_state_dict(saved)
+        else:
+            self._fit.start_at(trainer.global_step)
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:  # noqa: ARG002
+        """The loss of a batch is known."""
+        if self._fit is not None:
+            self._fit.before_backward(loss)
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:  # noqa: ARG002
+        """Gradients are complete and unscaled, and not yet clipped."""
+        if self._fit is not None:
+            self._fit.before_step(optimizer)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+        """The batch is done."""
+        if self._fit is None:
+            return
+        self._fit.after_batch()
+        if self._log and not trainer.barebones:
+            for name, value in self._fit.figures().items():
+                bar = name.endswith("vetoes")
+                pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=bar, batch_size=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint is written."""
+        return self._saved if self._fit is None else self._fit.state_dict()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Training is over, as far as Lightning is concerned."""
+        if self._fit is not None:
+            self._fit.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
+        """Training has failed, or was interrupted."""
+        if self._fit is not None:
+            self._fit.end(type(exception), exception, exception.__traceback__)
+
+    def _place(self, trainer: Any) -> Path | None:
+        if not isinstance(self._run_dir, Default):
+            return None if self._run_dir is None else Path(self._run_dir)
+        if trainer.fast_dev_run:
+            return None
+        home = Path(trainer.log_dir or trainer.default_root_dir)
+        return Path(trainer.strategy.broadcast(str(free_place(home / "stayfinite", again=bool(self._saved)))))

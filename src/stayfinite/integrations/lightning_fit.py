@@ -1,0 +1,283 @@
+"""One ``trainer.fit``, guarded: where Lightning's loop is met, and what is done there."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import OptimizerError, OrderError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.lightning_rerun import loss_of, rerun
+from stayfinite.integrations.schedules import Schedules
+from stayfinite.integrations.shadowing import Shadows
+from stayfinite.integrations.unguarded import warn_of_unseen_loss
+from stayfinite.report.terminal import Console
+
+
+class GuardedOptimizer:
+    """One optimizer of a LightningModule and the guard in front of it."""
+
+    def __init__(self, guard: DrivenGuard, optimizer: Optimizer) -> None:
+        self.guard, self.optimizer = guard, optimizer
+        self.refused = False
+        self.vetoes = 0
+        self.norm = math.nan
+        self.open = False
+        """Whether a step was judged and is not settled yet."""
+        self.early = False
+        """Whether it was judged because gradients were about to be clipped by hand: the step itself is yet to come."""
+        self.again = False
+        """Whether a bad step is being run again, and must not step."""
+        self._gathered = False
+
+    def gather(self, loss: Tensor) -> None:
+        """Backward is about to be run on this loss."""
+        self.settle()
+        self.guard.gather(loss.detach().mean())
+        self._gathered = True
+
+    def judge(self, *, early: bool = False) -> None:
+        """All gradients of the step are there, and not yet clipped."""
+        if self.early and not early:
+            self.early = False
+            return
+        self.settle()
+        if not any(p.grad is not None for group in self.optimizer.param_groups for p in group["params"]):
+            # The training_step returned None, or nothing of this optimizer took part: there is nothing to judge.
+            return
+        if not self._gathered:
+            warn_of_unseen_loss("self.manual_backward(loss)")
+            return
+        decision = self.guard.judge()
+        self.open, self.early, self.refused = True, early, decision.refused
+        self.vetoes += decision.refused
+        self.norm = decision.signals.grad_norm
+
+    def step(self, original: Any, closure: Any = None, **settings: Any) -> Any:
+        """In place of ``optimizer.step``: the closure (Lightning's forward and backward), then the step if it may."""
+        if self.again:
+            raise OrderError("training_step takes its optimizer's step before self.manual_backward is called")
+        judged = self.open
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+            judged = self.open
+        if not judged:
+            self.judge()
+        if not self.refused:
+            with self.guard.stepping():
+                original(**settings)
+        return result
+
+    def settle(self) -> None:
+        """Lightning is done with the step."""
+        if self.open:
+            self.open = self.refused = self.early = self._gathered = False
+            self.guard.settle()
+
+
+class GuardedFit:
+    """Guards the optimizers of one fit from ``on_train_start`` to ``on_train_end``.
+
+    Arguments:
+        trainer: a Lightning Trainer whose training is about to start.
+        module: its LightningModule.
+        policy: how steps are judged.
+        run_dir: where the run is written; None for nowhere.
+        console: where lines go.
+    """
+
+    def __init__(
+        self, trainer: Any, module: Any, policy: Policy, run_dir: Path | None, console: Console | None
+    ) -> None:
+        _check_strategy(trainer)
+        self._trainer, self._module = trainer, module
+        self.run_dir = run_dir
+        self._scaler = getattr(trainer.precision_plugin, "scaler", None)
+        self._rest: tuple[Any, ...] = ()
+        self._losses: list[Tensor] = []
+        self._last: list[Tensor] = []
+        self._stood = self._positions()
+        self._moved = [False] * len(self._stood)
+        """Which schedules moved in the last batch."""
+        self._shadows, self._held = Shadows(), Shadows()
+        optimizers = [each for each in trainer.optimizers if type(each).__name__ != "_MockOptimizer"]
+        self.guarded = [
+            self._guard(
+                optimizer, policy, _place(run_dir, number, len(optimizers)), console, alone=len(optimizers) == 1
+            )
+            for number, optimizer in enumerate(optimizers)
+        ]
+        self._step = module.training_step
+        if self.guarded:
+            self._shadows.put(module, "training_step", self._training_step)
+        for each in self.guarded:
+            self._shadows.put(each.optimizer, "step", each.step)
+        if self.guarded and not module.automatic_optimization:
+            self._shadows.put(module, "clip_gradients", self._clip_gradients)
+
+    def _guard(
+        self, optimizer: Optimizer, policy: Policy, run_dir: Path | None, console: Console | None, *, alone: bool
+    ) -> GuardedOptimizer:
+        trainer = self._trainer
+        clip = trainer.gradient_clip_val if trainer.gradient_clip_algorithm in (None, "norm") else None
+        guard = DrivenGuard(
+            trainer.strategy.model,
+            optimizer,
+            Schedules.of([each.scheduler for each in trainer.lr_scheduler_configs]),
+            self._scaler,
+            clip or None,
+            policy,
+            run_dir,
+            self._forward if alone else None,
+            console=console,
+        )
+        return GuardedOptimizer(guard, optimizer)
+
+    # -- in the order of a batch -------------------------------------------------------------------------------------
+
+    def _training_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if not args or kwargs or hasattr(args[0], "__next__"):
+            # A training_step that draws its batches by itself cannot be run again.
+            return original(*args, **kwargs)
+        self._rest = args[1:]
+        with self.guarded[0].guard.passing(args[0]) as passed:
+            output = original(*args)
+            if (loss := loss_of(output)) is not None:
+                passed(loss)
+        return output
+
+    def before_backward(self, loss: Tensor) -> None:
+        """Lightning is about to run backward on this loss, which an fp16 scaler has multiplied."""
+        scale = None if self._scaler is None else self._scaler._get_scale_async()
+        loss = loss.detach() if scale is None else loss.detach() / scale
+        if len(self.guarded) == 1:
+            self.guarded[0].gather(loss)
+        else:
+            self._losses.append(loss)
+
+    def before_step(self, optimizer: Any, *, early: bool = False) -> bool:
+        """Backward and unscaling are done; clipping comes next. Returns whether the step is refused."""
+        raw = getattr(optimizer, "_optimizer", optimizer)
+        each = next((each for each in self.guarded if each.optimizer is raw), None)
+        if each is None:
+            return False
+        # Of several optimizers the one that steps next is the one that the losses since the last step were for.
+        for loss in self._losses or (self._last if len(self.guarded) > 1 else []):
+            each.gather(loss)
+        self._last, self._losses = self._losses or self._last, []
+        each.judge(early=early)
+        if each.refused:
+            self._hold_schedules()
+        return each.refused
+
+    def _clip_gradients(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        if not self.before_step(optimizer, early=True):
+            original(optimizer, *args, **kwargs)
+
+    def after_batch(self) -> None:
+        """The batch is done, and schedules have moved."""
+        self._held.lift()
+        positions = self._positions()
+        self._moved = [before != now for before, now in zip(self._stood, positions, strict=True)]
+        self._stood = positions
+        for each in self.guarded:
+            each.settle()
+
+    def figures(self) -> dict[str, float]:
+        """What Lightning's loggers are told."""
+        many = len(self.guarded) > 1
+        found: dict[str, float] = {}
+        for number, each in enumerate(self.guarded):
+            start = f"stayfinite/optimizer{number}" if many else "stayfinite"
+            found |= {
+                f"{start}/grad_norm": each.norm,
+                f"{start}/vetoes": float(each.vetoes),
+                f"{start}/findings": float(len(each.guard.causes)),
+            }
+        return found
+
+    # -- state and end -----------------------------------------------------------------------------------------------
+
+    def belongs_to(self, trainer: Any, module: Any) -> bool:
+        """Whether this is, or was, a fit of this Trainer and this module."""
+        return self._trainer is trainer and self._module is module
+
+    def state_dict(self) -> dict[str, Any]:
+        """What goes into Lightning's checkpoints."""
+        # Through JSON, so that torch.load(weights_only=True) meets no class of ours.
+        return {"guards": [json.loads(json.dumps(each.guard.state_dict())) for each in self.guarded]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint."""
+        for each, saved in zip(self.guarded, state["guards"], strict=False):
+            each.guard.load_state_dict(saved)
+
+    def start_at(self, step: int) -> None:
+        """Count on from this step: the training has begun without a guard."""
+        for each in self.guarded:
+            each.guard.start_at(step)
+
+    def end(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        """Take everything away that stands in front of something, and close the guards."""
+        self._held.lift()
+        self._shadows.lift()
+        for each in self.guarded:
+            each.guard.__exit__(kind, error, trace)
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _forward(self, batch: Any) -> Tensor:
+        (each,) = self.guarded
+        each.again = True
+        try:
+            return rerun(self._trainer, self._module, self._step, batch, self._rest)
+        finally:
+            each.again = False
+
+    def _positions(self) -> list[Any]:
+        return [getattr(each.scheduler, "last_epoch", None) for each in self._trainer.lr_scheduler_configs]
+
+    def _hold_schedules(self) -> None:
+        """Until the end of the batch no schedule moves that counts steps."""
+        configs = self._trainer.lr_scheduler_configs
+        if self._module.automatic_optimization:
+            by_step = [each.scheduler for each in configs if each.interval == "step" and not each.reduce_on_plateau]
+
+            def move(original: Any, scheduler: Any, metric: Any) -> None:
+                if not any(scheduler is each for each in by_step):
+                    original(scheduler, metric)
+
+            self._held.put(self._module, "lr_scheduler_step", move)
+            return
+        for each, moved in zip(configs, self._moved, strict=True):
+            # A schedule that a hand moves at the end of an epoch must move there, whatever became of the last step.
+            if moved or not self._trainer.is_last_batch:
+                self._held.disguise(each.scheduler, "step", lambda _, *__, **___: None)
+
+
+def _place(run_dir: Path | None, number: int, count: int) -> Path | None:
+    return run_dir if run_dir is None or count == 1 else run_dir / f"optimizer{number}"
+
+
+def _check_strategy(trainer: Any) -> None:
+    name = type(trainer.strategy).__name__
+    if any(each in name for each in ("DeepSpeed", "XLA")):
+        raise OptimizerError(
+            f"{name} steps inside of an engine of its own, where no step can be refused from outside",
+            fix="use strategy='auto' or 'ddp', or leave StayFinite out of the callbacks",
+        )

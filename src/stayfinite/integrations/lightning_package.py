@@ -1,0 +1,39 @@
+"""Lightning is published under two names, ``lightning`` and ``pytorch_lightning``, with classes of their own each."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from stayfinite.errors import MissingExtra
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+
+
+def callback_classes() -> tuple[type, ...]:
+    """The ``Callback`` of each Lightning that is in use; of the one that is installed where none is loaded yet.
+
+    Raises:
+        MissingExtra: there is none.
+    """
+    used = [name for name in PACKAGES if name in sys.modules]
+    found = used or [name for name in PACKAGES if find_spec(name.partition(".")[0]) is not None][:1]
+    if not found:
+        raise MissingExtra.of("lightning", extra="lightning", what_for="stayfinite.integrations.lightning")
+    return tuple(importlib.import_module(name).Callback for name in found)
+
+
+@functools.cache
+def as_callback(kind: Any, callbacks: tuple[type, ...]) -> Any:
+    """The class, as a callback of these Lightnings."""
+    return type(kind.__name__, (kind, *callbacks), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+def rebuild(kind: type, state: dict[str, Any]) -> Any:
+    """A callback that was pickled, for a process that may have loaded another Lightning."""
+    made: Any = object.__new__(as_callback(kind, callback_classes()))
+    made.__dict__.update(state)
+    return made

@@ -1,0 +1,122 @@
+"""TensorBoard, Weights & Biases and trackio for people without a framework: they follow the run directory.
+
+Example:
+    >>> from stayfinite.integrations.loggers import TensorBoardSink, following
+    >>> guard = Guard(model, optimizer, run_dir="runs/first")
+    >>> with following("runs/first", TensorBoardSink("runs/first/board")):
+    ...     train(guard)
+
+and for a run that is over: ``mirror("runs/first", TensorBoardSink("board"))``. The guard knows nothing of it: a sink
+that fails or hangs costs a curve and never a step.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+from stayfinite.integrations.loggers_reading import RunReader
+from stayfinite.integrations.loggers_sinks import Sink, TensorBoardSink, TrackioSink, WandbSink
+
+__all__ = ["Sink", "SinkFailed", "TensorBoardSink", "TrackioSink", "WandbSink", "following", "mirror"]
+
+
+class SinkFailed(UserWarning):
+    """A logger could not take what was written; training goes on, and so do the other loggers."""
+
+
+def mirror(run_dir: str | os.PathLike[str], *sinks: Sink) -> int:
+    """Copy a run that has been written to loggers, and close them.
+
+    Returns:
+        The number of steps.
+
+    Raises:
+        UsageError: there is no run.
+    """
+    place = Path(run_dir)
+    if not (place / "steps.jsonl").exists():
+        raise UsageError(
+            f"{place} holds no steps.jsonl: it is not the directory of a run",
+            fix="pass what the guard was built with as run_dir",
+        )
+    copier = _Copier(place, sinks)
+    steps = copier.copy()
+    copier.close()
+    return steps
+
+
+@contextmanager
+def following(run_dir: str | os.PathLike[str], *sinks: Sink, every: float = 5.0) -> Iterator[None]:
+    """Within, loggers are told what is written to a run directory, by a thread; afterwards the rest, and they close.
+
+    Arguments:
+        run_dir: of the guard; it need not exist yet.
+        sinks: the loggers.
+        every: seconds between two looks.
+
+    Steps that were there before are not told again.
+    """
+    if not every > 0:
+        raise UsageError(f"every={every!r}: expected seconds above 0", fix="following(run_dir, sink, every=5.0)")
+    copier = _Copier(Path(run_dir), sinks)
+    copier.skip()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every):
+            copier.copy()
+
+    thread = threading.Thread(target=watch, name="stayfinite-loggers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        copier.copy()
+        copier.close()
+
+
+class _Copier:
+    """Hands what is new in a run directory to sinks; one that fails is told nothing any more."""
+
+    def __init__(self, run_dir: Path, sinks: tuple[Sink, ...]) -> None:
+        self._reader = RunReader(run_dir)
+        self._sinks = list(sinks)
+
+    def skip(self) -> None:
+        """Pass over what is there, but count it."""
+        self._reader.news()
+
+    def copy(self) -> int:
+        """Hand on what is new; returns the number of steps."""
+        steps, events = self._reader.news()
+        for sink in list(self._sinks):
+            try:
+                for step, values in steps:
+                    sink.scalars(step, values)
+                for step, title, words in events:
+                    sink.event(step, title, words)
+            except Exception as error:
+                self._give_up(sink, error)
+        return len(steps)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for sink in list(self._sinks):
+            try:
+                sink.close()
+            except Exception as error:
+                self._give_up(sink, error)
+
+    def _give_up(self, sink: Sink, error: Exception) -> None:
+        self._sinks.remove(sink)
+        warnings.warn(
+            f"{type(sink).__name__} is told nothing any more: {type(error).__name__}: {error}", SinkFailed, stacklevel=3
+        )

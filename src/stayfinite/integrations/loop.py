@@ -1,0 +1,338 @@
+"""A guard in a loop that is written by hand with a framework's ``backward``, clipping and prepared optimizer.
+
+The loop stays as it is. The framework's methods are listened to on the objects that the loop uses: ``backward`` tells
+the loss, clipping and ``optimizer.step`` ask first, and the next forward pass is the moment between two steps.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from stayfinite.core.decision import Decision
+from stayfinite.core.policy import Policy
+from stayfinite.errors import OrderError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.guard.reader import is_unscaled
+from stayfinite.integrations.model_calls import ModelCalls
+from stayfinite.integrations.schedules import Schedules
+from stayfinite.integrations.shadowing import Shadows
+from stayfinite.integrations.unguarded import warn_of_unseen_loss
+from stayfinite.report.terminal import Console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seams:
+    """Where a framework's loop is met."""
+
+    owner: object
+    """The framework's object that has ``backward`` and the methods that clip."""
+
+    clips: tuple[str, ...]
+    """Names of its methods that clip gradients."""
+
+    log: str
+    """Name of its method that takes a mapping of metrics."""
+
+    loss: str
+    """Name of the first argument of ``backward``."""
+
+    metrics: str
+    """Name of the first argument of the method that logs."""
+
+    optimizer: Any
+    """The optimizer that the loop steps."""
+
+    raw: Optimizer
+    """torch's, inside of it."""
+
+    scaler: GradScaler | None
+
+    autocast: Callable[[], AbstractContextManager[Any]]
+    """What the model runs in."""
+
+    bare: Callable[[], AbstractContextManager[Any]]
+    """Within, the model leaves precision to whoever calls it."""
+
+    share: Callable[[], float]
+    """What ``backward`` divides the loss by."""
+
+    steps_now: Callable[[], bool]
+    """Whether ``optimizer.step`` will step, or go on gathering gradients."""
+
+    tell_skipped: Callable[[bool], None]
+    """Tell the framework whether the step was skipped."""
+
+
+class LoopGuard:
+    """Guards a loop that a framework takes part in; see the framework's own file for how it is built."""
+
+    def __init__(
+        self,
+        seams: Seams,
+        model: nn.Module,
+        schedulers: Sequence[Any],
+        policy: Policy | None,
+        run_dir: Path | None,
+        forward: Callable[[Any], Tensor] | None,
+        max_norm: float | None,
+        console: Console | None,
+    ) -> None:
+        self._seams, self._model = seams, model
+        self._forward = forward
+        self._calls = ModelCalls(model)
+        self.driven = DrivenGuard(
+            model,
+            seams.raw,
+            Schedules.of(schedulers),
+            seams.scaler,
+            max_norm,
+            policy or Policy(),
+            run_dir,
+            self._again,
+            console=console,
+        )
+        self.vetoes = 0
+        self._norm = math.nan
+        self._decision: Decision | None = None
+        self._passed: Callable[[Tensor], None] | None = None
+        self._passing = ExitStack()
+        self._gathered = self._stepped = self._again_now = self._closed = self._taken = False
+        self._schedulers = list(schedulers)
+        self._moving: set[int] = {id(each) for each in schedulers}
+        """Schedules that moved between the last two steps."""
+        self._moved: set[int] = set()
+        """Those that have moved since the last one."""
+        self._shadows = Shadows()
+        self._hooks = [
+            model.register_forward_pre_hook(self._before_forward, with_kwargs=True),
+            model.register_forward_hook(self._after_forward),
+        ]
+        put, owner = self._shadows.put, seams.owner
+        put(owner, "backward", self._backward)
+        for name in seams.clips:
+            put(owner, name, self._clip)
+        put(owner, seams.log, self._log)
+        put(seams.optimizer, "step", self._step)
+        for each in schedulers:
+            self._shadows.disguise(each, "step", functools.partial(self._move, each))
+        # A loop has no last line of ours: what is open when the process ends is still written.
+        atexit.register(self._at_exit)
+
+    # -- what the loop may call --------------------------------------------------------------------------------------
+
+    def forward(self, batch: Any) -> Tensor:
+        """Run the ``forward`` given at construction, and remember its batch, so that a bad step can be explained."""
+        if self._forward is None:
+            raise OrderError(
+                "guard.forward() needs to know the forward pass",
+                fix="give forward=lambda batch: ... when the guard is built, or compute the loss yourself",
+            )
+        self._between_steps()
+        with ExitStack() as stack:
+            passed = self._note(batch, stack)
+            loss = self._forward(batch)
+            passed(loss)
+        return loss
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last step was refused."""
+        return self._decision is not None and self._decision.refused
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The recent decisions, oldest first."""
+        self._between_steps()
+        return self.driven.decisions
+
+    def figures(self) -> dict[str, float]:
+        """Gradient norm of the last step; vetoes and findings so far. They join what the loop logs."""
+        return {
+            "stayfinite/grad_norm": self._norm,
+            "stayfinite/vetoes": float(self.vetoes),
+            "stayfinite/findings": float(len(self.driven.causes)),
+        }
+
+    def describe(self) -> str:
+        """What is guarded, how, and what it costs, in a few lines."""
+        return self.driven.describe()
+
+    def flush(self) -> None:
+        """Act on the last step now, instead of at the next forward pass. Schedules should have moved."""
+        self._between_steps()
+        self.driven.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the guard remembers, as plain data."""
+        self._between_steps()
+        plain: dict[str, Any] = json.loads(json.dumps(self.driven.state_dict()))
+        return plain
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state; load model and optimizer before."""
+        self._forget_step()
+        self.driven.load_state_dict(state)
+
+    def close(self) -> None:
+        """Take everything away that stands in front of something, write the rest, and say what the run came to."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed:
+            return
+        atexit.unregister(self._at_exit)
+        try:
+            if error is None:
+                self._between_steps()
+        finally:
+            self._closed = True
+            self._shadows.lift()
+            while self._hooks:
+                self._hooks.pop().remove()
+            self._seams.tell_skipped(False)
+            self.driven.__exit__(kind, error, trace)
+
+    # -- one step, in the order in which the loop goes through it ----------------------------------------------------
+
+    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._again_now:
+            return
+        self._between_steps()
+        if self._forward is None and torch.is_grad_enabled() and self._calls.explains:
+            self._passing = ExitStack()
+            self._passed = self._note(self._calls.take(args, kwargs), self._passing)
+
+    def _after_forward(self, _: nn.Module, __: Any, output: Any) -> None:
+        if self._again_now or self._passed is None:
+            return
+        passed, self._passed = self._passed, None
+        if (loss := self._calls.loss_of(output)) is not None:
+            passed(loss)
+        self._passing.close()
+
+    def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._between_steps()
+        loss: Tensor = args[0] if args else kwargs[self._seams.loss]
+        result = original(*args, **kwargs)
+        self.driven.gather(loss.detach().mean() / self._seams.share())
+        self._gathered = True
+        return result
+
+    def _clip(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._seams.steps_now() and self._judge():
+            # Clipping would spread a NaN over all gradients, or raise.
+            return self.driven.grad_norm
+        return original(*args, **kwargs)
+
+    def _step(self, original: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+        if not self._seams.steps_now():
+            original(*args, **kwargs)
+            return result
+        refused = self._judge()
+        if self._taken:
+            self._moving = self._moved
+        self._stepped = self._decision is not None
+        self._taken, self._moved = True, set()
+        self._seams.tell_skipped(refused)
+        if refused:
+            self._back_off()
+            return result
+        with self.driven.stepping():
+            original(*args, **kwargs)
+        return result
+
+    def _move(self, scheduler: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._moved.add(id(scheduler))
+        if not (self.refused and self._stepped):
+            return original(*args, **kwargs)
+        if id(scheduler) in self._moving:
+            return None
+        # It moves once an epoch, whatever became of the last step.
+        self._seams.tell_skipped(False)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._seams.tell_skipped(True)
+
+    def _log(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        name = self._seams.metrics
+        if args:
+            return original({**self.figures(), **args[0]}, *args[1:], **kwargs)
+        return original(**kwargs | {name: {**self.figures(), **kwargs[name]}})
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> bool:
+        """Whether the step is refused."""
+        self._between_steps()
+        if self._decision is None and self._has_gradients():
+            if not self._gathered:
+                warn_of_unseen_loss(f"{type(self._seams.owner).__name__.lower()}.backward(loss)")
+                return False
+            self._decision = self.driven.judge()
+            self.vetoes += self._decision.refused
+            self._norm = self._decision.signals.grad_norm
+        return self.refused
+
+    def _has_gradients(self) -> bool:
+        return any(p.grad is not None for group in self._seams.raw.param_groups for p in group["params"])
+
+    def _back_off(self) -> None:
+        """The scaler lowers its scale as it would by itself; the refused gradients are let go."""
+        scaler, raw = self._seams.scaler, self._seams.raw
+        if scaler is not None and scaler.is_enabled():
+            if not is_unscaled(scaler, raw):
+                scaler.unscale_(raw)
+            scaler.update()
+
+    def _between_steps(self) -> None:
+        """The loop is done with the last step: act on it."""
+        if self._stepped and not self._closed:
+            self._forget_step(abandon=False)
+            self.driven.settle()
+
+    def _forget_step(self, *, abandon: bool = True) -> None:
+        self._decision, self._gathered, self._stepped = None, False, False
+        if abandon:
+            self.driven.abandon()
+
+    def _note(self, batch: Any, stack: ExitStack) -> Callable[[Tensor], None]:
+        # The model casts by itself, deeper down; here it is only noted.
+        with self._seams.autocast():
+            return stack.enter_context(self.driven.passing(batch))
+
+    def _again(self, batch: Any) -> Tensor:
+        """A forward pass once more, for an autopsy."""
+        self._again_now = True
+        try:
+            with self._seams.bare():
+                return self._calls.again(batch) if self._forward is None else self._forward(batch)
+        finally:
+            self._again_now = False
+
+    def _at_exit(self) -> None:
+        with suppress(Exception):
+            self.close()

@@ -1,0 +1,170 @@
+"""A guard in transformers' Trainer, by one line.
+
+Example:
+    >>> from stayfinite.integrations.transformers import StayFinite
+    >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[StayFinite()])
+    >>> trainer.train()
+
+Works with Trainer, Seq2SeqTrainer and what is derived from them, such as trl's SFTTrainer and DPOTrainer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import MissingExtra, ModelError, OptimizerError, OrderError
+from stayfinite.integrations.places import DEFAULT, Default
+from stayfinite.integrations.unguarded import NotGuarded
+from stayfinite.report.terminal import Console
+
+try:
+    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+    from transformers import TrainerCallback, TrainerState
+    from transformers.trainer_callback import ExportableState
+
+    from stayfinite.integrations.transformers_attachment import MARK, Attachment
+    from stayfinite.integrations.transformers_seams import check_version, place_for, trainer_of, why_not
+except ImportError as error:
+    raise MissingExtra.of("transformers", extra="hf", what_for="stayfinite.integrations.transformers") from error
+
+__all__ = ["NotGuarded", "StayFinite"]
+
+GUARD_STATE = "guard_state"
+
+
+class StayFinite(TrainerCallback, ExportableState):
+    """Refuses bad steps of a Trainer before they touch a weight, a moment or the schedule, and says why they were bad.
+
+    Everything that is put on the Trainer is taken off when ``train()`` ends, also when it ends with an error. The
+    guard's memory rides in the Trainer's own checkpoints.
+
+    Arguments:
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps, events and incidents are written; by default ``stayfinite`` under ``args.output_dir``,
+            numbered where there is one of an earlier training already. None for nowhere.
+        explain: whether the first bad step of each kind is run again at once, to find its cause.
+        console: where lines go when something happens; by default to stderr, beside the progress bar.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | Mapping[str, Any] | None = None,
+        run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
+        explain: bool = True,
+        *,
+        console: Console | None = None,
+    ) -> None:
+        check_version()
+        # A mapping is what a checkpoint holds of a policy.
+        policy = Policy() if policy is None else policy
+        self._policy = policy if isinstance(policy, Policy) else Policy(**policy)
+        self._run_dir = run_dir if run_dir != Default.PLACE.value else DEFAULT
+        self._explain = explain
+        self._console = console
+        self._attachment: Attachment | None = None
+        self.run_dir: Path | None = None
+        """Where the present or the last training is written."""
+
+    # -- what the Trainer calls --------------------------------------------------------------------------------------
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Take hold of the Trainer."""
+        trainer = trainer_of(self)
+        if (left := self._present()) is not None:
+            # An earlier training ended before its first step, with an error that nobody has told of.
+            left.fail(OrderError("the training before this one has not begun its first epoch"))
+        if getattr(trainer, MARK, None) is not None:
+            warnings.warn(
+                "this Trainer has two StayFinite callbacks; the second does nothing", NotGuarded, stacklevel=2
+            )
+            return
+        if reason := why_not(trainer):
+            warnings.warn(f"StayFinite cannot guard this training: {reason}", NotGuarded, stacklevel=2)
+            return
+        resumed = state.global_step > 0
+        self.run_dir = self._place(trainer, resumed=resumed)
+        policy = self._policy if self._explain else _unexplained(self._policy)
+        try:
+            attachment = Attachment(trainer, policy, self.run_dir, self._console or _BesideTheBar())
+        except (ModelError, OptimizerError) as error:
+            if policy.gate == "device":
+                raise
+            warnings.warn(f"StayFinite cannot guard this training: {error}", NotGuarded, stacklevel=2)
+            return
+        self._attachment = attachment
+        try:
+            if resumed:
+                attachment.recall(_saved(state), state.global_step)
+        except BaseException as error:
+            attachment.fail(error)
+            raise
+        # A checkpoint from before this line was added has no place for it.
+        _callbacks_of(state).setdefault(type(self).__name__, self.state())
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Act on the step."""
+        if (attachment := self._present()) is not None:
+            attachment.settle()
+
+    def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Write down that there is a checkpoint."""
+        if (attachment := self._present()) is not None:
+            attachment.driven.record("checkpoint", by="Trainer", name=f"checkpoint-{state.global_step}")
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Let go of the Trainer."""
+        if (attachment := self._present()) is not None:
+            attachment.end()
+        self._attachment = None
+
+    def state(self) -> dict[str, Any]:
+        """What goes into ``trainer_state.json`` of each checkpoint."""
+        place = self._run_dir
+        run_dir = place.value if isinstance(place, Default) else None if place is None else os.fspath(place)
+        attachment = self._present()
+        return {
+            "args": {"policy": self._policy.to_json(), "run_dir": run_dir, "explain": self._explain},
+            "attributes": {} if attachment is None else {GUARD_STATE: attachment.driven.state_dict()},
+        }
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _present(self) -> Attachment | None:
+        attachment = self._attachment
+        return attachment if attachment is not None and attachment.attached else None
+
+    def _place(self, trainer: Any, *, resumed: bool) -> Path | None:
+        # In full: a script may change its directory while it trains.
+        if isinstance(self._run_dir, Default):
+            return place_for(trainer, resumed=resumed).absolute()
+        return None if self._run_dir is None else Path(self._run_dir).absolute()
+
+
+class _BesideTheBar:
+    """Lines on stderr that leave the Trainer's progress bar whole."""
+
+    def print(self, line: Any) -> None:
+        tqdm.write(f"{line}", file=sys.stderr)
+
+
+def _unexplained(policy: Policy) -> Policy:
+    return Policy(**policy.to_json() | {"autopsy_seconds": 0})
+
+
+def _callbacks_of(state: TrainerState) -> dict[str, Any]:
+    callbacks: Any = state.stateful_callbacks
+    assert isinstance(callbacks, dict), "a list only before the state is complete"
+    return callbacks
+
+
+def _saved(state: TrainerState) -> Mapping[str, Any] | None:
+    saved = _callbacks_of(state).get(StayFinite.__name__)
+    attributes = saved.get("attributes") if isinstance(saved, dict) else None
+    found = attributes.get(GUARD_STATE) if isinstance(attributes, dict) else None
+    return found if isinstance(found, dict) else None

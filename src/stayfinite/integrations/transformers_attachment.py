@@ -1,0 +1,241 @@
+"""A guard on one Trainer for the time of one ``train()``: what is exchanged on it, and what happens there."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import Trainer
+
+from stayfinite.core.policy import Policy
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.transformers_logs import TrueLogs
+from stayfinite.integrations.transformers_patches import Patches
+from stayfinite.integrations.transformers_precision import change_precision, precision_of
+from stayfinite.integrations.transformers_rerun import Rerun, prepares_in_its_own_way
+from stayfinite.integrations.transformers_seams import layers_of, plain_optimizer
+from stayfinite.integrations.unguarded import NotGuarded
+from stayfinite.report.terminal import Console
+
+MARK = "_stayfinite"
+
+
+class Attachment:
+    """Everything that is put on a Trainer when its training begins, and taken off when it ends, however it ends.
+
+    ``training_step`` is listened to (batches and losses), ``clip_grad_norm_`` asks first, because clipping spreads one
+    NaN over every gradient, ``optimizer.step`` does nothing where the step is refused, and the Trainer is then told
+    that it was skipped, so that its schedule stands still.
+
+    Arguments:
+        trainer: its optimizer, schedule and wrapped model exist.
+        policy: how a step is judged.
+        run_dir: where the run is written; None for nowhere.
+        console: where lines go.
+    """
+
+    def __init__(self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console) -> None:
+        self._trainer = trainer
+        self._rerun = Rerun(trainer)
+        if policy.precision is None:
+            policy = replace(policy, precision=precision_of(trainer))
+        self._optimizer: Any = trainer.optimizer
+        self._scaler = next((layer.scaler for layer in layers_of(self._optimizer)), None)
+        norm = trainer.args.max_grad_norm
+        self.driven = DrivenGuard(
+            trainer.model_wrapped,
+            plain_optimizer(self._optimizer),
+            scheduler=trainer.lr_scheduler,
+            scaler=self._scaler,
+            max_norm=norm if norm and norm > 0 else None,
+            policy=policy,
+            run_dir=run_dir,
+            forward=self._rerun,
+            console=console,
+        )
+        self._precision = self.driven.precision
+        self._logs = TrueLogs(trainer, self.driven)
+        self._clipped = self._warned = False
+        self._patches = Patches()
+        self._attach()
+
+    # -- beginning and end -------------------------------------------------------------------------------------------
+
+    def recall(self, state: Mapping[str, Any] | None, step: int) -> None:
+        """The Trainer resumes at this step, with what the guard had left in its checkpoint."""
+        if state:
+            self.driven.load_state_dict(state)
+        else:
+            self.driven.start_at(step)
+        self._follow_precision()
+
+    def end(self) -> None:
+        """Training has ended as it should."""
+        try:
+            self.driven.close()
+        finally:
+            self._detach()
+
+    def fail(self, error: BaseException) -> None:
+        """Training has ended with an error, which is going to be raised."""
+        try:
+            self.driven.__exit__(type(error), error, error.__traceback__)
+        finally:
+            self._detach()
+
+    @property
+    def attached(self) -> bool:
+        """Whether the Trainer still carries it."""
+        return getattr(self._trainer, MARK, None) is self
+
+    def _attach(self) -> None:
+        trainer, put = self._trainer, self._patches.put
+        put(trainer, MARK, self)
+        put(trainer, "training_step", self._around(trainer.training_step, self._training_step))
+        put(trainer, "log", self._around(trainer.log, self._log))
+        put(trainer, "_run_epoch", self._around(trainer._run_epoch, self._until_error))
+        put(trainer, "_finalize_training", self._around(trainer._finalize_training, self._until_error))
+        accelerator = trainer.accelerator
+        put(accelerator, "clip_grad_norm_", self._around(accelerator.clip_grad_norm_, self._clip))
+        put(self._optimizer, "step", self._around(self._optimizer.step, self._step))
+
+    def _detach(self) -> None:
+        self._patches.undo()
+        self._tell_skipped(skipped=False)
+
+    def _around(self, method: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+        # `wraps` also hands on the mark by which torch's schedulers know that a step is counted.
+        @functools.wraps(method)
+        def around(*args: Any, **kwargs: Any) -> Any:
+            return replacement(method, *args, **kwargs)
+
+        return around
+
+    # -- one step, in the order in which the Trainer goes through it -------------------------------------------------
+
+    def _training_step(
+        self, method: Callable[..., Tensor], model: nn.Module, inputs: Any, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        self._logs.begin()
+        self._rerun.remember(model, args, kwargs)
+        with ExitStack() as stack:
+            passed: list[Callable[[Tensor], None]] = []
+
+            def begin(batch: Any) -> None:
+                # The model casts by itself, deeper down; here it is only noted.
+                with self._trainer.accelerator.autocast():
+                    passed.append(stack.enter_context(self.driven.passing(batch)))
+
+            if prepares_in_its_own_way(self._trainer):
+                stack.enter_context(self._preparing(begin))
+            else:
+                begin(inputs)
+            loss = method(model, inputs, *args, **kwargs)
+            for ended in passed:
+                ended(loss)
+        self.driven.gather(loss)
+        return loss
+
+    @contextmanager
+    def _preparing(self, begin: Callable[[Any], None]) -> Iterator[None]:
+        """Within, the forward pass begins when its inputs have been prepared."""
+        patches = Patches()
+
+        def prepare(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            prepared = method(*args, **kwargs)
+            begin(prepared)
+            return prepared
+
+        patches.put(self._trainer, "_prepare_inputs", self._around(self._trainer._prepare_inputs, prepare))
+        try:
+            yield
+        finally:
+            patches.undo()
+
+    def _clip(
+        self, method: Callable[..., Any], parameters: Any, max_norm: float, *args: Any, **kwargs: Any
+    ) -> Tensor | Any:
+        if self._clipped or not self._asked_to_judge():
+            return method(parameters, max_norm, *args, **kwargs)
+        parameters = list(parameters)
+        decision = self.driven.judge(unscale=True)
+        if decision.refused:
+            return self.driven.grad_norm
+        self._clipped = True
+        if not args and not kwargs and self.driven.clips_alike(parameters):
+            return self.driven.grad_norm if math.isinf(max_norm) else self.driven.clip(max_norm)
+        whole = Patches()
+        whole.put(self._trainer.accelerator, "unscale_gradients", lambda *_: None)  # it has been done
+        try:
+            return method(parameters, max_norm, *args, **kwargs)
+        finally:
+            whole.undo()
+
+    def _step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._asked_to_judge():
+            return method(*args, **kwargs)
+        if self.driven.judge(unscale=True).refused:
+            if self._scaler is not None:
+                # It has noted what it found when it unscaled, and backs off as it would by itself.
+                with suppress(AssertionError):
+                    self._scaler.update()
+            self._tell_skipped(skipped=True)
+            return None
+        self._tell_skipped(skipped=False)
+        with self.driven.stepping():
+            return method(*args, **kwargs)
+
+    def _asked_to_judge(self) -> bool:
+        if not self._trainer.accelerator.sync_gradients:
+            return False
+        if not self.driven.gathered and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{type(self._trainer).__name__} steps without its training_step, so its losses are not known: such "
+                "steps are taken as they are",
+                NotGuarded,
+                stacklevel=4,
+            )
+        return self.driven.gathered
+
+    def settle(self) -> None:
+        """The Trainer has done everything that belongs to the step but logging it.
+
+        Raises:
+            TrainingDiverged: nothing has helped.
+        """
+        if not self.driven.judged:
+            return
+        self._clipped = False
+        self._logs.settled(self.driven.judge())
+        self.driven.settle()
+        self._follow_precision()
+
+    def _log(self, method: Callable[..., None], logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        self._logs.complete(logs)
+        method(logs, *args, **kwargs)
+
+    def _until_error(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except BaseException as error:
+            if self.attached:
+                self.fail(error)
+            raise
+
+    def _tell_skipped(self, *, skipped: bool) -> None:
+        for layer in layers_of(self._optimizer):
+            layer._is_overflow = skipped
+
+    def _follow_precision(self) -> None:
+        if self.driven.precision != self._precision and self.driven.precision is not None:
+            self._precision = self.driven.precision
+            self._scaler = None
+            change_precision(self._trainer, self._precision, self._patches)

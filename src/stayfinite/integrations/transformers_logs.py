@@ -1,0 +1,77 @@
+"""What the Trainer logs: the true loss instead of the filtered one, and what was refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+from transformers import Trainer
+
+from stayfinite.core.decision import Action, Decision
+from stayfinite.guard.driven import DrivenGuard
+
+PREFIX = "stayfinite"
+
+
+class TrueLogs:
+    """Puts the Trainer's running loss right and adds the guard's numbers to what it logs.
+
+    The Trainer replaces a NaN by the average of what came before (``logging_nan_inf_filter``), or is NaN from there on.
+    Here a refused step counts for nothing: the logged loss is the mean over the steps that were taken, and NaN where
+    none was.
+    """
+
+    def __init__(self, trainer: Trainer, driven: DrivenGuard) -> None:
+        self._trainer, self._driven = trainer, driven
+        self._before: Tensor | None = None
+        self._steps = 0
+        """Steps since the Trainer last logged."""
+        self._refused: list[float] = []
+        """Losses of those that were refused."""
+        self._counts = dict.fromkeys((Action.VETO, Action.CUT, Action.ROLLBACK, Action.ESCALATE), 0)
+
+    def begin(self) -> None:
+        """The first batch of a step is about to be taken in."""
+        if self._before is None:
+            self._before = self._trainer._tr_loss.clone()
+
+    def settled(self, decision: Decision) -> None:
+        """The step is over."""
+        self._steps += 1
+        if decision.refused:
+            if self._before is not None:
+                self._trainer._tr_loss.copy_(self._before)
+            self._refused.append(decision.signals.loss)
+            self._counts[Action.VETO] += 1
+            if decision.action in self._counts and decision.action is not Action.VETO:
+                self._counts[decision.action] += 1
+        self._before = None
+
+    def complete(self, logs: dict[str, Any]) -> None:
+        """The Trainer is about to log this."""
+        if "loss" not in logs and "train_loss" not in logs:
+            return
+        if "loss" in logs:
+            if self._refused:
+                self._put_right(logs)
+            self._steps, self._refused = 0, []
+        logs[f"{PREFIX}/vetoes"] = self._counts[Action.VETO]
+        for action, name in ((Action.CUT, "cuts"), (Action.ROLLBACK, "rollbacks"), (Action.ESCALATE, "escalations")):
+            if self._counts[action]:
+                logs[f"{PREFIX}/{name}"] = self._counts[action]
+        if self._driven.rate_factor < 1:
+            logs[f"{PREFIX}/lr_factor"] = self._driven.rate_factor
+        causes = self._driven.causes
+        if causes:
+            logs[f"{PREFIX}/findings"] = len(causes)
+            logs.update({f"{PREFIX}/found/{cause}": step for cause, step in causes.items()})
+
+    def _put_right(self, logs: dict[str, Any]) -> None:
+        taken = self._steps - len(self._refused)
+        loss = logs["loss"] * self._steps / taken if taken > 0 else math.nan
+        logs["loss"] = loss
+        logs[f"{PREFIX}/refused_loss"] = self._refused[-1]
+        if taken > 0:
+            # For the mean over the whole training, in which every step counts.
+            self._trainer._total_loss_scalar += loss * len(self._refused)

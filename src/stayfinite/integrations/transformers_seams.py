@@ -1,0 +1,101 @@
+"""Where a Trainer can be taken hold of: which Trainer a callback belongs to, and whether its steps can be refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.utils import DistributedType, broadcast_object_list
+from torch.optim import Optimizer
+from transformers import Trainer, TrainerCallback
+
+from stayfinite.errors import OrderError, UsageError
+from stayfinite.integrations.places import free_place
+
+NEEDED = ("training_step", "log", "_run_epoch", "_finalize_training")
+"""Methods of the Trainer through which everything goes that has to be seen."""
+
+FIRST_VERSION = "5.3"
+
+
+def check_version() -> None:
+    """Raise UsageError where the installed transformers lacks a method that is needed."""
+    missing = [name for name in NEEDED if not hasattr(Trainer, name)]
+    if missing:
+        raise UsageError(
+            f"transformers {metadata.version('transformers')} has no Trainer.{missing[0]}, through which a step could "
+            "be refused",
+            fix=f"pip install 'transformers>={FIRST_VERSION}'; or use stayfinite.Guard in a loop of your own",
+        )
+
+
+def trainer_of(callback: TrainerCallback) -> Trainer:
+    """The Trainer that is calling this callback right now. A callback is told everything but that.
+
+    Raises:
+        OrderError: no Trainer is.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Trainer) and any(each is callback for each in owner.callback_handler.callbacks):
+            return owner
+        frame = frame.f_back
+    raise OrderError(
+        f"{type(callback).__name__} was called, and not by a transformers Trainer that holds it",
+        fix="give it to the Trainer: Trainer(..., callbacks=[StayFinite()])",
+    )
+
+
+def why_not(trainer: Trainer) -> str:
+    """Why the steps of this Trainer cannot be refused; empty if they can."""
+    if trainer.accelerator.distributed_type == DistributedType.DEEPSPEED:
+        return (
+            "DeepSpeed clips and steps inside of its engine, in the same call as backward, where nothing can be "
+            "refused. Its own fp16 loss scaler skips overflows; bf16 has no such protection there. "
+            "DDP and FSDP2 (TrainingArguments(fsdp=...)) can be guarded"
+        )
+    if trainer.accelerator.distributed_type in (DistributedType.XLA, DistributedType.MEGATRON_LM):
+        return f"{trainer.accelerator.distributed_type} takes its steps out of reach"
+    optimizer = type(plain_optimizer(trainer.optimizer)).__name__
+    if optimizer in ("LayerWiseDummyOptimizer", "Lomo", "AdaLomo"):
+        return f"{trainer.args.optim} updates each weight during backward, before the step as a whole is known"
+    return ""
+
+
+def layers_of(optimizer: Any) -> Iterator[AcceleratedOptimizer]:
+    """accelerate's wrappers round an optimizer, the outermost first; training twice may leave several."""
+    while isinstance(optimizer, AcceleratedOptimizer):
+        yield optimizer
+        optimizer = optimizer.optimizer
+
+
+def plain_optimizer(optimizer: Any) -> Optimizer:
+    """The optimizer inside of accelerate's wrappers."""
+    while isinstance(optimizer, AcceleratedOptimizer):
+        optimizer = optimizer.optimizer
+    assert isinstance(optimizer, Optimizer)
+    return optimizer
+
+
+def place_for(trainer: Trainer, *, resumed: bool) -> Path:
+    """The run directory under the Trainer's output directory; a training that begins anew gets a new one.
+
+    The first rank looks and all of them take what it found.
+    """
+    first = Path(str(trainer.args.output_dir)) / "stayfinite"
+    free = free_place(first, again=False)
+    said = [str(_before(free, first) if resumed else free)]
+    broadcast_object_list(said)
+    return Path(said[0])
+
+
+def _before(free: Path, first: Path) -> Path:
+    """The newest directory that is in use, given the next free one."""
+    number = int(free.name.removeprefix(f"{first.name}-")) - 1 if free != first else 1
+    return first if number < 2 else first.with_name(f"{first.name}-{number}")
