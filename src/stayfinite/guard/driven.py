@@ -120,10 +120,11 @@ class DrivenGuard(Guard):
     def clips_alike(self, parameters: Iterable[Tensor]) -> bool:
         """Whether :meth:`clip` does to the last bit what ``torch.nn.utils.clip_grad_norm_`` would do to these."""
         roster = self._shop.roster
-        asked = {id(p) for p in parameters if p.grad is not None}
+        # In their order, too: norms are summed in it, and a sum in another order may end in another bit.
+        asked = [id(p) for p in parameters if p.grad is not None]
         return (
             self._ranks.world == 1
-            and asked == {id(p) for p in roster.parameters if p.grad is not None}
+            and asked == [id(p) for p in roster.parameters if p.grad is not None]
             and not any(dtype in HALF for _, dtype in roster.places)
             and all(p.grad is None or (type(p.grad) is Tensor and not p.grad.is_sparse) for p in roster.parameters)
         )

@@ -87,7 +87,7 @@ class StayFinite(LoopGuard):
             raw = raw.optimizer
         seams = Seams(
             owner=accelerator,
-            clips=("clip_grad_norm_", "clip_grad_value_"),
+            clips=("clip_grad_value_",),
             log="log",
             loss="loss",
             metrics="values",
@@ -110,10 +110,17 @@ class StayFinite(LoopGuard):
             max_norm,
             console,
         )
+        self._shadows.put(accelerator, "clip_grad_norm_", self._clip_norm)
         self._shadows.put(accelerator, "save_state", self._save_state)
         self._shadows.put(accelerator, "end_training", self._end_training)
         if checkpointing:
             accelerator.register_for_checkpointing(self)
+
+    def _clip_norm(self, original: Any, parameters: Any, max_norm: float, norm_type: float = 2) -> Any:
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if not self._seams.steps_now() or norm_type != 2:
+            return self._clip(original, parameters, max_norm, norm_type)
+        return self._clip_whole(parameters, max_norm, lambda: original(parameters, max_norm, norm_type))
 
     def _save_state(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()

@@ -64,7 +64,7 @@ class FabricGuard(LoopGuard):
         precision = fabric.strategy.precision
         seams = Seams(
             owner=fabric,
-            clips=("clip_gradients",),
+            clips=(),
             log="log_dict",
             loss="tensor",
             metrics="metrics",
@@ -87,6 +87,14 @@ class FabricGuard(LoopGuard):
             max_norm,
             console,
         )
+        self._shadows.put(fabric, "clip_gradients", self._clip_gradients)
+
+    def _clip_gradients(self, original: Any, module: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        norm = kwargs.get("max_norm")
+        if args or norm is None or kwargs.get("norm_type", 2.0) != 2.0 or optimizer is not self._seams.optimizer:
+            return self._clip(original, module, optimizer, *args, **kwargs)
+        parameters = [parameter for group in self._seams.raw.param_groups for parameter in group["params"]]
+        return self._clip_whole(parameters, norm, lambda: original(module, optimizer, **kwargs))
 
 
 def fabric_guard(fabric: Any, model: nn.Module, optimizer: Any, scheduler: Any = None, **settings: Any) -> FabricGuard:

@@ -10,7 +10,7 @@ import atexit
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,6 +242,14 @@ class LoopGuard:
             # Clipping would spread a NaN over all gradients, or raise.
             return self.driven.grad_norm
         return original(*args, **kwargs)
+
+    def _clip_whole(self, parameters: Iterable[Tensor], max_norm: float, otherwise: Callable[[], Any]) -> Any:
+        """A clip by norm: with the norms that were just measured, if they are those of these parameters."""
+        if self._judge():
+            return self.driven.grad_norm
+        if self._decision is not None and self._seams.scaler is None and self.driven.clips_alike(parameters):
+            return self.driven.clip(float(max_norm))
+        return otherwise()
 
     def _step(self, original: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
         result = None
