@@ -58,7 +58,6 @@ class StayFinite(LoopGuard):
         explain: whether the first bad step of each kind is run again at once, to find its cause.
         checkpointing: whether ``save_state`` and ``load_state`` carry the guard's memory. Turn it off to load a state
             that was saved without one.
-        max_norm: what the loop clips to, for the record.
         console: where lines go when something happens; stderr by default.
 
     Raises:
@@ -77,7 +76,6 @@ class StayFinite(LoopGuard):
         forward: Callable[[Any], Tensor] | None = None,
         explain: bool = True,
         checkpointing: bool = True,
-        max_norm: float | None = None,
         console: Console | None = None,
     ) -> None:
         _check(accelerator, model, optimizer)
@@ -107,7 +105,6 @@ class StayFinite(LoopGuard):
             policy if explain else replace(policy, autopsy_seconds=0),
             _place(accelerator, run_dir),
             forward,
-            max_norm,
             console,
         )
         self._shadows.put(accelerator, "clip_grad_norm_", self._clip_norm)

@@ -38,7 +38,6 @@ class FabricGuard(LoopGuard):
             logger, if it has one. None for nowhere.
         forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
         explain: whether the first bad step of each kind is run again at once, to find its cause.
-        max_norm: what the loop clips to, for the record.
         console: where lines go when something happens; stderr by default.
 
     Raises:
@@ -56,7 +55,6 @@ class FabricGuard(LoopGuard):
         run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
         forward: Callable[[Any], Tensor] | None = None,
         explain: bool = True,
-        max_norm: float | None = None,
         console: Console | None = None,
     ) -> None:
         _check(fabric, model, optimizer)
@@ -84,7 +82,6 @@ class FabricGuard(LoopGuard):
             policy if explain else replace(policy, autopsy_seconds=0),
             _place(fabric, run_dir),
             forward,
-            max_norm,
             console,
         )
         self._shadows.put(fabric, "clip_gradients", self._clip_gradients)
