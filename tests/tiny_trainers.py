@@ -123,7 +123,7 @@ def tiny_trainer(
     **settings: Any,
 ) -> Faulty:
     trainer = kind(
-        model=tiny_t5() if model is None else model,
+        model=tiny_t5() if model is None else model or None,  # False for none: there is a model_init
         args=arguments(folder, **settings),
         train_dataset=Sentences(bad=bad) if data is None else data,
         callbacks=list(callbacks),

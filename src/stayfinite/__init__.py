@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from stayfinite.guard.guard import Guard
+    from stayfinite.inspection.preflight import preflight
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ _HOMES = {
         "TrainingStopped", "UsageError",
     ),
     "stayfinite.guard.guard": ("Guard",),
+    "stayfinite.inspection.preflight": ("preflight",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -79,6 +81,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "diagnose",
+    "preflight",
 ]
 
 

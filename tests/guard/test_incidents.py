@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -378,11 +379,24 @@ def test_a_strict_stop_says_what_the_autopsy_found(tmp_path):
     with pytest.raises(BadStep, match="Autopsy: bad-data-row") as stop:
         training.steps(1, NAN)
     assert stop.value.step == 4
+    assert stop.value.fix.startswith("no refused step has touched the weights. ")
+    assert "verified by a re-run (rows_removed)" in stop.value.fix
+    assert "learning rate" not in stop.value.fix, "no general advice where a change was seen to help"
+    assert "Fix: " not in stop.value.message, "it is said once"
     assert incidents(tmp_path) == ["0001"]
     record = read_incident(tmp_path / "incidents/0001").record
     assert record["decision"]["action"] == "stop"
     assert record["trigger"] == "loss-not-finite"
     assert (tmp_path / "incidents/0001/autopsy.json").exists()
+
+
+def test_a_strict_stop_without_an_autopsy_gives_general_advice(tmp_path):
+    training = GuardedTraining(tmp_path, policy=replace(Policy.strict(), autopsy_seconds=0))
+    training.steps(3)
+    with pytest.raises(BadStep) as stop:
+        training.steps(1, NAN)
+    assert "Autopsy" not in str(stop.value)
+    assert "lower the learning rate" in stop.value.fix
 
 
 def test_a_diverged_training_says_what_the_autopsy_of_its_first_bad_step_found(tmp_path):

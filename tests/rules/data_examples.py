@@ -109,6 +109,10 @@ WARNING: tokenization mismatch: 91 vs. 88. (ignored)
         Example(observed={"data.truncated_share": 0.62}),
         Example(log=HEALTHY, observed={"data.truncated_share": 0.004}),
     ),
+    "splits-written-differently": (
+        Example(observed={"data.foreign_rows_share": 0.72, "data.foreign_characters": ["₂", "₃"]}),
+        Example(log=HEALTHY, observed={"data.foreign_rows_share": 0.004, "data.foreign_characters": ["œ"]}),
+    ),
     "train-val-overlap": (
         Example(observed={"data.overlap_share": 0.11}),
         Example(
@@ -173,5 +177,17 @@ UndefinedMetricWarning: Precision is ill-defined and being set to 0.0 due to no 
             "Epoch 1: train loss: 1.0312\nEpoch 2: train loss: 1.0018\n"
         ),
         Example(log="Epoch 1: train loss: 1.0312\nEpoch 2: train loss: 0.6018\n", config="loss: MSELoss\n"),
+    ),
+    "workers-alike": (
+        Example(observed={"loader.workers_draw_alike": 4}),
+        Example(observed={"loader.workers_repeat": 0, "loader.workers_draw_alike": 0}),
+    ),
+    "last-batch-of-one": (
+        Example(observed={"loader.last_batch_fails": 57}),
+        Example(observed={"loader.last_batch_fails": 0}),
+    ),
+    "loader-too-slow": (
+        Example(observed={"loader.seconds_per_batch": 0.9, "loader.seconds_per_step": 0.2}),
+        Example(observed={"loader.seconds_per_batch": 0.01, "loader.seconds_per_step": 0.001}),
     ),
 }

@@ -109,4 +109,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "| epoch 005 | loss 3.515 | ppl 11.4 | gnorm 0.55 | clip 0% | oom 0 | wall 1307\n",
         ),
     ),
+    "step-fails": (
+        Example(observed={"step.error": "ValueError: not enough values to unpack (expected 3, got 2)"}),
+        Example(observed={"step.error": ""}),
+    ),
 }

@@ -72,4 +72,16 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(log=STANDING),
         Example(log=HEALTHY.replace("grad_norm 0.9", "grad_norm 0.0")),
     ),
+    "input-ignored": (
+        Example(observed={"loss.ignores_input": True}),
+        Example(observed={"loss.ignores_input": False}),
+    ),
+    "samples-leak": (
+        Example(observed={"samples.leak": 0.31}),
+        Example(observed={"samples.leak": 0.0004}),
+    ),
+    "causal-leak": (
+        Example(observed={"tokens.leak": 0.2}),
+        Example(observed={"tokens.leak": 2e-6}),
+    ),
 }

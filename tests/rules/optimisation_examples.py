@@ -206,4 +206,23 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(log=FLAT.replace(" grad_norm: 0.72 lr: {lr}", ""), config="task: image classification, 10 classes\n"),
         Example(log=STEADY),
     ),
+    "config-contradiction": (
+        Example(
+            log="ValueError: --load_best_model_at_end requires the save and eval strategy to match, but found\n"
+            "- Evaluation strategy: IntervalStrategy.NO\n- Save strategy: IntervalStrategy.STEPS\n"
+        ),
+        Example(log=STEADY, config="load_best_model_at_end: true\nsave_strategy: steps\neval_strategy: steps\n"),
+    ),
+    "unknown-setting": (
+        Example(log="usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --learing_rate 1e-4\n"),
+        Example(log=STEADY, config="learing_rate: 1e-4\n"),
+    ),
+    "params-twice": (
+        Example(observed={"optimizer.twice": ["shared.weight"]}),
+        Example(observed={"optimizer.twice": []}),
+    ),
+    "cannot-overfit-batch": (
+        Example(observed={"learning.falls": False, "optimizer.lr": 1e-3}),
+        Example(observed={"learning.falls": False, "learning.falls_at": 0.01, "optimizer.lr": 1e-3}),
+    ),
 }

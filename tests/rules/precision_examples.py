@@ -177,4 +177,20 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             observed={"master.largest_difference": 0.002},
         ),
     ),
+    "card-lacks-feature": (
+        Example(observed={"plan.card_lacks": [("tf32: True, and the T4 has no TF32", "train.yaml:3")]}),
+        Example(config="tf32: true\nattn_implementation: flash_attention_2\n"),
+    ),
+    "both-half-formats": (
+        Example(log="ValueError: At most one of fp16 and bf16 can be True, but not both\n"),
+        Example(config="bf16: true\nfp16_full_eval: true\n"),
+    ),
+    "scaler-missing": (
+        Example(observed={"scaler.missing": True, "training.precision": "fp16"}),
+        Example(observed={"scaler.missing": False, "training.precision": "fp16"}),
+    ),
+    "scaler-without-fp16": (
+        Example(observed={"scaler.without_fp16": True, "training.precision": "bf16"}),
+        Example(observed={"scaler.without_fp16": False, "training.precision": "bf16"}),
+    ),
 }

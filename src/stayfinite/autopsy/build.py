@@ -27,21 +27,34 @@ def load_build(named: str | None, incident: Path) -> tuple[Any, Callable[[Any], 
         UsageError: there is no such function, it fails, or returns something else.
     """
     named = named or _of_recipe(incident)
+    return _parts(call_build(named), named)
+
+
+def call_build(named: str, *, example: str = EXAMPLE) -> Any:
+    """What the function ``module:function`` returns; the module is looked for in the current directory first.
+
+    Arguments:
+        named: the function.
+        example: one that would do, for the error.
+
+    Raises:
+        UsageError: there is no such function, or it fails.
+    """
     module_name, _, function_name = named.partition(":")
     if not module_name or not function_name.isidentifier():
         raise UsageError(f"--build {named}: expected module:function", fix="--build my_train:build")
+    function = _function(module_name, function_name, example)
     try:
-        built = _function(module_name, function_name)()
+        return function()
     except UsageError:
         raise
     except Exception as error:
         raise UsageError(
-            f"--build {named}: it failed with {type(error).__name__}: {error}", fix=f"it takes no arguments: {EXAMPLE}"
+            f"--build {named}: it failed with {type(error).__name__}: {error}", fix=f"it takes no arguments: {example}"
         ) from error
-    return _parts(built, named)
 
 
-def _function(module_name: str, function_name: str) -> Callable[[], Any]:
+def _function(module_name: str, function_name: str, example: str) -> Callable[[], Any]:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
@@ -57,7 +70,7 @@ def _function(module_name: str, function_name: str) -> Callable[[], Any]:
             sys.path.remove(here)
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise UsageError(f"--build: {module_name} has no function {function_name!r}", fix=EXAMPLE)
+        raise UsageError(f"--build: {module_name} has no function {function_name!r}", fix=example)
     found: Callable[[], Any] = function
     return found
 

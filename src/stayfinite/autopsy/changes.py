@@ -13,17 +13,21 @@ from torch.utils._pytree import tree_map
 
 from stayfinite.autopsy.batch_parts import batch_items, with_changed
 from stayfinite.autopsy.function_mode import FunctionChange
+from stayfinite.autopsy.threads import of_this_step
 
 HALVES = (torch.float16, torch.bfloat16)
 
 
 @contextmanager
 def autocast_as(dtype: torch.dtype | None) -> Iterator[None]:
-    """Every autocast that is entered, by whomever, casts to this dtype; None switches it off."""
+    """Every autocast that the step enters casts to this dtype; None switches it off."""
     kind: Any = torch.amp.autocast
     entering = kind.__enter__
+    mine = of_this_step()
 
     def enter(self: Any) -> Any:
+        if not mine():
+            return entering(self)
         kept = self.fast_dtype, self._enabled
         if dtype is None:
             self._enabled = False

@@ -6,13 +6,14 @@ import sys
 import sysconfig
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType, FrameType
 
 import torch
 
 from stayfinite.autopsy.events import Place
 
 _TORCH = str(Path(torch.__file__).parent)
-_OWN = str(Path(__file__).parent)
+_OWN = tuple(str(Path(__file__).parent.parent / room) for room in ("autopsy", "inspection"))
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
 ENGINE = "_engine_run_backward"
@@ -25,32 +26,61 @@ DEEPEST = 200
 @lru_cache(maxsize=4096)
 def _kind(filename: str) -> int:
     """0: torch's own or ours; 1: an installed package; 2: the user's."""
-    if filename.startswith((_TORCH, _OWN, "<")) and not filename.startswith(("<stdin", "<ipython", "<string")):
+    if filename.startswith((_TORCH, *_OWN, "<")) and not filename.startswith(("<stdin", "<ipython", "<string")):
         return 0
     return 1 if filename.startswith(_INSTALLED) or "site-packages" in filename else 2
 
 
-def places(*, backward: bool = False) -> tuple[Place | None, Place | None]:
-    """The innermost line outside torch, and the innermost that belongs to no installed package.
+Places = tuple[Place | None, Place | None]
+"""The innermost line outside torch, and the innermost that belongs to no installed package."""
+
+NOWHERE: Places = (None, None)
+
+
+def places(*, backward: bool = False) -> Places:
+    """The lines that the caller's caller was called from.
 
     In backward only lines that autograd itself has called count: a hook, or the backward of a custom function.
     """
-    frame = sys._getframe(2)
-    nearest: Place | None = None
-    for _ in range(DEEPEST):
-        if frame is None:
-            break
-        if backward and frame.f_code.co_name == ENGINE:
-            break
-        kind = _kind(frame.f_code.co_filename)
-        if kind:
-            place = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
-            if nearest is None:
-                nearest = place
-            if kind == 2:
-                return nearest, place
-        following = frame.f_back
-        if following is None:
-            break
-        frame = following
-    return nearest, None
+    return Lines().above(sys._getframe(2), backward=backward)
+
+
+class Lines:
+    """Finds the lines of many calls, and reads none of them twice."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[int, Place | None, CodeType]] = {}
+        """Code and place in it -> kind, line and the code itself, which must live as long as it is known by its id."""
+
+    def above(
+        self, frame: FrameType | None, *, backward: bool = False, until: int = 0, then: Places = NOWHERE
+    ) -> Places:
+        """The lines of a frame and those that called it.
+
+        Arguments:
+            frame: the innermost one.
+            backward: stop where autograd was entered.
+            until: id of a frame at which to stop, because
+            then: is what was found there.
+        """
+        nearest: Place | None = None
+        for _ in range(DEEPEST):
+            if frame is None:
+                break
+            if id(frame) == until:
+                return (nearest or then[0]), then[1]
+            code = frame.f_code
+            if backward and code.co_name == ENGINE:
+                break
+            key = (id(code), frame.f_lasti)
+            known = self._known.get(key)
+            if known is None:
+                kind = _kind(code.co_filename)
+                place = Place(code.co_filename, frame.f_lineno, code.co_qualname) if kind else None
+                known = self._known[key] = (kind, place, code)
+            if known[0]:
+                nearest = nearest or known[1]
+                if known[0] == 2:
+                    return nearest, known[1]
+            frame = frame.f_back
+        return nearest, None

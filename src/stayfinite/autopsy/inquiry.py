@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 
+import torch
+
+from stayfinite.autopsy.conclusions.conclude import UNDECIDED, UNDECIDED_SPIKE, conclude
 from stayfinite.autopsy.conclusions.conclusion import Evidence
+from stayfinite.autopsy.elsewhere import can_be_run
 from stayfinite.autopsy.readings import Readings
 from stayfinite.autopsy.rows import guilty_rows, without
 from stayfinite.autopsy.step import Outcome, Step
 from stayfinite.autopsy.trace import Trace
 from stayfinite.autopsy.watching import largest_output
-from stayfinite.autopsy.worlds import Materials, World, all_worlds, bad
+from stayfinite.autopsy.worlds import ELSEWHERE, Materials, World, all_worlds, bad, low_precision
 from stayfinite.errors import UsageError
 
 
@@ -57,7 +61,7 @@ class Inquiry:
         for name, build in self._builders.items():
             if self._late():
                 return
-            if not self._pointless(name):
+            if name != ELSEWHERE and not self._pointless(name):
                 self._run(build())
             if (
                 name == "same"
@@ -67,6 +71,7 @@ class Inquiry:
                 self._run_again()
                 return
         self._find_rows()
+        self._run_elsewhere()
 
     def evidence(self) -> Evidence:
         """What is known by now."""
@@ -109,6 +114,8 @@ class Inquiry:
         )
         if bad_leaf and of_precision:
             return True
+        if self.evidence().finite_spike and name in ("math_attention", "eager_attention", "eager", "dropout_off"):
+            return True  # they draw other random numbers, and a spike depends on those
         return name in ("good_weights", "previous_update_undone") and self.is_good.get("fp32", False)
 
     def _find_rows(self) -> None:
@@ -121,6 +128,23 @@ class Inquiry:
         self._run(world)
         if self.is_good.get("rows_removed"):
             self.rows = rows
+
+    def _run_elsewhere(self) -> None:
+        """On another device, where nothing else has decided and there is time for it."""
+        build = self._builders.get(ELSEWHERE)
+        if build is None or self.is_good.get("same", True) or self._decided():
+            return
+        if any(name in self._builders and self.is_good.get(name, True) for name in ("dropout_off", "eager")):
+            return  # dropout and compiled code do not come along: they have to be ruled out first
+        dtype = low_precision(self._step, self._trace) or torch.float32
+        if can_be_run(self._step, dtype, self._deadline - time.monotonic()):
+            self._run(build())
+
+    def _decided(self) -> bool:
+        found = conclude(self.evidence())
+        leaf = self._trace.origin is not None and bool(self._trace.origin.leaf)
+        undecided = (UNDECIDED, *UNDECIDED_SPIKE.values())
+        return leaf or (found.cause not in undecided and any(self.is_good.get(name) for name in found.worlds))
 
     def _late(self) -> bool:
         return time.monotonic() >= self._deadline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 
 import torch
@@ -14,27 +15,47 @@ FIRST = 8
 MOST_ROWS = 4096
 
 
-def extremes(tensor: Tensor) -> Tensor:
-    """Two numbers on the tensor's device: least and largest; both NaN where any value is."""
-    flat = tensor.detach()
-    if flat.is_complex():
-        flat = torch.view_as_real(flat)
-    least, largest = torch.aminmax(flat)
-    return torch.stack((least, largest)).to(torch.float32 if flat.dtype != torch.float64 else torch.float64)
-
-
-def health_of(least: float, largest: float) -> Health:
-    """What two extremes say."""
-    if math.isnan(least) or math.isnan(largest):
-        return Health.NAN
-    return Health.INFINITE if math.isinf(least) or math.isinf(largest) else Health.FINITE
+def surely_finite(tensor: Tensor) -> bool:
+    """The quickest look: where the sum is finite, so is every number. Where it is not, that says nothing."""
+    try:
+        return cmath.isfinite(tensor.sum().item())
+    except RuntimeError:  # of numbers of eight bits there is no sum
+        return False
 
 
 def health_now(tensor: Tensor) -> Health:
     """What is in a tensor, read at once."""
     flat = tensor.detach()
-    least, largest = torch.aminmax(torch.view_as_real(flat) if flat.is_complex() else flat)
-    return health_of(least.item(), largest.item())
+    return Health.FINITE if surely_finite(flat) else worst_in(flat)
+
+
+def worst_in(tensor: Tensor) -> Health:
+    """What is in a tensor that may well not be finite."""
+    flat = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    least, largest = torch.aminmax(flat.float() if flat.element_size() == 1 else flat)
+    return _health_of(least.item(), largest.item())
+
+
+def finite_together(tensors: list[Tensor]) -> list[bool]:
+    """Whether each tensor is all finite, found out by a few kernels for all of them and read back at once."""
+    found = [False] * len(tensors)
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for at, tensor in enumerate(tensors):
+        if tensor.is_floating_point() and tensor.element_size() > 1:
+            groups.setdefault((tensor.device, tensor.dtype), []).append(at)
+    with torch.no_grad():
+        for members in groups.values():
+            norms = torch.stack(torch._foreach_norm([tensors[at] for at in members], math.inf))
+            for at, finite in zip(members, norms.isfinite().tolist(), strict=True):
+                found[at] = finite
+    return found
+
+
+def _health_of(least: float, largest: float) -> Health:
+    """What two extremes say."""
+    if math.isnan(least) or math.isnan(largest):
+        return Health.NAN
+    return Health.INFINITE if math.isinf(least) or math.isinf(largest) else Health.FINITE
 
 
 def dense(tensor: Tensor) -> Tensor:

@@ -74,6 +74,7 @@ def rebuild(
         spike_limit=incident.record.get("spike_limit"),
         trigger=incident.trigger,
         compiled=is_compiled(model),
+        device=incident.device.type,
         notes=dict(incident.record.get("notes") or {}),
     )
     return Rebuilt(step=step, materials=materials, notes=notes)

@@ -83,15 +83,24 @@ class Step:
         """The batch as it was: forward passes take items out of it and write into its tensors."""
         return with_changed(self.batch, _copied)
 
-    def execute(self, batch: Any, then: Callable[[], None] = lambda: None) -> Tensor:
-        """Forward and backward, once; ``then`` is called while the gradients are there and everything is as changed."""
+    def execute(
+        self, batch: Any, then: Callable[[], None] = lambda: None, go_on: Callable[[Tensor], bool] = lambda _loss: True
+    ) -> Tensor:
+        """Forward and backward, once, with everything as changed.
+
+        Arguments:
+            batch: a fresh copy.
+            then: called while the gradients are there.
+            go_on: says, from the loss, whether the backward pass is of any interest.
+        """
         restore_rng(dict(self.rng))
         with _all(self.around), warnings.catch_warnings():
             # A re-run may do what torch warns of: a spread of one row, a bf16 that the CPU emulates.
             warnings.simplefilter("ignore")
             with torch.enable_grad(), self.autocast():
                 loss = self.forward(batch)
-            _backward(loss * self.scale if self.scale != 1.0 else loss)
+            if go_on(loss):
+                _backward(loss * self.scale if self.scale != 1.0 else loss)
             then()
         return loss
 
@@ -106,8 +115,12 @@ class Step:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Gradients, buffers, training modes and generators are put back at the end; the weights are not written to."""
+    """Gradients, buffers, training modes and generators are put back at the end; the weights are not written to.
+
+    Hooks that run when a gradient is complete are off meanwhile: many a one takes the optimizer's step there.
+    """
     gradients = {name: p.grad for name, p in model.named_parameters()}
+    hooked = [(p, hooks) for p in model.parameters() if (hooks := p._post_accumulate_grad_hooks)]
     buffers = [
         (module, name, buffer, buffer.detach().clone())
         for module in model.modules()
@@ -119,9 +132,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
     # A precision that the CPU does not have makes torch switch this library off, for the whole process.
     library = bool(torch.backends.mkldnn.enabled)
     model.zero_grad(set_to_none=True)
+    for parameter, _ in hooked:
+        parameter._post_accumulate_grad_hooks = {}
     try:
         yield
     finally:
+        for parameter, hooks in hooked:
+            parameter._post_accumulate_grad_hooks = hooks
         for name, parameter in model.named_parameters():
             parameter.grad = gradients.get(name)
         with torch.no_grad():

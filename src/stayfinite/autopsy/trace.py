@@ -10,7 +10,7 @@ from torch import Tensor
 from stayfinite.autopsy.batch_parts import batch_items
 from stayfinite.autopsy.changes import eager
 from stayfinite.autopsy.events import Health
-from stayfinite.autopsy.looking import dense
+from stayfinite.autopsy.looking import dense, finite_together
 from stayfinite.autopsy.origin import Origin, find_origins
 from stayfinite.autopsy.step import Step, untouched
 from stayfinite.autopsy.tracer import Tracer
@@ -23,7 +23,7 @@ class Trace:
     loss: float
     finite: bool
     bad_gradients: list[str] = field(default_factory=list)
-    """Parameters whose gradient is not finite."""
+    """Parameters whose gradient is not finite; none where the loss is bad, and backward was not run."""
     origins: list[Origin] = field(default_factory=list)
     """The earliest first."""
     operators: int = 0
@@ -49,24 +49,36 @@ class Trace:
 
 
 def trace_step(step: Step) -> Trace:
-    """Run the step under the tracer; everything is put back afterwards."""
+    """Run the step under the tracer; everything is put back afterwards.
+
+    Where the loss is bad and the forward pass explains it, the backward pass would only spread it, and is left out.
+    """
     with untouched(step.model):
         batch = step.fresh_batch()
         tracer = Tracer(step.model, batch_items(batch))
         bad: dict[str, Tensor] = {}
+        origins: list[Origin] = []
+
+        def go_on(loss: Tensor) -> bool:
+            with tracer.paused():
+                if math.isfinite(loss.detach().float().item()):
+                    return True
+                origins.extend(_origins_of_loss(tracer, loss))
+            return not origins
 
         def look() -> None:
             tracer.close()
-            for name, parameter in step.model.named_parameters():
-                if parameter.grad is not None and not bool(dense(parameter.grad).isfinite().all()):
-                    bad[name] = parameter.grad
+            with tracer.paused():
+                bad.update(_bad_gradients(step))
 
         with eager(), tracer:
-            loss = step.execute(batch, look)
+            loss = step.execute(batch, look, go_on)
         value = float(loss.detach().float())
         finite = math.isfinite(value) and not bad
-        sinks = _sinks(tracer, loss, bad, loss_is_bad=not math.isfinite(value))
-        origins = [] if finite else find_origins(tracer, sinks) or find_origins(tracer, _bad_in_backward(tracer))
+        if not finite and not origins:
+            sinks = [] if not math.isfinite(value) else [tracer.writer_of(gradient) for gradient in bad.values()]
+            written = [number for number in sinks if number is not None]
+            origins = (written and find_origins(tracer, written)) or find_origins(tracer, _bad_in_backward(tracer))
         names = {event.operator for event in tracer.events}
         return Trace(
             loss=value,
@@ -81,15 +93,21 @@ def trace_step(step: Step) -> Trace:
         )
 
 
-def _sinks(tracer: Tracer, loss: Tensor, bad: dict[str, Tensor], *, loss_is_bad: bool) -> list[int]:
-    if loss_is_bad:
-        writer = tracer.writer_of(loss)
-        return [] if writer is None else [writer]
-    found = [tracer.writer_of(gradient) for gradient in bad.values()]
-    written = [number for number in found if number is not None]
-    if written:
-        return written
-    return _bad_in_backward(tracer)
+def _bad_gradients(step: Step) -> dict[str, Tensor]:
+    """Gradients that are not finite, by the names of their parameters."""
+    gradients = {name: p.grad for name, p in step.model.named_parameters() if p.grad is not None}
+    values = [dense(gradient) for gradient in gradients.values()]
+    sure = iter(finite_together([value for value in values if value.numel()]))
+    return {
+        name: gradient
+        for (name, gradient), value in zip(gradients.items(), values, strict=True)
+        if value.numel() and not next(sure) and not bool(value.isfinite().all())
+    }
+
+
+def _origins_of_loss(tracer: Tracer, loss: Tensor) -> list[Origin]:
+    writer = tracer.writer_of(loss)
+    return [] if writer is None else find_origins(tracer, [writer])
 
 
 def _bad_in_backward(tracer: Tracer) -> list[int]:

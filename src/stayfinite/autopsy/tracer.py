@@ -8,29 +8,58 @@ wrote them. A backward operator is paired with its forward one by autograd's seq
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from stayfinite.autopsy.events import CloseLook, Event, Health
-from stayfinite.autopsy.frames import places
-from stayfinite.autopsy.looking import can_be_bad, extremes, health_now, health_of, look_closely, values_at
+from stayfinite.autopsy.frames import NOWHERE, Lines, Places
+from stayfinite.autopsy.looking import (
+    can_be_bad,
+    finite_together,
+    health_now,
+    look_closely,
+    surely_finite,
+    values_at,
+    worst_in,
+)
+from stayfinite.autopsy.operators import NAMES, PLAIN, Kind, is_part, kind_of, sort_out, storage_of
 
 WINDOW = 16
-"""Operators on an accelerator that are read back together."""
+"""Operators on an accelerator that are looked at and read back together."""
 
 MOST_CLOSE_LOOKS = 64
 
-_VIEWS = frozenset({
-    "view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "unsqueeze", "squeeze", "alias",
-    "detach", "split", "split_with_sizes", "unbind", "as_strided", "diagonal", "unfold", "chunk", "reshape",
-    "_reshape_alias", "lift_fresh", "view_as_real", "view_as_complex", "movedim", "narrow",
-})  # fmt: skip
+
+class _Running(NamedTuple):
+    """A module that is being called."""
+
+    path: str
+    frame: int
+    """Id of the frame that calls it; all that runs inside of it has that frame above it."""
+    places: Places
+    """The lines that it is called from."""
+
+
+_OUTSIDE = _Running("", 0, NOWHERE)
+FINE = Health.FINITE
+
+_current_node = torch._C._current_autograd_node
+_next_sequence = torch._C._autograd._get_sequence_nr
+
+
+class _Waiting(NamedTuple):
+    """An operator whose outputs were not looked at yet."""
+
+    event: Event
+    inputs: list[Tensor]
+    outputs: list[Tensor]
 
 
 class Tracer(TorchDispatchMode):
@@ -46,24 +75,30 @@ class Tracer(TorchDispatchMode):
         self.events: list[Event] = []
         self.leaves: dict[int, str] = {}
         """Names of leaves by their negative number."""
-        self.leaf_health: dict[int, Health] = {}
         self._model = model
         self._writer: dict[int, int] = {}
         """Storage -> event that wrote it last, or leaf."""
-        self._health: dict[int, Health] = {}
-        """Storage -> what was last seen in it."""
+        self._bad: dict[int, Health] = {}
+        """Events and leaves that are not finite."""
+        self._kinds: dict[int, Kind] = {}
+        self._lines = Lines()
         self._names: dict[int, str] = {}
         self._paths = {module: path for path, module in model.named_modules()}
-        self._modules: list[str] = []
+        self._modules: list[_Running] = []
         self._forward_of: dict[int, int | None] = {}
         """Sequence number -> the first forward event that had it; None for a view."""
         self._kept: dict[int, Tensor] = {}
         self._looks = 0
         self._open = True
-        self._waiting: list[tuple[Event, list[Tensor], list[Tensor], list[Tensor]]] = []
+        self._waiting: list[_Waiting] = []
         self._stack = ExitStack()
         for name, tensor in [*model.named_parameters(), *model.named_buffers(), *(named or {}).items()]:
-            self._names.setdefault(_storage(tensor), name)
+            self._names.setdefault(storage_of(tensor), name)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The step is run eagerly; what keeps the compiler away from a mode costs as much as the mode.
+        return False
 
     def __enter__(self) -> Self:
         # For all modules, not the model's alone: a teacher or an average of the weights may take part in the loss.
@@ -74,6 +109,13 @@ class Tracer(TorchDispatchMode):
             self._stack.callback(hook.remove)
         TorchDispatchMode.__enter__(self)
         return self
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs meanwhile is not part of the step, and everything before it has been looked at."""
+        self._read_back()
+        with torch._C._DisableTorchDispatch():
+            yield
 
     def close(self) -> None:
         """From now on nothing is written down; what runs yet is not part of the step."""
@@ -88,36 +130,35 @@ class Tracer(TorchDispatchMode):
         self._read_back()
 
     def _enter_module(self, module: nn.Module, _inputs: Any) -> None:
+        if self not in _get_current_dispatch_mode_stack():
+            return  # another thread trains another model
         path = self._paths.get(module)
-        if path is None:
-            if not any(True for _ in module.parameters()) and not any(True for _ in module.buffers()):
-                # A loss function that was made on the spot belongs to whoever called it.
-                self._modules.append(self._modules[-1] if self._modules else "")
-                return
+        around = self._modules[-1] if self._modules else _OUTSIDE
+        if path is None and not any(True for _ in module.parameters()) and not any(True for _ in module.buffers()):
+            # A loss function that was made on the spot belongs to whoever called it.
+            path = around.path
+        elif path is None:
             # A stranger: its parts are known by its type from now on.
-            kind = type(module).__name__
-            for name, part in module.named_modules(prefix=kind):
+            path = type(module).__name__
+            for name, part in module.named_modules(prefix=path):
                 self._paths.setdefault(part, name)
-            for name, tensor in [*module.named_parameters(kind), *module.named_buffers(kind)]:
-                self._names.setdefault(_storage(tensor), name)
-            path = kind
-        self._modules.append(path)
+            for name, tensor in [*module.named_parameters(path), *module.named_buffers(path)]:
+                self._names.setdefault(storage_of(tensor), name)
+        caller = sys._getframe(1)
+        found = self._lines.above(caller, until=around.frame, then=around.places)
+        self._modules.append(_Running(path, id(caller), found))
 
     def _leave_module(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
-        if self._modules:
+        if self._modules and self in _get_current_dispatch_mode_stack():
             self._modules.pop()
 
     def writer_of(self, tensor: Tensor) -> int | None:
         """The event that wrote a tensor last."""
-        return self._writer.get(_storage(tensor))
+        return self._writer.get(storage_of(tensor))
 
     def tensor_of(self, leaf: int) -> Tensor | None:
         """A leaf by its number."""
         return self._kept.get(leaf)
-
-    def health(self, tensor: Tensor) -> Health:
-        """What was last seen in a tensor's storage."""
-        return self._health.get(_storage(tensor), Health.FINITE)
 
     def forward_of(self, event: Event) -> Event | None:
         """The forward operator whose derivative a backward one computes."""
@@ -128,71 +169,82 @@ class Tracer(TorchDispatchMode):
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operator and write down what became of it."""
-        kwargs = kwargs or {}
         if not self._open:
-            return func(*args, **kwargs)
-        name = func._schema.name.removeprefix("aten::") if func.namespace == "aten" else func._schema.name
+            return func(*args, **kwargs) if kwargs else func(*args)
+        kind = self._kinds.get(id(func))
+        if kind is None:
+            kind = self._kinds[id(func)] = kind_of(func)
+        node = _current_node()
+        # Recomputing under gradient checkpointing runs forward operators inside of a backward pass.
+        backward = node is not None and not self._modules
+        if kind.is_view:
+            if args and isinstance(args[0], Tensor):
+                self._writer_of(args[0])
+            result = func(*args, **kwargs) if kwargs else func(*args)
+            if not backward:
+                self._forward_of.setdefault(_next_sequence() - 1, None)
+            return result
         tensors: list[Tensor] = []
         constants: list[float] = []
-        _sort_out(args, tensors, constants)
+        sort_out(args, tensors, constants)
         if kwargs:
-            _sort_out(kwargs.values(), tensors, constants)
-        node = torch._C._current_autograd_node()
-        # Recomputing under gradient checkpointing runs forward operators inside of a backward pass.
-        recomputing = node is not None and bool(self._modules)
-        before = [self._known(tensor) for tensor in tensors]
-        result = func(*args, **kwargs)
+            sort_out(kwargs.values(), tensors, constants)
+        inputs = tuple([self._writer_of(tensor) for tensor in tensors])
+        if kind.writes:
+            self._read_back()  # what waits would be looked at too late
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        sequence = node._sequence_nr() if backward else _next_sequence() - 1
         outputs: list[Tensor] = []
-        _sort_out((result,), outputs, [])
-        backward = node is not None and not recomputing
-        sequence = node._sequence_nr() if backward else torch._C._autograd._get_sequence_nr() - 1
-        if name in _VIEWS or not outputs:
-            if not backward:
-                self._forward_of.setdefault(sequence, None)
-            return result
-        near, user = places(backward=backward)
+        if type(result) in PLAIN:
+            outputs.append(result)
+        else:
+            sort_out((result,), outputs, [])
+        if outputs:
+            self._take_down(kind, node if backward else None, sequence, inputs, tensors, outputs, constants)
+        elif not backward:
+            self._forward_of.setdefault(sequence, None)
+        return result
+
+    def _take_down(
+        self, kind: Kind, node: Any, sequence: int, inputs: tuple[int, ...], tensors: list[Tensor],
+        outputs: list[Tensor], constants: list[float],
+    ) -> None:  # fmt: skip
+        """Write down an operator that has run, in backward with its node."""
+        around = self._modules[-1] if self._modules else _OUTSIDE
+        backward = node is not None
+        near, user = self._lines.above(
+            sys._getframe(2), backward=backward, until=0 if backward else around.frame, then=around.places
+        )
+        number = len(self.events)
         event = Event(
-            number=len(self.events),
-            operator=f"aten.{name}" if func.namespace == "aten" else name.replace("::", "."),
-            phase="backward" if backward else "forward",
-            module=self._modules[-1] if self._modules else "",
-            dtype=str(outputs[0].dtype).removeprefix("torch."),
-            place=near,
-            user_place=user,
-            sequence=sequence,
-            node=node.name() if backward else "",
-            inputs=tuple(writer for writer, _ in before),
-            before=tuple(health for _, health in before),
-            after=Health.FINITE,
-            constants=tuple(constants),
-            overload=func._overloadname,
-            called_back=backward and near is not None,
+            number, kind.name, "backward" if backward else "forward", around.path, NAMES[outputs[0].dtype], near, user,
+            sequence, node.name() if backward else "", inputs, (), Health.FINITE, tuple(constants), (), kind.overload,
+            backward and near is not None,
         )  # fmt: skip
         if backward:
             self._inherit_place(event)
         else:
             # Comparisons and the like have no node of their own, and find the number of the operator before them.
-            self._forward_of.setdefault(sequence, event.number)
+            self._forward_of.setdefault(sequence, number)
         self.events.append(event)
         for output in outputs:
-            self._note_writer(event, output)
-        if outputs[0].device.type == "cpu":
-            self._take_down(event, tensors, outputs, [health_now(t) for t in outputs if can_be_bad(t)])
-            return result
-        self._waiting.append((event, tensors, outputs, [extremes(t) for t in outputs if can_be_bad(t)]))
+            key = storage_of(output)
+            earlier = self._writer.get(key)
+            if earlier is not None and earlier in inputs and is_part(output):
+                # It was written into what it was given, and the rest of the storage stays another's.
+                event.over += (earlier,)
+                event.inputs += (earlier,)
+            self._writer[key] = number
+        if outputs[0].is_cpu:
+            suspects = [t for t in outputs if can_be_bad(t) and not surely_finite(t)]
+            if suspects or self._bad:
+                self._judge(event, tensors, outputs, max(map(worst_in, suspects), default=FINE))
+            else:
+                event.before = (FINE,) * len(event.inputs)
+            return
+        self._waiting.append(_Waiting(event, tensors, outputs))
         if len(self._waiting) >= WINDOW:
             self._read_back()
-        return result
-
-    def _note_writer(self, event: Event, output: Tensor) -> None:
-        """From now on the tensor is this event's; where it is only a part of its storage, the rest stays another's."""
-        key = _storage(output)
-        earlier = self._writer.get(key)
-        if earlier is not None and earlier != event.number and _is_part(output):
-            event.over += (earlier,)
-            event.inputs += (earlier,)
-            event.before += (self._health.get(key, Health.FINITE),)
-        self._writer[key] = event.number
 
     def _inherit_place(self, event: Event) -> None:
         forward = self.forward_of(event)
@@ -201,9 +253,9 @@ class Tracer(TorchDispatchMode):
             if event.place is None:
                 event.place, event.user_place = forward.place, forward.user_place
 
-    def _known(self, tensor: Tensor) -> tuple[int, Health]:
-        """Who wrote a tensor, and what is in it; a tensor that nobody wrote is a leaf, and is looked at once."""
-        key = _storage(tensor)
+    def _writer_of(self, tensor: Tensor) -> int:
+        """Who wrote a tensor; a tensor that nobody wrote is a leaf, and is looked at once."""
+        key = storage_of(tensor)
         writer = self._writer.get(key)
         if writer is None:
             writer = -1 - len(self.leaves)
@@ -211,36 +263,28 @@ class Tracer(TorchDispatchMode):
             self.leaves[writer] = self._names.get(key, "")
             # Kept alive, so that no later tensor can be given its address.
             self._kept[writer] = tensor
-            health = Health.FINITE
-            if can_be_bad(tensor):
-                health = health_now(tensor)
-            self._health[key] = self.leaf_health[writer] = health
-        return writer, self._health.get(key, Health.FINITE)
+            if can_be_bad(tensor) and (health := health_now(tensor)) is not Health.FINITE:
+                self._bad[writer] = health
+        return writer
 
     def _read_back(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        pairs = [pair for _, _, _, found in waiting for pair in found]
-        if not pairs:
+        """Look at what waits, all of it together."""
+        if not self._waiting:
             return
-        numbers = iter(torch.stack([pair.double() for pair in pairs]).tolist())
-        for event, inputs, outputs, found in waiting:
-            # The health of what was written within the same window was not known yet.
-            event.before = tuple(
-                self.events[n].after if n >= 0 else self.leaf_health.get(n, Health.FINITE) for n in event.inputs
-            )
-            self._take_down(event, inputs, outputs, [health_of(*next(numbers)) for _ in found])
+        waiting, self._waiting = self._waiting, []
+        looked_at = [[t for t in each.outputs if can_be_bad(t)] for each in waiting]
+        finite = iter(finite_together([t for tensors in looked_at for t in tensors]))
+        for each, tensors in zip(waiting, looked_at, strict=True):
+            worst = max([FINE if next(finite) else worst_in(t) for t in tensors], default=FINE)
+            self._judge(each.event, each.inputs, each.outputs, worst)
 
-    def _take_down(self, event: Event, inputs: list[Tensor], outputs: list[Tensor], seen: list[Health]) -> None:
-        """What an operator's outputs came to has become known."""
-        worst = max(event.before, default=Health.FINITE)
-        event.after = max(seen, default=Health.FINITE)
-        if event.over:
-            rest = (health for n, health in zip(event.inputs, event.before, strict=True) if n in event.over)
-            event.after = max(event.after, *rest)
-        for output in outputs:
-            if can_be_bad(output):
-                self._health[_storage(output)] = event.after
-        if event.after > worst and self._looks < MOST_CLOSE_LOOKS:
+    def _judge(self, event: Event, inputs: list[Tensor], outputs: list[Tensor], after: Health) -> None:
+        """What an operator's outputs came to has become known, and with it what its inputs were."""
+        event.before = tuple([self._bad.get(number, FINE) for number in event.inputs])
+        event.after = max([after, *(self._bad.get(number, FINE) for number in event.over)])
+        if event.after is not Health.FINITE:
+            self._bad[event.number] = event.after
+        if event.after > max(event.before, default=FINE) and self._looks < MOST_CLOSE_LOOKS:
             self._looks += 1
             event.close_look = self._close_look(event, inputs, outputs)
 
@@ -252,31 +296,6 @@ class Tracer(TorchDispatchMode):
             for look, tensor in zip(looks, inputs, strict=True):
                 look.at_bad = values_at(tensor, output.shape, output.first_bad)
             return CloseLook(looks, output)
-
-
-def _storage(tensor: Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # sparse and other tensors without one storage
-        return id(tensor)
-
-
-def _sort_out(items: Iterable[Any], tensors: list[Tensor], numbers: list[float]) -> None:
-    """Tensors and numbers among an operator's arguments, in lists as well."""
-    for item in items:
-        if isinstance(item, Tensor):
-            tensors.append(item)
-        elif isinstance(item, int | float):
-            numbers.append(float(item))
-        elif isinstance(item, list | tuple):
-            _sort_out(item, tensors, numbers)
-
-
-def _is_part(tensor: Tensor) -> bool:
-    try:
-        return tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
-    except (NotImplementedError, RuntimeError):
-        return False
 
 
 def is_constant_infinity(event: Event) -> bool:

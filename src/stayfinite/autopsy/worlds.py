@@ -13,13 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stayfinite.autopsy import changes
+from stayfinite.autopsy import changes, elsewhere
 from stayfinite.autopsy.batch_parts import batch_items, with_changed
 from stayfinite.autopsy.guarded import can_be_guarded, finite_constants, operator_guarded
 from stayfinite.autopsy.origin import custom_function
 from stayfinite.autopsy.step import Outcome, Step
 from stayfinite.autopsy.trace import Trace
 from stayfinite.autopsy.undoing import before_last_update
+
+ELSEWHERE = "other_device"
+"""The world that may take longer than all others together."""
 
 REMEDY = "go back to weights from before the last update"
 
@@ -40,6 +43,8 @@ class Materials:
     """The code of the decision that led here."""
     compiled: bool = False
     """The model, or a part of it, runs compiled."""
+    device: str = ""
+    """The kind of device that the step was bad on; empty when it is the one that the model lies on."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -151,6 +156,10 @@ def all_worlds(step: Step, trace: Trace, materials: Materials) -> dict[str, Call
     if materials.optimizer is not None:
         optimizer = materials.optimizer
         worlds["previous_update_undone"] = lambda: _undone(step, optimizer)
+    there = elsewhere.other_device(step)
+    if there is not None and not elsewhere.draws_numbers(trace):
+        device = there
+        worlds[ELSEWHERE] = lambda: _elsewhere(step, trace, device)
     return worlds
 
 
@@ -185,6 +194,13 @@ def _undone(step: Step, optimizer: Optimizer) -> World | None:
     return World(
         "previous_update_undone", change, step.changed(partial(changes.weights_from, step.model, weights)), REMEDY
     )
+
+
+def _elsewhere(step: Step, trace: Trace, device: torch.device) -> World:
+    """Another device draws other random numbers, so dropout is off there: its like is the world without dropout."""
+    change = f"everything on {device.type}{', and no dropout' if trace.uses_dropout else ''}"
+    moved = elsewhere.moved_to(step, device, dropout=not trace.uses_dropout)
+    return World(ELSEWHERE, change, moved, f"compute it on {device.type}")
 
 
 def _attention_of(model: nn.Module) -> str:

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {
+    "check": "look before you launch: configs, data, memory, or the real model with a batch",
+    "diff": "hold two configs, scripts or notebooks against each other, what matters for stability first",
     "diagnose": "say what went wrong with a run, from its log, config or directory",
     "tail": "follow a log live and speak up when it turns",
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",
     "replay": "run a captured incident again and prove what caused it",
+    "doctor": "run a training script as it is, guarded from outside, and say what went wrong",
     "explain": "tell what a rule means, why it happens and how to fix it",
     "rules": "list every known cause",
     "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from stayfinite.core.decision import Code, Decision
 from stayfinite.errors import BadStep, TrainingDiverged
 
@@ -13,14 +16,30 @@ def where(decision: Decision) -> str:
     return f"step {signals.step}, batch {signals.batch}{shape}"
 
 
-def stopped(decision: Decision, verdict: str = "") -> TrainingDiverged:
-    """The error for a decision to stop; its reason says what was tried, and the autopsy's verdict why it had to be."""
+UNTOUCHED = "no refused step has touched the weights"
+GENERAL = (
+    "look at the named batch and parameters; under fp16 run the same batch in fp32 or bf16, where it is finite if fp16 "
+    "is the cause; otherwise lower the learning rate or lengthen the warm-up"
+)
+"""Where nothing better is known."""
+
+
+def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> TrainingDiverged:
+    """The error for a decision to stop; its reason says what was tried.
+
+    Arguments:
+        decision: the last one.
+        found: the autopsy of that kind of trouble, if there was one: why it had to be, and the change that a re-run has
+            shown to help, in place of general advice.
+    """
     kind = BadStep if decision.code is Code.STRICT else TrainingDiverged
+    verdict, advice = ("", GENERAL) if found is None else (found["verdict"], GENERAL)
+    if found is not None and found["fix"]["verified"]:
+        verdict, _, proved = verdict.partition(" Fix: ")
+        advice = proved.removesuffix(".") or found["fix"]["text"]
     return kind(
         f"training stopped at {where(decision)}: {decision.reason}" + (f". Autopsy: {verdict}" if verdict else ""),
         step=decision.step,
         code=decision.code,
-        fix="no refused step has touched the weights. Look at the named batch and parameters; under fp16 run the "
-        "same batch in fp32 or bf16, where it is finite if fp16 is the cause; otherwise lower the learning rate or "
-        "lengthen the warm-up",
+        fix=f"{UNTOUCHED}. {advice[:1].upper()}{advice[1:]}",
     )

@@ -389,8 +389,8 @@ class Guard:
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
         if (decision := self._after.follow(heard, self._step)) is not None:
-            verdict = self._incidents.verdict_on(decision)
-            raise self._end(stopped(decision, verdict), f"training was stopped at {where(decision)}")
+            found = self._incidents.found_on(decision)
+            raise self._end(stopped(decision, found), f"training was stopped at {where(decision)}")
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)

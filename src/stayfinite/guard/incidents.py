@@ -70,8 +70,8 @@ class Incidents:
         self._seconds = policy.autopsy_seconds
         self._waited: dict[int, float] = {}
         """How long training waited for the copy, by step."""
-        self.verdicts: dict[str, str] = {}
-        """What was found, by the code of what was wrong."""
+        self._found: dict[str, dict[str, Any]] = {}
+        """Autopsies, by the code of what was wrong."""
         directory = recorder.directory
         self._archive = None if directory is None else Archive(directory / INCIDENTS, policy.max_incidents)
         if not policy.max_incidents or forward.function is None:
@@ -111,10 +111,10 @@ class Incidents:
         self._tell_filed(wait=True)
         self.tell()
 
-    def verdict_on(self, decision: Decision) -> str:
-        """What was found out about the kind of trouble that a decision is about; empty if nothing was."""
+    def found_on(self, decision: Decision) -> dict[str, Any] | None:
+        """The autopsy of the kind of trouble that a decision is about; None if there was none."""
         alike = SPIKES if decision.signals.finite else (trigger_of(decision, {}),)
-        return next((self.verdicts[code] for code in alike if code in self.verdicts), "")
+        return next((self._found[code] for code in alike if code in self._found), None)
 
     def _consider(self, heard: Heard, step: int, *, taken: bool) -> None:
         decision = heard.judgement.decision
@@ -206,7 +206,7 @@ class Incidents:
         except Exception as error:
             self._say("autopsy-failed", step, f"step {step} could not be explained", error)
             return
-        self.verdicts[case.trigger] = found["verdict"]
+        self._found[case.trigger] = found
         details = {name: found.get(name) for name in ("cause", "confidence", "verdict", "origin", "rows", "fix")}
         line = f"step {step} explained: {found['verdict']}" + (f" ({place})" if place else "")
         self._unsaid.append(("autopsy", step, line, details | {"incident": place or None}))

@@ -133,7 +133,7 @@ def _add_to_accelerate(call: Call) -> Any:
     if len(models) != 1 or len(optimizers) != 1:
         return None
     scheduler = next((part for part in parts if type(part).__name__ == "AcceleratedScheduler"), None)
-    place = free_place(Path(call.owner.project_dir or ".") / "stayfinite", again=False)
+    place = free_place(Path(call.owner.project_dir or ".").absolute() / "stayfinite", again=False)
     settings = {"policy": call.policy, "run_dir": place, "checkpointing": False}
     return _Placed(guard=accelerate_guard(call.owner, models[0], optimizers[0], scheduler, **settings), run_dir=place)
 

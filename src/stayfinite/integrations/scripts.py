@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import runpy
 import sys
 import traceback
@@ -18,9 +19,10 @@ MOST_CHARACTERS = 64 << 20
 def run_script(script: Path, arguments: Sequence[str]) -> int:
     """Run it as ``__main__`` with its own arguments; returns its exit code. An error is printed as ever.
 
-    Its directory leads ``sys.path``, as Python does it. Afterwards arguments, path and hooks are as they were.
+    Its directory leads ``sys.path``, as Python does it. Afterwards arguments, path, hooks and the current directory are
+    as they were.
     """
-    argv, path, hook = sys.argv, list(sys.path), sys.excepthook
+    argv, path, hook, here = sys.argv, list(sys.path), sys.excepthook, Path.cwd()
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     try:
@@ -36,6 +38,7 @@ def run_script(script: Path, arguments: Sequence[str]) -> int:
     finally:
         sys.argv, sys.excepthook = argv, hook
         sys.path[:] = path
+        os.chdir(here)
     return 0
 
 

@@ -140,9 +140,10 @@ class StayFinite(TrainerCallback, ExportableState):
         return attachment if attachment is not None and attachment.attached else None
 
     def _place(self, trainer: Any, *, resumed: bool) -> Path | None:
+        # In full: a script may change its directory while it trains.
         if isinstance(self._run_dir, Default):
-            return place_for(trainer, resumed=resumed)
-        return None if self._run_dir is None else Path(self._run_dir)
+            return place_for(trainer, resumed=resumed).absolute()
+        return None if self._run_dir is None else Path(self._run_dir).absolute()
 
 
 class _BesideTheBar:

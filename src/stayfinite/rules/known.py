@@ -93,3 +93,11 @@ def mention(settings: Settings, pattern: str) -> Known | None:
         return None
     matched = re.search(pattern, found[1], re.IGNORECASE)
     return Known(matched.group() if matched else "", *found)
+
+
+def in_short(names: Any, shown: int = 4) -> str:
+    """A few of many names, the rest counted; anything that is no list as it is."""
+    if not isinstance(names, list | tuple):
+        return str(names)
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(map(str, names[:shown])) + more

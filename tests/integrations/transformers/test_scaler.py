@@ -1,5 +1,6 @@
 """fp16 with a loss scaler. accelerate leaves fp16 to accelerators, so here it is switched on by hand, on the CPU."""
 
+import json
 import math
 
 import pytest
@@ -71,3 +72,25 @@ def test_the_ladder_leaves_fp16_and_its_scaler(tmp_path):
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-15"))
     assert same(weights(trainer), weights(again))
     assert len(events(tmp_path, "escalate")) == 2  # it has gone on in fp32
+
+
+class OverflowsInFp16(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down = torch.nn.Linear(16, 8), torch.nn.Linear(8, 24)
+        with torch.no_grad():
+            self.up.weight.mul_(2e5)
+            self.down.weight.mul_(1e-6)
+
+    def forward(self, inputs_embeds, labels):
+        said = self.down(self.up(inputs_embeds))
+        return {"loss": torch.nn.functional.cross_entropy(said.transpose(1, 2), labels), "logits": said}
+
+
+def test_an_overflow_of_fp16_is_proved_by_running_the_step_in_other_precisions(tmp_path):
+    trainer = half_trainer(tmp_path, StayFinite(), model=OverflowsInFp16(), scale=8.0, max_steps=2)
+    trainer.train()
+    found = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "autopsy.json").read_text())
+    assert found["cause"] == "fp16-overflow"
+    assert found["origin"]["module"] == "up"

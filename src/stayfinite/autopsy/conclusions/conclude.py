@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions import data, formulas, machinery, precision, weights
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence
+from stayfinite.autopsy.elsewhere import device_of
 
 ORDER = (
     machinery.does_not_return,
@@ -22,6 +23,7 @@ ORDER = (
     formulas.unused_branch,
     formulas.naive_exponential,
     formulas.edge,
+    machinery.device,
     precision.scaled_too_far,
     precision.overflow,
     weights.driven_off,
@@ -31,6 +33,15 @@ ORDER = (
 )
 """What explains more stands first: a bad leaf before what it leads to, a formula before the format it fails in."""
 
+UNDECIDED = "nan-loss"
+"""What is said where nothing is proved."""
+
+OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows)
+"""What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
+a step without the spike there says nothing of them."""
+
+UNDECIDED_SPIKE = {"gradient-spike": "exploding-gradient", "loss-spike": "loss-diverging"}
+
 OF_GOOD_STEPS = (machinery.does_not_return, precision.underflow)
 """What can be said of a step that is finite when it is run again."""
 
@@ -39,7 +50,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     """The likeliest cause of the step."""
     if _fine(evidence):
         return Conclusion(cause="", confidence=0.0, why="The step is finite: there is nothing to explain", fix="")
-    order = OF_GOOD_STEPS if evidence.good("same") else ORDER
+    order = OF_GOOD_STEPS if evidence.good("same") else OF_FINITE_SPIKES if evidence.finite_spike else ORDER
     return next((found for judge in order if (found := judge(evidence)) is not None), None) or _undecided(evidence)
 
 
@@ -61,8 +72,16 @@ def _undecided(e: Evidence) -> Conclusion:
         known = "there was no time to try anything, or nothing could be tried"
     missing = [name for name in weights.BEFORE if name not in e.is_good]
     decide = f"; {' and '.join(missing)} could not be tried and might decide it" if missing else ""
+    if (
+        "other_device" not in e.is_good
+        and (here := device_of(e.readings.step.model)) is not None
+        and here.type != "cpu"
+    ):
+        decide += f"; whether {here.type} is to blame would be told by stayfinite replay --device cpu"
+    if e.finite_spike:
+        known = known.replace("finite", "within the usual")
     return Conclusion(
-        cause="nan-loss",
+        cause=UNDECIDED_SPIKE.get(e.materials.trigger, UNDECIDED) if e.finite_spike else UNDECIDED,
         confidence=0.3,
         why=f"the worlds do not decide: {known}{decide}",
         fix="run `stayfinite replay` with --world to try further changes",

@@ -58,6 +58,12 @@ class Evidence:
         return world in self.is_good and not self.is_good[world]
 
     @property
+    def finite_spike(self) -> bool:
+        """Whether the step, run again, is finite and still far above the others."""
+        same = self.outcomes.get("same")
+        return same is not None and same.finite and self.bad("same") and self.materials.spike_limit is not None
+
+    @property
     def suspects(self) -> list[int]:
         """Guilty rows, or else those that the trace points at; none where it points at all of them."""
         rows = self.rows or self.readings.rows

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence
+from stayfinite.autopsy.elsewhere import device_of
+from stayfinite.autopsy.surroundings import device_in_words
 
 
 def does_not_return(e: Evidence) -> Conclusion | None:
     """The same step again is fine."""
+    here = device_of(e.readings.step.model)
+    if e.good("same") and e.materials.device and here is not None and here.type != e.materials.device:
+        return _fine_elsewhere(e, here.type)
     same = e.outcomes.get("same")
     lost = same is not None and not same.finite and not same.error
     if lost and e.readings.trace.finite and not e.good("eager"):
@@ -51,4 +56,37 @@ def compiler(e: Evidence) -> Conclusion | None:
         fix="leave torch.compile off for the module, or try a newer torch",
         setting={"torch_compile": False},
         worlds=("eager",),
+    )
+
+
+def device(e: Evidence) -> Conclusion | None:
+    """Bad here each time, and finite on another kind of device with everything else the same."""
+    here = device_of(e.readings.step.model)
+    if here is None or e.readings.at_edge or not (e.bad("same") and e.good("other_device")):
+        return None
+    there = "an accelerator" if here.type == "cpu" else "the CPU"
+    dropout = ", both without dropout," if e.readings.trace.uses_dropout else ""
+    another = "" if here.type == "cpu" else f" and on another device (stayfinite replay --device {here.type}:1)"
+    return Conclusion(
+        cause="upstream-bug",
+        confidence=0.6,
+        why=f"{e.readings.operator or 'the step'} in {e.readings.place} is bad on {device_in_words(here)} each time, "
+        f"and with the same weights, batch and precision{dropout} finite on {there}: a kernel of this build, code that "
+        "does something else on that device, or the device itself is wrong",
+        fix=f"compute it on {there}; to know which it is, replay the incident with another version of torch{another}",
+        worlds=("other_device",),
+    )
+
+
+def _fine_elsewhere(e: Evidence, here: str) -> Conclusion:
+    """Bad on the device of the incident, and finite on the one that it was replayed on."""
+    drawn = ", with other random numbers," if e.readings.trace.uses_dropout else ""
+    before = e.materials.device
+    return Conclusion(
+        cause="hardware",
+        confidence=0.5,
+        why=f"the step was bad on {before} and is finite{drawn} on {here} with the same weights and batch: "
+        f"a fault that came and went, or a kernel or a device of kind {before} that is wrong",
+        fix=f"run it again where it was bad (stayfinite replay --device {before}): finite there as well, it came and "
+        "went, so look for Xid and ECC lines in the kernel log; bad again, try another version of torch",
     )

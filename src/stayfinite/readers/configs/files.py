@@ -49,6 +49,8 @@ def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Con
             raise UsageError(f"{source} is not a regular file", fix="copy what it yields into a file, and name that")
         with Path(path).open("rb") as file:
             data = file.read(most)
+    except UsageError:
+        raise  # it is a ValueError too
     except FileNotFoundError:
         raise UsageError(f"{source} does not exist", fix="check the path") from None
     except PermissionError:

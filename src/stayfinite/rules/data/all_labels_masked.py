@@ -48,6 +48,7 @@ from collections.abc import Iterator
 from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
 _SAID = (
@@ -79,6 +80,8 @@ _ANSWERS = (
 )
 _FINE = r"train(?:ing)?[ _]loss\W{0,2} ?(?:is |stays |looks )?(?:finite|fine|ok|normal|falls|decreas\w+|good)"
 _POLICY = r"\bgrpo\b|\bppo\b|\brloo\b|num_generations|reward_func"
+SOME = 0.001
+"""A share of wholly masked rows above which batches of nothing else are to be met."""
 FEW = 5
 """Points of a healthy course that show that most rows have something to learn from."""
 SHORT = 256
@@ -88,6 +91,7 @@ SHORT = 256
 def judge(facts: Facts) -> Iterator[Clue]:
     """A loss of 0 or NaN with nothing learnt from the start, and settings that mask."""
     yield from _observed(facts)
+    yield from planned(facts, "plan.no_room_for_answer", STRONG + HINT)
     said = facts.said(_SAID)
     if said is not None:
         yield Clue(said.text, STRONG + 1.0, said.where)
@@ -176,6 +180,10 @@ def _observed(facts: Facts) -> Iterator[Clue]:
             yield Clue("no label of the batch is left to learn from", PROOF, share.where)
         elif share.value > 0.01:
             yield Clue(f"{share.value:.1%} of the labels are left to learn from", REFUTED, share.where)
+    rows = facts.seen("labels.masked_rows_share")
+    if rows is not None and rows.value > SOME:
+        text = f"in {rows.value:.1%} of the rows no label is left to learn from"
+        yield Clue(text, PROOF if rows.value > 0.05 else STRONG, rows.where)
     world = facts.seen("worlds.labels_sanitised.finite")
     if world is not None and world.value is True:
         yield Clue("the same step is finite when wholly masked rows are left out", STRONG, world.where)
@@ -185,7 +193,7 @@ RULE = Rule(
     code="SF302",
     slug="all-labels-masked",
     severity="error",
-    title="Every label of a batch is masked, so there is nothing to learn from.",
+    title="Rows or batches have no label that is not masked: there is nothing to learn from.",
     fix=(
         "raise max_length (cutoff_len) above prompt plus answer or drop longer rows, and check that the response "
         "template occurs in the tokens"
@@ -196,6 +204,8 @@ RULE = Rule(
     beats=("nan-loss", "loss-collapse", "zero-gradient", "truncation"),
     observes={
         "labels.supervised_share": "the share of a batch's labels that are not ignored, 0 to 1",
+        "labels.masked_rows_share": "the share of the data's rows in which no label is left, 0 to 1",
         "worlds.labels_sanitised.finite": "whether the same step is finite with wholly masked rows left out",
+        "plan.no_room_for_answer": REMARKS,
     },
 )

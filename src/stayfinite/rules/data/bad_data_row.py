@@ -281,7 +281,8 @@ def _only_regression(facts: Facts) -> str | None:
 def _observed(facts: Facts) -> Iterator[Clue]:
     rows = facts.seen("data.bad_rows")
     if rows is not None and rows.value:
-        yield Clue(f"rows that are not finite, empty or corrupt: {rows.value}", PROOF, rows.where)
+        named = "; ".join(map(str, rows.value)) if isinstance(rows.value, list) else rows.value
+        yield Clue(f"rows that are not finite, empty or corrupt: {named}", PROOF, rows.where)
     removed = facts.seen("worlds.rows_removed.finite")
     if removed is not None:
         if removed.value is True:

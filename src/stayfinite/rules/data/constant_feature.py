@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Measured columns; or warnings of a spread of 0, with NaN after them."""
     seen = facts.seen("data.constant_features")
     if seen is not None and seen.value:
-        yield Clue(f"columns of one value: {seen.value}", PROOF, seen.where)
+        yield Clue(f"columns of one value: {', '.join(map(str, seen.value))}", PROOF, seen.where)
     if facts.symptoms.healthy:
         return
     constant = facts.said(

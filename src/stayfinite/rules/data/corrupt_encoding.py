@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -45,10 +45,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("data.damaged_text_share")
     if seen is not None and seen.value > 0.001:
         yield Clue(
-            f"{seen.value:.1%} of the rows hold replacement characters or doubly decoded text",
+            f"{seen.value:.1%} of the rows hold damaged characters",
             PROOF if seen.value > 0.01 else STRONG,
             seen.where,
         )
+        kinds = facts.seen("data.damage_kinds")
+        if kinds is not None:
+            yield Clue(str(kinds.value), HINT, kinds.where)
+    encoding = facts.seen("data.not_utf8")
+    if encoding is not None and encoding.value:
+        yield Clue(str(encoding.value), PROOF, encoding.where)
     refused = facts.said(
         r"UnicodeDecodeError|UnicodeEncodeError|codec can'?t (?:decode|encode)|surrogates not allowed|"
         r"invalid (?:continuation|start) byte|stream did not contain valid utf-?8|invalid utf-?8|"
@@ -67,7 +73,7 @@ RULE = Rule(
     code="SF314",
     slug="corrupt-encoding",
     severity="error",
-    title="Text was read with the wrong encoding.",
+    title="Text is damaged, or in another encoding than UTF-8.",
     fix=(
         'name the encoding when reading (encoding="utf-8", "utf-8-sig", "cp1252", "gb18030"), convert once, and drop '
         "damaged lines"
@@ -76,6 +82,9 @@ RULE = Rule(
     page=__doc__,
     beats=("bad-data-row", "tokenizer-mismatch", "environment"),
     observes={
-        "data.damaged_text_share": "the share of rows with replacement characters or doubly decoded text, 0 to 1"
+        "data.damaged_text_share": "the share of rows with replacement or control characters, bytes that cannot be "
+        "decoded, or doubly decoded text, 0 to 1",
+        "data.damage_kinds": "how many rows have each kind of damage, in words",
+        "data.not_utf8": "which file is not UTF-8, why, and what it was read as, in words",
     },
 )

@@ -35,12 +35,15 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
+MANY = 0.1
+"""A share of copies above which they weigh; records and letters repeat their formulas without any mistake."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A measured share; from a log only what it says itself."""
     seen = facts.seen("data.duplicate_share")
-    if seen is not None and seen.value > 0.05:
-        yield Clue(f"{seen.value:.0%} of the rows are copies", PROOF if seen.value > 0.2 else STRONG, seen.where)
+    if seen is not None and seen.value > MANY:
+        yield Clue(f"{seen.value:.0%} of the rows are copies", PROOF if seen.value > 0.3 else STRONG, seen.where)
     if facts.symptoms.healthy:
         return
     told = facts.mentioned(

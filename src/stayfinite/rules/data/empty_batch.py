@@ -34,6 +34,7 @@ An evaluation or prediction split may be empty on purpose. With an iterable data
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -57,6 +58,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("data.rows")
     if seen is not None and seen.value == 0:
         yield Clue("the dataset has no rows", PROOF, seen.where)
+    batches = facts.seen("loader.batches")
+    if batches is not None and batches.value == 0:
+        yield Clue("the loader gives no batch at all", PROOF, batches.where)
+    without = facts.seen("loader.empty_batches")
+    if without is not None and without.value:
+        yield Clue(f"batches without rows: {', '.join(map(str, without.value[:4]))}", PROOF, without.where)
+    failed = facts.seen("loader.error")
+    if failed is not None and re.search(_NOTHING, str(failed.value), re.IGNORECASE):
+        yield Clue(str(failed.value), PROOF, failed.where)
     if facts.symptoms.healthy:
         return
     told = facts.said(_NOTHING)
@@ -87,5 +97,10 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment"),
-    observes={"data.rows": "the number of rows of the training set"},
+    observes={
+        "data.rows": "the number of rows of the training set",
+        "loader.batches": "how many batches the loader gives",
+        "loader.empty_batches": "numbers of the loader's batches that have no rows, a list",
+        "loader.error": "what the loader raised when it was read",
+    },
 )

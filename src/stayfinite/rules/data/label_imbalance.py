@@ -74,7 +74,7 @@ RULE = Rule(
     code="SF310",
     slug="label-imbalance",
     severity="warning",
-    title="One class rules the labels, and the model answers with it.",
+    title="One class rules the labels: answering with it always is nearly right.",
     fix=(
         "weight the loss (CrossEntropyLoss(weight=...), pos_weight) or sample by class (WeightedRandomSampler), and "
         "judge by F1 or balanced accuracy"

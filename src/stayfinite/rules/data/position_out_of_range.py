@@ -55,6 +55,7 @@ from stayfinite.rules.data.lookups import (
     target_failure,
 )
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _REFUSAL = (
@@ -118,6 +119,10 @@ POSITIONS = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A failed look-up or a shape error, and lengths beyond the table."""
+    yield from planned(facts, "plan.too_long")
+    asked = facts.seen("data.positions_out_of_range")
+    if asked is not None and asked.value:
+        yield Clue(f"positions that the table has no row for: {asked.value}", PROOF, asked.where)
     seen = facts.seen("data.longest_row")
     limit = position_limit(facts)
     if seen is not None and limit is not None and seen.value > limit[0]:
@@ -202,5 +207,9 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("token-id-out-of-range", "truncation", "environment", "nan-loss"),
-    observes={"data.longest_row": "tokens of the longest row"},
+    observes={
+        "plan.too_long": REMARKS,
+        "data.longest_row": "tokens of the longest row",
+        "data.positions_out_of_range": "positions of a batch that the position table has no row for, a list",
+    },
 )

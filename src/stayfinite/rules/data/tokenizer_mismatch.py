@@ -45,16 +45,22 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
+UNKNOWN = 0.01
+"""A share of unknown tokens above which the tokenizer was not made for the text; else there are next to none."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Counts that do not agree are proof; a tokenizer of another kind, or a first loss of a fresh model, speak for "
     "it.
     """
     seen = facts.seen("data.unknown_token_share")
-    if seen is not None and seen.value > 0.1:
+    if seen is not None and seen.value > UNKNOWN:
         yield Clue(
-            f"{seen.value:.0%} of the tokens are the unknown token", PROOF if seen.value > 0.3 else STRONG, seen.where
+            f"{seen.value:.1%} of the tokens are the unknown token", PROOF if seen.value > 0.1 else STRONG, seen.where
         )
+        characters = facts.seen("data.unknown_characters")
+        if characters is not None:
+            yield Clue(f"it does not know {' '.join(characters.value)}", HINT, characters.where)
     mismatches = list(
         facts.all_said(
             r"tokeni[sz]ation mismatch|mismatch(?:ed)? token(?:s|i[sz]ation)|token (?:count|length) mismatch"
@@ -123,7 +129,7 @@ RULE = Rule(
     code="SF306",
     slug="tokenizer-mismatch",
     severity="error",
-    title="The tokenizer or the conversation template is not the one that the model or the labelling counts on.",
+    title="The tokenizer or the conversation template does not fit the model, the labelling or the text.",
     fix=(
         "load the tokenizer from the model's own checkpoint and use the conversation template of this model "
         "(tokenizer.apply_chat_template)"
@@ -132,5 +138,8 @@ RULE = Rule(
     page=__doc__,
     prior=-3.5,
     beats=("all-labels-masked", "loss-collapse", "zero-gradient", "nan-loss", "fp16-overflow-model-family"),
-    observes={"data.unknown_token_share": "the share of unknown tokens in the data, 0 to 1"},
+    observes={
+        "data.unknown_token_share": "the share of unknown tokens in the data, 0 to 1",
+        "data.unknown_characters": "characters of the data that the tokenizer does not know, a list",
+    },
 )

@@ -14,6 +14,7 @@ quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows i
 - Statistics (scaler, vocabulary, feature selection) fitted on all rows before the split.
 
 ## How to recognise it
+- `stayfinite check --data train.csv --val val.csv`, which compares texts and ids.
 - A hash of each normalised row, and the intersection: `len(set(map(hash_row, train)) & set(map(hash_row, val)))`.
 - A validation score far above that on data from another source or time.
 - A validation loss equal to the training loss to two digits through many epochs.
@@ -46,15 +47,25 @@ _SAME = (
     r"train\w* and (?:val|eval|test)\w* (?:sets? )?(?:share|overlap|contain the same)"
 )
 
+FEW = 0.005
+"""A share of shared rows that moves no score; single ones coincide in any large corpus."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A measured overlap, or settings and notes that name one set for both."""
     seen = facts.seen("data.overlap_share")
-    if seen is not None and seen.value > 0.001:
+    if seen is not None and seen.value > FEW:
         yield Clue(
             f"{seen.value:.1%} of the validation rows are in the training set",
             PROOF if seen.value >= 0.01 else STRONG,
             seen.where,
+        )
+    by_id = facts.seen("data.id_overlap_share")
+    if by_id is not None and by_id.value > FEW:
+        yield Clue(
+            f"{by_id.value:.1%} of the validation rows have an id that the training set has too",
+            PROOF if by_id.value >= 0.01 else STRONG,
+            by_id.where,
         )
     told = facts.said(
         r"(?:overlap|leakage|duplicates?)\w* (?:between|across|of|in) (?:the )?(?:train|val|test)|\bdata leak|"
@@ -86,9 +97,12 @@ RULE = Rule(
     code="SF308",
     slug="train-val-overlap",
     severity="warning",
-    title="Rows of the training set stand in the validation set.",
+    title="The validation set shares rows, or what they belong to, with the training set.",
     fix="remove duplicates, then split once by group (GroupShuffleSplit) or by time, before augmenting",
     judge=judge,
     page=__doc__,
-    observes={"data.overlap_share": "the share of validation rows that are in the training set too, 0 to 1"},
+    observes={
+        "data.overlap_share": "the share of validation rows that are in the training set too, 0 to 1",
+        "data.id_overlap_share": "the share of validation rows whose id or group the training set has too, 0 to 1",
+    },
 )

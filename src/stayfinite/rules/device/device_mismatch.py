@@ -43,6 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _REFUSAL = (
@@ -82,7 +83,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(conversion.text, STRONG + FAIR, conversion.where)
     mixed = facts.seen("device.mixed")
     if mixed and mixed.value:
-        yield Clue(f"tensors on different devices: {mixed.value}", PROOF, mixed.where)
+        yield Clue(f"tensors on different devices: {in_short(mixed.value)}", PROOF, mixed.where)
 
 
 RULE = Rule(

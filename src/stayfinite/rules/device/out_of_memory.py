@@ -23,7 +23,8 @@ copy), plus the activations, which grow with batch x length.
 - `exitcode: -9`, `Killed`, `DataLoader worker (pid 123) is killed by signal: Killed`.
 
 ## How to fix it
-In the order of what they cost:
+`stayfinite check --memory t5-base --batch 8 --seq 512 --gpu T4` tells beforehand what takes how much, and the largest
+batch that fits. Then, in the order of what they cost:
 1. Smaller batch, same effective batch: transformers `per_device_train_batch_size=1, gradient_accumulation_steps=16` (or
    `auto_find_batch_size=True`), Lightning `accumulate_grad_batches=16`, DeepSpeed
    `"train_micro_batch_size_per_gpu": 1`.
@@ -48,6 +49,7 @@ from collections.abc import Iterator
 from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _FULL = (
@@ -69,6 +71,7 @@ _KILLED = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The allocator says so; a process that was killed from outside was probably over the host's memory."""
+    yield from planned(facts, "plan.too_large_for_card")
     full = facts.said(_FULL)
     if full:
         yield Clue(full.text, PROOF, full.where)
@@ -91,7 +94,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the loaders' shared memory is full (docker: --shm-size): {shared.text}", STRONG, shared.where)
     estimate = measured(facts, "memory.estimate_share")
     if estimate is not None and estimate[0] > 1.0:
-        yield Clue(f"the estimate is {estimate[0]:.1f} times the card's memory", FAIR + HINT, estimate[1])
+        # The estimate is right to a few percent, and 15 at worst: a little too much may still fit.
+        weight = STRONG + HINT if estimate[0] > 1.2 else FAIR + HINT
+        yield Clue(f"a training step needs {estimate[0]:.2f} times the card's memory", weight, estimate[1])
 
 
 RULE = Rule(
@@ -106,5 +111,8 @@ RULE = Rule(
     page=__doc__,
     prior=-3.0,
     beats=("nan-loss", "environment", "hardware", "upstream-bug", "rank-desync"),
-    observes={"memory.estimate_share": "estimated need of a training step, as a share of the device's memory"},
+    observes={
+        "memory.estimate_share": "estimated need of a training step, as a share of the device's memory",
+        "plan.too_large_for_card": REMARKS,
+    },
 )

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.numbers import finite_metric, measured
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 
 DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
@@ -41,6 +42,7 @@ DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The library's warning about its default; lengths that never change; completions that are all cut."""
+    yield from planned(facts, "plan.generation_limit", STRONG + HINT)
     warned = facts.said(
         r"model-agnostic default `?max_length`?|input length of .{0,30}is \d+, but `?max_length`? is set to|"
         r"`?max_length`? is set to 20|neither `?max_length`? nor `?max_new_tokens`? has been set"
@@ -75,5 +77,8 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("zero-answer-rate",),
-    observes={"evaluation.cut_share": "share of generated answers that ended at the length limit"},
+    observes={
+        "evaluation.cut_share": "share of generated answers that ended at the length limit",
+        "plan.generation_limit": REMARKS,
+    },
 )

@@ -39,15 +39,18 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
+MANY = 0.8
+"""Of deep plain nets at their start up to half of the units are silent on a batch of alike inputs, and come to life."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A measured share of dead units; from a log only what it says itself."""
     seen = facts.seen("activations.dead_share")
     if seen is not None:
-        if seen.value >= 0.5:
+        if seen.value >= MANY:
             yield Clue(
                 f"{seen.value:.0%} of the units of a layer are 0 on every sample",
-                PROOF if seen.value >= 0.8 else STRONG + 1.0,
+                PROOF,
                 seen.where,
             )
         elif seen.value < 0.1:

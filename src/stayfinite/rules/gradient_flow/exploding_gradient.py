@@ -44,6 +44,8 @@ from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 GROWN = 30.0
 """Times its lowest: a gradient norm that climbs so far is no noise."""
 
+DECADES = 4.0
+"""Orders of magnitude between the last layer's gradient and the first one's."""
 _RECURRENT = r"(?:\b|_)(?:Bi)?(?:LSTM\w*|GRUs?|RNNs?|recurrent)(?:\b|_)"
 _LONG = (
     r"\blong(?:er)? (?:sequence|input|document|text|time ?series|signal|context|episode)s?|"
@@ -60,6 +62,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
             f"towards the input the gradient norm grows by a factor of {10**slope.value:.3g} a layer",
             PROOF if slope.value >= 1 else STRONG,
             slope.where,
+        )
+    decades = facts.seen("gradient.depth_decades")
+    if decades is not None and decades.value >= DECADES:
+        yield Clue(
+            f"from the last layer to the first the gradient norm grows by {decades.value:.0f} orders of magnitude",
+            STRONG + 1.0,
+            decades.where,
         )
     symptoms = facts.symptoms
     broken = symptoms.bad > 0 or symptoms.diverges
@@ -101,6 +110,7 @@ RULE = Rule(
     page=__doc__,
     beats=("nan-loss",),
     observes={
-        "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first"
+        "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",
+        "gradient.depth_decades": "the same over all layers",
     },
 )

@@ -50,6 +50,7 @@ from stayfinite.rules.gradient_flow.backward_refused import (
     nothing_trainable,
 )
 from stayfinite.rules.known import is_on
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _UNTRAINED = (
@@ -72,7 +73,11 @@ _SWITCHED_ON = (
 def judge(facts: Facts) -> Iterator[Clue]:
     """torch's warning with a refused backward is proof; the settings with a refused backward nearly so."""
     warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
+    probed = facts.seen("checkpointing.warned")
+    if probed is not None and probed.value:
+        yield Clue(f"{probed.value}, and parameters got no gradient", PROOF, probed.where)
     checkpointing = context.checkpointing
+    yield from planned(facts, "plan.checkpointing_frozen_inputs", STRONG)
     stuck = refusal or facts.said(_UNTRAINED)
     if warned is not None:
         yield Clue(warned.text, PROOF if stuck is not None or facts.symptoms.flat else 3.0, warned.where)
@@ -146,4 +151,8 @@ RULE = Rule(
     page=__doc__,
     prior=-3.5,
     beats=("detached-loss", "zero-gradient", "unused-parameters"),
+    observes={
+        "plan.checkpointing_frozen_inputs": REMARKS,
+        "checkpointing.warned": "torch's warning that no checkpointed input needs a gradient, where none arrived",
+    },
 )

@@ -37,6 +37,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
+from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
 
 _PLAIN_LIST = (
@@ -51,7 +52,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Layers in a plain list in the code that is shown, and a symptom that fits."""
     seen = facts.seen("modules.unregistered")
     if seen is not None and seen.value:
-        yield Clue(f"they learn and are not in parameters(): {seen.value}", PROOF, seen.where)
+        yield Clue(f"they learn and are not in parameters(): {in_short(seen.value)}", PROOF, seen.where)
     stuck = stands_still(facts)
     if facts.symptoms.healthy and not stuck:
         return

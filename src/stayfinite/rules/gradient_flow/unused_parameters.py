@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 
@@ -43,7 +44,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """torch's refusal, or a list of parameters without a gradient."""
     seen = facts.seen("gradient.none_parameters")
     if seen is not None and seen.value:
-        yield Clue(f"trainable parameters without a gradient: {seen.value}", PROOF, seen.where)
+        yield Clue(f"trainable parameters without a gradient: {in_short(seen.value)}", PROOF, seen.where)
     refused = facts.said(r"appears to not have been used in the graph|set allow_unused=True")
     if refused is not None:
         yield Clue(refused.text, PROOF, refused.where)

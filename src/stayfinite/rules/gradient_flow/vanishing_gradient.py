@@ -51,6 +51,8 @@ _LAYER = re.compile(
 FEW = 3
 """Layers that make a slope."""
 STEEP = 1e3
+DECADES = 5.0
+"""Orders of magnitude between the last layer's gradient and the first one's that no optimizer makes good."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -62,6 +64,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
             PROOF if slope.value <= -1 else STRONG,
             slope.where,
         )
+    decades = facts.seen("gradient.depth_decades")
+    if decades is not None and decades.value <= -DECADES:
+        yield Clue(
+            f"from the last layer to the first the gradient norm falls by {-decades.value:.0f} orders of magnitude",
+            STRONG + 1.0,
+            decades.where,
+        )
+    probed = facts.seen("gradient.norm")
+    if probed is not None and 0 < probed.value < FADED / 100:
+        yield Clue(f"the norm of the first gradient is {probed.value:.2g}", STRONG, probed.where)
     yield from _by_layer(facts)
     symptoms = facts.symptoms
     norm, loss = symptoms.typical_norm, symptoms.last_loss
@@ -115,8 +127,10 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
-    beats=("lr-too-low", "loss-collapse"),
+    beats=("lr-too-low", "loss-collapse", "input-ignored"),
     observes={
-        "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first"
+        "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",
+        "gradient.depth_decades": "the same over all layers",
+        "gradient.norm": "the norm of the first gradient",
     },
 )

@@ -64,6 +64,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         seen = facts.seen(name)
         if seen is not None and seen.value is not wanted:
             yield Clue(f"the model is in {'training' if seen.value else 'evaluation'} mode there", PROOF, seen.where)
+    asleep = facts.seen("modules.in_eval")
+    if asleep is not None and asleep.value:
+        yield Clue(f"parts that learn are in evaluation mode: {', '.join(asleep.value)}", STRONG + 1.0, asleep.where)
+    disabled = facts.seen("model.grad_disabled_in_train")
+    if disabled is not None and disabled.value:
+        yield Clue("the forward pass runs with gradients switched off", PROOF, disabled.where)
     gap = facts.mentioned(
         r"\beval\(\).{0,60}\b(?:accuracy|score|result|output|loss|error|prediction|metric)s?\b.{0,40}"
         r"\b(?:drops?|worse|bad|wrong|decreas\w+|random|reduced|high\w*|poor|nan|garbage)\b|"
@@ -118,5 +124,7 @@ RULE = Rule(
     observes={
         "model.training_in_train": "whether the model is in training mode in the training step",
         "model.training_in_eval": "whether the model is in training mode in the evaluation",
+        "modules.in_eval": "names of dropouts in evaluation mode inside parts that learn, a list; empty when none",
+        "model.grad_disabled_in_train": "whether the forward pass of the training step runs under no_grad",
     },
 )

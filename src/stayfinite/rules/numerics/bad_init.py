@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import in_short
 from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
 
@@ -60,7 +61,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
     alike = facts.seen("weights.identical_rows")
     if alike is not None and alike.value:
-        yield Clue(f"rows that start alike: {alike.value}", STRONG + HINT, alike.where)
+        yield Clue(f"rows that start alike: {in_short(alike.value)}", STRONG + HINT, alike.where)
     if not facts.symptoms.trouble or facts.symptoms.crash:
         return
     code = facts.mentioned(_CODE)

@@ -37,15 +37,20 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.numbers import finite, measured
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
 
+FAR_ABOVE = 3.0
+"""Times ln(classes). Large models at their usual init, and pre-trained ones on other data, start at up to twice."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A probe's comparison; from logs alone only where the number of classes is told and the run is in trouble."""
     initial, expected = measured(facts, "loss.initial"), measured(facts, "loss.expected_initial")
     if initial is not None and expected is not None and expected[0] > 0:
         ratio = initial[0] / expected[0]
-        if ratio > 2 or ratio < 1 / 3:
-            text = f"the first loss is {initial[0]:.4g}, an untrained model has {expected[0]:.4g}"
+        text = f"the first loss is {initial[0]:.4g}, an untrained model has {expected[0]:.4g}"
+        if ratio > FAR_ABOVE:
             yield Clue(text, STRONG + HINT, initial[1])
+        elif ratio < 1 / 3:
+            yield Clue(f"{text}; pre-trained weights may start there", HINT, initial[1])
         return
     classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "vocab_size", "padded_vocab_size"))
     first = facts.symptoms.first_loss

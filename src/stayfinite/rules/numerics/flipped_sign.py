@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _NEGATED = re.compile(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
@@ -49,6 +49,11 @@ _BY_RIGHT = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A sign in the code, or a loss that falls below zero faster and faster."""
+    turned = facts.seen("loss.negated")
+    if turned is not None and turned.value:
+        yield Clue(
+            "the loss is a distance with its sign turned: it falls when the model gets worse", PROOF, turned.where
+        )
     negated = next(
         (
             (where, text)
@@ -96,4 +101,5 @@ RULE = Rule(
     page=__doc__,
     prior=-4.5,
     beats=("nan-loss", "lr-too-high"),
+    observes={"loss.negated": "whether the loss is a cross entropy or a distance with its sign turned"},
 )

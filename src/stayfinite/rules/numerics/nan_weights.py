@@ -39,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import in_short
 from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
@@ -72,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("weights.nonfinite")
     if seen is not None:
         if seen.value:
-            yield Clue(f"not finite before the first step: {seen.value}", PROOF + HINT, seen.where)
+            yield Clue(f"not finite before the first step: {in_short(seen.value)}", PROOF + HINT, seen.where)
         else:
             yield Clue("every weight is finite before the first step", REFUTED, seen.where)
     said = facts.mentioned(_SAYS)

@@ -47,6 +47,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import first_number, number_in
 from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.planned_rate import STEPS, departure
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 MOST_SAMPLES = 4096
@@ -78,6 +79,7 @@ DECAYING = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
+    yield from planned(facts, "plan.schedule")
     beyond = facts.said(BEYOND_END)
     if beyond is not None:
         yield Clue(beyond.text, PROOF, beyond.where)
@@ -96,6 +98,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     probed = facts.seen("schedule.breaks_shape")
     if probed is not None and probed.value:
         yield Clue(f"the schedule breaks its shape: {probed.value}", PROOF, probed.where)
+    broken = facts.seen("optimizer.lr_not_finite")
+    if broken is not None and broken.value:
+        yield Clue(f"the learning rate is not a number: {broken.value}", PROOF, broken.where)
     told = remark(
         facts,
         r"scheduler\.step\(?\)?[^.\n]{0,40}\b(?:every batch|per batch|each batch|per epoch|every epoch|twice|wrong|"
@@ -201,12 +206,17 @@ RULE = Rule(
     slug="lr-schedule-bug",
     severity="error",
     title="The learning rate does not follow the schedule that was set.",
-    fix="step the schedule once for each update, after the optimizer, and give it its length in that unit",
+    fix=(
+        "step the schedule once for each update, after the optimizer, and give it its length in that unit, with a "
+        "warmup well below it"
+    ),
     judge=judge,
     page=__doc__,
     prior=-4.0,
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
     observes={
-        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its declared shape; empty if not"
+        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
+        "plan.schedule": REMARKS,
+        "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
     },
 )

@@ -59,9 +59,10 @@ from stayfinite.rules.optimisation.course import (
     returns,
     told_climb,
 )
+from stayfinite.rules.optimisation.planned_limits import too_high
 from stayfinite.rules.optimisation.rates import rate_of, set_too_high
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.symptoms import HUGE_LOSS
 
 LONG_HEALTH = 50
@@ -87,6 +88,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and float(ratio.value) > LARGE_UPDATE:
         yield Clue(f"an update is {float(ratio.value):.2g} of its weight", STRONG + HINT, ratio.where)
+    plan = facts.seen("plan.rate")
+    if plan is not None and (text := too_high(plan.value)):
+        yield Clue(text, PROOF, plan.where, risk=True)
+    steps, slower = facts.seen("learning.falls"), facts.seen("learning.falls_at")
+    if steps is not None and not steps.value and slower is not None:
+        slowly = f"at {slower.value:g} of the rate from {slower.where}"
+        yield Clue(f"on one batch the loss goes from {steps.where}, {slowly}", PROOF, "the learning test")
     undone = facts.seen("worlds.previous_update_undone.finite")
     if undone is not None and undone.value:
         yield Clue("the step is finite when the update before it is undone", FAIR + HINT, undone.where)
@@ -239,6 +247,9 @@ RULE = Rule(
     beats=("nan-loss", "loss-diverging", "exploding-gradient", "nan-weights", "no-warmup"),
     observes={
         "update_ratio.largest": "the largest norm of an update over the norm of its weight",
+        "plan.rate": "the learning rate that is set, with what it is for: a PlannedRate",
+        "learning.falls": "whether some steps on one batch bring its loss down",
+        "learning.falls_at": "the share of the learning rate at which they do, where they do not at the planned one",
         "worlds.previous_update_undone.finite": "whether the step is finite when the update before it is undone",
         "worlds.fp32.finite": "whether the same step is finite in fp32",
         "worlds.rows_removed.finite": "whether the same step is finite without the suspicious rows",

@@ -36,7 +36,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.course import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.optimisation.planned_limits import too_low
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 TINY_UPDATE = 1e-6
 """Update over weight, below which a model stands still."""
@@ -50,6 +51,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and 0 < float(ratio.value) < TINY_UPDATE:
         yield Clue(f"the largest update is {float(ratio.value):.2g} of its weight", STRONG + FAIR, ratio.where)
+    plan = facts.seen("plan.rate")
+    if plan is not None and (text := too_low(plan.value)):
+        yield Clue(text, PROOF, plan.where, risk=True)
     seen = facts.symptoms
     rate = (
         seen.largest_lr
@@ -84,5 +88,8 @@ RULE = Rule(
     page=__doc__,
     prior=-4.0,
     beats=("loss-collapse",),
-    observes={"update_ratio.largest": "the largest norm of an update over the norm of its weight"},
+    observes={
+        "update_ratio.largest": "the largest norm of an update over the norm of its weight",
+        "plan.rate": "the learning rate that is set, with what it is for: a PlannedRate",
+    },
 )

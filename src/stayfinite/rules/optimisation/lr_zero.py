@@ -37,6 +37,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 OFTEN = 4
@@ -51,6 +52,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     probed = facts.seen("optimizer.lr")
     if probed is not None and float(probed.value) == 0:
         yield Clue("the optimizer's learning rate is 0 after warmup's first steps", PROOF, probed.where)
+    yield from planned(facts, "plan.lr_zero")
     seen, lr = facts.symptoms, facts.context.lr
     if lr is not None and lr.value == 0:
         yield Clue(f"the settings say so ({lr.text})", STRONG, lr.where, risk=not seen.flat)
@@ -100,5 +102,5 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("loss-collapse", "lr-too-low"),
-    observes={"optimizer.lr": "the learning rate that the optimizer uses"},
+    observes={"optimizer.lr": "the learning rate that the optimizer uses", "plan.lr_zero": REMARKS},
 )

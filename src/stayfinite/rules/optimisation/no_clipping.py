@@ -34,7 +34,8 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.course import lone_spike, not_finite
 from stayfinite.rules.optimisation.loop_code import CLIP, calls, shows_a_loop
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, Clue, Rule
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
 
 SPIKE = 30.0
 """The largest gradient norm over the median, above which a bound would have mattered."""
@@ -52,6 +53,7 @@ FEW_LINES = 8
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clipping off, and a gradient norm far above the others before the loss is lost or has diverged."""
+    yield from planned(facts, "plan.clipping_off", STRONG + HINT)
     seen, clip = facts.symptoms, facts.context.clip
     off = clip is not None and clip.value == 0
     absent = shows_a_loop(facts) and not calls(facts, CLIP)
@@ -98,10 +100,11 @@ RULE = Rule(
     code="SF206",
     slug="no-clipping",
     severity="warning",
-    title="Gradients are not clipped, and a huge one has spoiled the weights.",
+    title="Gradients are not clipped: a single huge one spoils the weights.",
     fix="clip the gradient norm at 1.0 (max_grad_norm=1.0, gradient_clip_val=1.0, clip_grad_norm_)",
     judge=judge,
     page=__doc__,
     prior=-4.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
+    observes={"plan.clipping_off": REMARKS},
 )

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.course import at_first_step, not_finite
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
 
 EARLY_STEPS = 300
@@ -44,6 +45,7 @@ EARLY_STEPS = 300
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Warmup switched off and an explosion early in the run."""
+    yield from planned(facts, "plan.no_warmup", STRONG + HINT)
     seen, warmup, broken = facts.symptoms, facts.context.warmup, not_finite(facts)
     if warmup is None or warmup.value != 0 or (broken is None and not seen.diverges):
         return
@@ -78,6 +80,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 RULE = Rule(
     code="SF205",
     slug="no-warmup",
+    observes={"plan.no_warmup": REMARKS},
     severity="warning",
     title="Training begins at the full learning rate and breaks in its first steps.",
     fix="warm the learning rate up over some hundred steps (warmup_steps=500)",

@@ -67,6 +67,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if missing is not None and missing.value:
         named = missing.value if isinstance(missing.value, int) else len(missing.value)
         yield Clue(f"{named} trainable parameters are in no optimizer", PROOF, missing.where)
+        strangers = facts.seen("optimizer.strangers")
+        if strangers is not None:
+            text = (
+                f"it holds {strangers.value} tensors that are not this model's: built before it was moved or replaced"
+            )
+            yield Clue(text, HINT, strangers.where)
     for pattern, weight in ((EMPTY, FAIR), (NOT_LEAF, STRONG + FAIR), (NO_CHECKS, STRONG), (NOT_SHARDED, PROOF)):
         refusal = facts.said(pattern)
         if refusal is not None:
@@ -125,6 +131,7 @@ RULE = Rule(
     prior=-4.0,
     beats=("loss-collapse", "lr-too-low", "nan-loss", "params-frozen"),
     observes={
-        "optimizer.missing_parameters": "the names (or the number) of trainable parameters that no optimizer holds"
+        "optimizer.missing_parameters": "the names (or the number) of trainable parameters that no optimizer holds",
+        "optimizer.strangers": "how many tensors the optimizer holds that are not the model's",
     },
 )

@@ -42,6 +42,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.half_range import WITHOUT_BF16
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
@@ -66,6 +67,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     probed = facts.seen("device.bf16")
     if probed is not None and not probed.value and _asked(facts):
         yield Clue("the device has no bf16", PROOF, probed.where)
+    yield from planned(facts, "plan.card_without_bf16")
     gpu = facts.context.gpu
     old = gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE) is not None
     if gpu is not None and old and _asked(facts):
@@ -96,5 +98,5 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("environment", "nan-loss", "upstream-bug"),
-    observes={"device.bf16": "whether the device computes in bf16"},
+    observes={"device.bf16": "whether the device computes in bf16", "plan.card_without_bf16": REMARKS},
 )

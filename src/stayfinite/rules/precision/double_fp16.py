@@ -42,6 +42,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.half_range import half_weights
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
@@ -54,6 +55,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     scaled = facts.seen("optimizer.half_parameters_scaled")
     if scaled is not None and scaled.value:
         yield Clue("the optimizer holds fp16 parameters and a gradient scaler is in use", PROOF, scaled.where)
+    yield from planned(facts, "plan.double_fp16", STRONG + HINT)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is None or weights.value != "fp16":
         return
@@ -94,5 +96,8 @@ RULE = Rule(
         "adam-eps-underflow",
         "loss-collapse",
     ),
-    observes={"optimizer.half_parameters_scaled": "whether a scaler is used and the optimizer holds fp16 parameters"},
+    observes={
+        "optimizer.half_parameters_scaled": "whether a scaler is used and the optimizer holds fp16 parameters",
+        "plan.double_fp16": REMARKS,
+    },
 )

@@ -17,6 +17,8 @@ does not help.
 - A list of activations (transformers: `--debug underflow_overflow`) whose `abs max` comes near 6.5e+04 and then turns
   inf.
 - The run is fine with fp16 switched off, or in bf16.
+- `stayfinite check --build` or `preflight(...)` names the modules before training: one pass in fp32 and one as fp16
+  would have it, with the factor by which each leaves the range.
 
 ## How to fix it
 Use bf16 where the card has it (Ampere and newer), else keep the one module that overflows in fp32.
@@ -51,6 +53,9 @@ from stayfinite.rules.precision.half_range import (
 )
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
+MOST_NAMED = 4
+"""Modules that are named in a sentence."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """fp16 and a run that is lost early; proof is the same step finite in another format, or torch's own word."""
@@ -70,6 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     origin = facts.seen("origin.largest")
     if origin is not None and isinstance(origin.value, float) and origin.value >= 65504.0:
         yield Clue(f"a value of {origin.value:.4g} where fp16 ends at 65,504", STRONG, origin.where)
+    yield from _foreseen(facts)
     sign = overflow_sign(facts)
     if sign is None:
         return
@@ -92,6 +98,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from against_half(facts)
 
 
+def _foreseen(facts: Facts) -> Iterator[Clue]:
+    """What a pass before training has shown; no fault where the training is not in fp16."""
+    precision = facts.seen("training.precision")
+    if precision is None or precision.value != "fp16":
+        return
+    modules = facts.seen("headroom.fp16_modules")
+    if modules is not None and modules.value:
+        count = f"{len(modules.value)} modules" if len(modules.value) > 1 else "1 module"
+        named = ", ".join(modules.value[:MOST_NAMED]) + (", ..." if len(modules.value) > MOST_NAMED else "")
+        yield Clue(f"fp16 overflows in {count} ({named}); bf16 holds them", PROOF, modules.where)
+    error = facts.seen("headroom.fp16_error")
+    if error is not None and "without overflow" in error.value:
+        yield Clue(error.value, PROOF, error.where)
+
+
 RULE = Rule(
     code="SF101",
     slug="fp16-overflow",
@@ -106,5 +127,8 @@ RULE = Rule(
         "worlds.fp32.finite": "whether the same step is finite in fp32",
         "worlds.bf16.finite": "whether the same step is finite in bf16",
         "origin.largest": "the largest finite value at the place where the first non-finite one arose",
+        "headroom.fp16_modules": "modules that leave fp16's range before training, with their factors, a list",
+        "headroom.fp16_error": "why a pass in fp16 could not be run",
+        "training.precision": "what the training computes in: fp16, bf16 or fp32",
     },
 )

@@ -49,7 +49,7 @@ from stayfinite.rules.precision.half_range import (
     likely_half,
     overflow_sign,
 )
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -63,6 +63,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 PROOF if world.value else REFUTED,
                 world.where,
             )
+    yield from _planned(facts)
     half = half_of(facts)
     # Settings alone, before any run, are asked what could go wrong.
     planned = not facts.runs and half is not None
@@ -93,6 +94,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from against_half(facts)
 
 
+def _planned(facts: Facts) -> Iterator[Clue]:
+    """Before a launch: the surest families whatever is trained, the others where all of the model is."""
+    seen = facts.seen("plan.fp16_family")
+    if seen is None:
+        return
+    surest = seen.value["family"] in SUREST
+    if surest or not seen.value["adapters"]:
+        yield Clue(seen.value["text"], PROOF if surest else STRONG, seen.where, risk=True)
+
+
 RULE = Rule(
     code="SF102",
     slug="fp16-overflow-model-family",
@@ -113,5 +124,6 @@ RULE = Rule(
     observes={
         "worlds.fp32.finite": "whether the same step is finite in fp32",
         "worlds.bf16.finite": "whether the same step is finite in bf16",
+        "plan.fp16_family": "where fp16 is on: the model's family, whether adapters alone are trained, both as text",
     },
 )

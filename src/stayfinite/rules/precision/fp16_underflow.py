@@ -50,6 +50,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"{lost:.0%} of the gradient is zero in fp16 and not in fp32", PROOF, half_share.where)
         else:
             yield Clue("the gradient is zero in fp32 as well", AGAINST, full_share.where)
+    foreseen, precision = facts.seen("headroom.lost_gradients"), facts.seen("training.precision")
+    if foreseen is not None and precision is not None and precision.value == "fp16" and foreseen.value > MANY:
+        yield Clue(
+            f"{foreseen.value:.0%} of the gradient becomes 0 in fp16, at {foreseen.where}", PROOF, foreseen.where
+        )
     half, seen = facts.context.half, facts.symptoms
     if half is None or seen.zero_norms < 2 or seen.good_losses < 2:
         return
@@ -84,5 +89,7 @@ RULE = Rule(
     observes={
         "gradient.zero_share": "the share of gradient elements that are exactly zero, 0 to 1",
         "worlds.fp32.zero_share": "the same share when the step is run in fp32",
+        "headroom.lost_gradients": "the share of the gradient that fp16 makes zero in a step before training, 0 to 1",
+        "training.precision": "what the training computes in: fp16, bf16 or fp32",
     },
 )

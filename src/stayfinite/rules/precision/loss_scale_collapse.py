@@ -43,11 +43,14 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import collapse
-from stayfinite.rules.rule import AGAINST, HINT, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The framework gives up, or step after step is skipped at a scale that protects nothing."""
+    largest, precision = facts.seen("headroom.largest_scale"), facts.seen("training.precision")
+    if largest is not None and precision is not None and precision.value == "fp16" and largest.value < 1:
+        yield Clue(f"gradients overflow fp16 at every loss scale above {largest.value:g}", PROOF, largest.where)
     fallen = collapse(facts)
     if fallen is None:
         return
@@ -75,4 +78,8 @@ RULE = Rule(
     page=__doc__,
     prior=-4.0,
     beats=("nan-loss", "loss-collapse", "lr-zero", "loss-diverging", "zero-gradient", "amp-initial-scale-search"),
+    observes={
+        "headroom.largest_scale": "the largest loss scale at which no gradient overflows fp16 before training",
+        "training.precision": "what the training computes in: fp16, bf16 or fp32",
+    },
 )

@@ -38,6 +38,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.course import remark
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.adam_eps_underflow import LARGER_EPS_HELPS, adam_on_half
 from stayfinite.rules.precision.half_range import (
     against_half,
@@ -56,8 +57,9 @@ SOON = 5
 def judge(facts: Facts) -> Iterator[Clue]:
     """fp16 weights and no mixed precision beside them; the loss is lost with the first updates."""
     scanned = facts.seen("optimizer.parameter_dtypes")
-    if scanned is not None and "float16" in str(scanned.value):
+    if scanned is not None and re.search(r"(?<!b)float16", str(scanned.value)):
         yield Clue("the optimizer updates float16 parameters", PROOF, scanned.where)
+    yield from planned(facts, "plan.pure_fp16", STRONG + HINT)
     sign = overflow_sign(facts)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is not None and weights.value != "fp16":
@@ -122,5 +124,8 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("fp16-overflow", "nan-loss", "loss-collapse", "nan-weights"),
-    observes={"optimizer.parameter_dtypes": "the dtypes of the parameters that the optimizer updates, as text or list"},
+    observes={
+        "optimizer.parameter_dtypes": "the dtypes of the parameters that the optimizer updates, as text or list",
+        "plan.pure_fp16": REMARKS,
+    },
 )

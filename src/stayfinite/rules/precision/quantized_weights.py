@@ -39,6 +39,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known, first_number
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.half_range import overflow_sign
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
@@ -60,6 +61,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     codes = facts.said(CODES)
     if codes is not None:
         yield Clue(codes.text, STRONG + HINT, codes.where)
+    yield from planned(facts, "plan.quantized_without_adapters")
     quantized = facts.context.quantized or _bits(facts)
     if quantized is None:
         return
@@ -112,4 +114,5 @@ RULE = Rule(
         "lr-zero",
         "params-frozen",
     ),
+    observes={"plan.quantized_without_adapters": REMARKS},
 )

@@ -1,0 +1,211 @@
+"""The same step on another kind of device: from an accelerator to the CPU, or from the CPU to an accelerator.
+
+Copies stand in for the model's tensors while it runs, so the model's own, and what hangs on them (an optimizer, the
+hooks of DistributedDataParallel), are never touched. An operator that computes on the device that was left is an error:
+such a step was not run elsewhere, and says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import FlopCounterMode
+
+from stayfinite.autopsy.batch_parts import with_changed
+from stayfinite.autopsy.changes import eager, no_dropout
+from stayfinite.autopsy.looking import can_be_bad
+from stayfinite.autopsy.step import Step, untouched
+from stayfinite.autopsy.threads import of_this_step
+from stayfinite.autopsy.trace import Trace
+
+ROOM = 4
+"""Times the size of the model that has to be free: weights, gradients, and what a step computes."""
+
+WORSE = 4
+"""Times slower than a plain matrix product that a whole step may be."""
+
+OF_DROPOUT = ("dropout", "bernoulli", "attention")
+"""Random operators that a step without dropout does not need."""
+
+
+def device_of(model: nn.Module) -> torch.device | None:
+    """The device that a model lies on; None when it lies on several kinds, or has no tensors."""
+    kinds = {tensor.device.type: tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    return next(iter(kinds.values())) if len(kinds) == 1 else None
+
+
+def other_device(step: Step) -> torch.device | None:
+    """Another kind of device with room for the step; None when there is none, or the model cannot be copied."""
+    here = device_of(step.model)
+    tensors = [*step.model.parameters(), *step.model.buffers()]
+    if here is None or here.type == "meta" or not all(type(t) in (Tensor, nn.Parameter) for t in tensors):
+        return None  # shards and quantized weights are more than their values
+    if any(tensor._backward_hooks for tensor in tensors):
+        return None  # a copy would not have the hooks, which are a part of the step
+    there = torch.device("cpu") if here.type != "cpu" else torch.accelerator.current_accelerator()
+    if there is None or not torch.accelerator.is_available():
+        return None
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return there if size * ROOM <= _free_bytes(there) else None
+
+
+def moved_to(step: Step, device: torch.device, *, dropout: bool = True) -> Step:
+    """The step on another device; eagerly, because compiling anew for a device may take minutes."""
+    here = device_of(step.model)
+    watch = partial(nothing_stays_behind, "" if here is None or here.type == device.type else here.type)
+    around: list[Callable[[], Any]] = [
+        eager, partial(model_on, step.model, device), partial(autocast_on, device.type), watch,
+    ]  # fmt: skip
+    if not dropout:
+        around.append(partial(no_dropout, step.model))
+    batch = with_changed(step.batch, lambda x: _on(x, device) if isinstance(x, Tensor) else x)
+    return step.changed(*around, batch=batch)
+
+
+def draws_numbers(trace: Trace) -> bool:
+    """Whether random numbers other than dropout's take part: another device would draw others."""
+    names = set() if trace.tracer is None else {(e.operator, e.overload) for e in trace.tracer.events}
+    return any(
+        _is_random(operator, overload) and not any(word in operator for word in OF_DROPOUT)
+        for operator, overload in names
+    )
+
+
+def can_be_run(step: Step, dtype: torch.dtype, seconds: float) -> bool:
+    """Whether the step on the other device is likely to end within so many seconds, and does no harm to begin."""
+    there = other_device(step)
+    if there is None or (there.type == "cuda" and not torch.cuda.is_initialized()):
+        return False  # a program that has not touched the device may fork, which it could not do any more
+    try:
+        return seconds_on(step, there, dtype) <= seconds
+    except Exception:  # whatever a forward pass may raise
+        return False
+
+
+def seconds_on(step: Step, device: torch.device, dtype: torch.dtype) -> float:
+    """About how long the step takes on a device, from its matrix products and how fast the device is at them."""
+    counter = FlopCounterMode(display=False)
+    with untouched(step.model), eager(), counter:
+        step.execute(step.fresh_batch())
+    size = 256
+    factor = torch.ones(size, size, device=device, dtype=dtype)
+    (factor @ factor).sum().item()
+    start = perf_counter()
+    (factor @ factor).sum().item()
+    return WORSE * counter.get_total_flops() * (perf_counter() - start) / (2 * size**3)
+
+
+@contextmanager
+def model_on(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Copies on another device in place of a model's parameters, buffers and other tensors."""
+    copies: dict[int, Tensor] = {}
+
+    def copied(tensor: Tensor) -> Tensor:
+        copy = copies.get(id(tensor))
+        if copy is None:
+            copy = copies[id(tensor)] = _on(tensor, device)
+        return copy
+
+    kept: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for module in model.modules():
+            for shelf in (module._parameters, module._buffers, vars(module)):
+                for name, value in list(shelf.items()):
+                    if isinstance(value, Tensor):
+                        other: Any = copied(value)
+                    elif type(value) in (list, tuple) and value and all(isinstance(each, Tensor) for each in value):
+                        other = type(value)(copied(each) for each in value)  # an LSTM keeps such a list
+                    else:
+                        continue
+                    kept.append((shelf, name, value))
+                    shelf[name] = other
+        yield
+    finally:
+        for shelf, name, value in kept:
+            shelf[name] = value
+
+
+@contextmanager
+def autocast_on(device: str) -> Iterator[None]:
+    """Every autocast that the step enters is one for this kind of device."""
+    kind: Any = torch.amp.autocast
+    entering, leaving = kind.__enter__, kind.__exit__
+    mine = of_this_step()
+
+    def enter(self: Any) -> Any:
+        if mine():
+            self._left_device, self.device = self.device, device
+        return entering(self)
+
+    def leave(self: Any, *error: Any) -> Any:
+        try:
+            return leaving(self, *error)
+        finally:
+            self.device = self.__dict__.pop("_left_device", self.device)
+
+    kind.__enter__, kind.__exit__ = enter, leave
+    try:
+        yield
+    finally:
+        kind.__enter__, kind.__exit__ = entering, leaving
+
+
+@contextmanager
+def nothing_stays_behind(device: str) -> Iterator[None]:
+    """An operator that computes on this kind of device is an error; on none if it is empty."""
+    if not device:
+        yield
+        return
+    with _Elsewhere(device):
+        yield
+
+
+class _Elsewhere(TorchDispatchMode):
+    def __init__(self, left: str) -> None:
+        TorchDispatchMode.__init__(self)
+        self._left = left
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator, and look where its result is."""
+        result = func(*args, **(kwargs or {}))
+        for item in tree_iter(result):
+            # A number by itself may live on the CPU whatever the rest does.
+            if isinstance(item, Tensor) and item.device.type == self._left and item.dim() and can_be_bad(item):
+                raise RuntimeError(f"the step computes on {item.device} wherever the model and the batch are ({func})")
+        return result
+
+
+def _on(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy on a device, of the same kind: a leaf that asks for a gradient if the tensor does."""
+    copy = tensor.detach().to(device, copy=True)
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(copy, requires_grad=tensor.requires_grad)
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def _is_random(operator: str, overload: str) -> bool:
+    namespace, _, name = operator.partition(".")
+    packet = getattr(getattr(torch.ops, namespace, None), name, None)
+    return torch.Tag.nondeterministic_seeded in getattr(getattr(packet, overload or "default", None), "tags", ())
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    if device.type != "cpu":
+        return 0  # nobody says how much there is
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0

@@ -1,0 +1,171 @@
+"""``stayfinite check``: look before you launch, at files, data, memory, or the real model and a batch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from stayfinite.errors import StayfiniteError
+
+if TYPE_CHECKING:
+    from stayfinite.inspection.inspection import Inspection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Look before you launch. Exits 0 when ready, 1 with findings, 2 on wrong use, so that it can stand in a launch
+    script.
+
+    Files are read, never executed: `stayfinite check train.yaml`, `train.py`, `notebook.ipynb`, `ds_config.json`, or
+    the command itself in quotes, `stayfinite check 'python train.py --fp16'`.
+    """
+
+    files: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Configs, scripts, notebooks, or a command in quotes."""
+
+    gpu: str | None = None
+    """Judge what this card supports and holds: T4, V100, A100, H100, ..."""
+
+    data: tuple[str, ...] = ()
+    """Data files to look through: csv, tsv, jsonl, parquet, arrow, or a directory of txt."""
+
+    val: tuple[str, ...] = ()
+    """Validation data, held against the training data."""
+
+    tokenizer: str | None = None
+    """Directory or name of the tokenizer that the data will meet; `bytes` for byte models."""
+
+    max_length: int | None = None
+    """The length at which rows will be cut, in tokens (bytes for byte models)."""
+
+    source: str | None = None
+    """The column with the input text; guessed when left out."""
+
+    target: str | None = None
+    """The column with the target text or label; guessed when left out."""
+
+    id: str | None = None
+    """The column with the id or group by which train and validation are told apart; guessed when left out."""
+
+    memory: str | None = None
+    """Estimate the memory of training this model: a directory, a config.json, or a name such as t5-small."""
+
+    batch: int = 1
+    """Rows in a batch, for the memory."""
+
+    seq: int = 512
+    """Tokens in a row, for the memory."""
+
+    target_seq: int | None = None
+    """Tokens in a target row, for encoder-decoders; as --seq when left out."""
+
+    optimizer: str = "adamw"
+    """The optimizer, for the memory: adamw, adamw-fused, adamw-8bit, adafactor, sgd, sgd-plain, lion."""
+
+    lora: int | None = None
+    """Train adapters of this rank only, for the memory."""
+
+    base: Literal["full", "8bit", "4bit"] = "full"
+    """How the weights under adapters are stored, for the memory."""
+
+    precision: Literal["fp32", "bf16", "fp16", "pure-bf16"] | None = None
+    """Judge the memory of this precision alone: bf16 and fp16 mean autocast, pure-bf16 weights in bf16."""
+
+    checkpointing: Literal["on", "off"] | None = None
+    """Judge the memory with, or without, gradient checkpointing alone."""
+
+    attention: Literal["sdpa", "eager"] | None = None
+    """How attention is computed, for the memory; as transformers chooses when left out."""
+
+    padded: bool = False
+    """Rows have different lengths, so that attention needs a mask, for the memory."""
+
+    accumulate: bool = False
+    """Gradients of several batches are added up, for the memory."""
+
+    build: str | None = None
+    """module:function that returns model, optimizer, batch and forward: look at the real thing."""
+
+    steps: int = 10
+    """How many steps the learning test may take; 0 for none."""
+
+    lr_range: bool = False
+    """Find the range of learning rates that works, with a plot (with --build)."""
+
+    json: bool = False
+    """Print the result as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 when ready, 1 with findings, 2 on wrong use."""
+    settings = tyro.cli(Check, args=list(arguments), prog="stayfinite check")
+    try:
+        found = _inspect(settings)
+    except StayfiniteError as error:
+        print(f"stayfinite check: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
+        return 130
+    if found is None:
+        print("stayfinite check: name a config, or --data, --memory or --build; --help tells more", file=sys.stderr)
+        return 2
+    if settings.json:
+        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        from stayfinite.report.inspection import show_inspection
+
+        show_inspection(found.to_json(), Console())
+    return found.exit_code
+
+
+def _inspect(settings: Check) -> Inspection | None:
+    if settings.build is not None:
+        from stayfinite.inspection.building import inspect_build
+
+        return inspect_build(settings.build, steps=settings.steps, lr_range=settings.lr_range)
+    if settings.memory is not None:
+        from stayfinite.inspection.memory.inspecting import inspect_memory
+
+        return inspect_memory(
+            settings.memory,
+            batch=settings.batch,
+            seq=settings.seq,
+            target_seq=settings.target_seq,
+            optimizer=settings.optimizer,
+            lora=settings.lora,
+            gpu=settings.gpu,
+            precision=settings.precision,
+            checkpointing=None if settings.checkpointing is None else settings.checkpointing == "on",
+            attention=settings.attention,
+            padded=settings.padded,
+            base=settings.base,
+            accumulate=settings.accumulate,
+        )
+    if settings.data:
+        from stayfinite.inspection.data.inspecting import inspect_data
+        from stayfinite.report.progress import reading_progress
+
+        with reading_progress(quiet=settings.json) as told:
+            return inspect_data(
+                settings.data,
+                val=settings.val,
+                tokenizer=settings.tokenizer,
+                max_length=settings.max_length,
+                source=settings.source,
+                target=settings.target,
+                group=settings.id,
+                progress=told,
+            )
+    if settings.files:
+        from stayfinite.inspection.files.inspecting import inspect_files
+
+        return inspect_files(settings.files, gpu=settings.gpu)
+    return None

@@ -1,0 +1,54 @@
+"""``stayfinite diff A B``: two configs, scripts, notebooks or commands side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from stayfinite.errors import StayfiniteError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff:
+    """Hold two configs, scripts, notebooks or commands (in quotes) against each other: what matters for stability
+    first, each with what it means. Nothing is executed. Exits 0 when they are the same, 1 when they differ, 2 on wrong
+    use.
+    """
+
+    left: Annotated[str, tyro.conf.Positional]
+    """A config, a script, a notebook, or a command in quotes."""
+
+    right: Annotated[str, tyro.conf.Positional]
+    """Another one, of the same or of another kind."""
+
+    all: bool = False
+    """Show every setting that only one side has, not only those that matter for stability."""
+
+    json: bool = False
+    """Print the comparison as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 when both are the same, 1 when they differ, 2 on wrong use."""
+    settings = tyro.cli(Diff, args=list(arguments), prog="stayfinite diff")
+    from stayfinite.inspection.files.comparing import compare
+
+    try:
+        found = compare(settings.left, settings.right)
+    except StayfiniteError as error:
+        print(f"stayfinite diff: {error}", file=sys.stderr)
+        return 2
+    if settings.json:
+        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        from stayfinite.report.difference import show_difference
+
+        show_difference(found.to_json(), Console(), everything=settings.all)
+    return int(not found.same)

@@ -1,0 +1,105 @@
+"""What is on the bench: the parts of a training before its first step, and the passes over them that probes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from stayfinite.autopsy.batch_parts import batch_size, take_rows
+from stayfinite.autopsy.step import Step
+from stayfinite.inspection.first_pass import FirstPass, first_pass, unable
+from stayfinite.inspection.keeping import Keeping
+from stayfinite.inspection.names import names_in_short, without_values
+from stayfinite.inspection.still_pass import StillPass, still_pass
+from stayfinite.inspection.update import Update, one_update
+from stayfinite.state.rng import capture_rng
+
+LONG = 3.0
+"""Seconds of a pass after which not every further look is taken at the whole batch."""
+FEW = 2
+"""Rows with which it is asked whether one leaks into the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """The parts of a training. Probes read them, run passes over them, and leave them as they were."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    batch: Any
+    forward: Callable[[Any], Any]
+    """``forward(batch) -> loss``, with whatever autocast the training itself uses."""
+    scaler: GradScaler | None = None
+    loader: Iterable[Any] | None = None
+    precision: str | None = None
+    """The precision that the training is meant to compute in, where it is not that of `forward`: fp16, bf16, fp32."""
+    steps: int = 10
+    """How many steps the learning test may take; 0 for none."""
+    lr_range: bool = False
+    """Find the range of learning rates that works, too."""
+
+    @cached_property
+    def kept(self) -> Keeping:
+        """The state of everything as it was when this was first asked for, and the way back to it."""
+        parts = [part for part in (self.optimizer, self.scaler) if part is not None]
+        return Keeping(self.model, *parts, generators=_generators_of(self.loader))
+
+    @cached_property
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The parameters that are to learn, by name, tied ones once."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    @cached_property
+    def step(self) -> Step:
+        """One step that can be run again with something changed."""
+        return Step(model=self.model, forward=self.forward, batch=self.batch, rng=capture_rng())
+
+    @cached_property
+    def first(self) -> FirstPass:
+        """One forward and backward pass as the training would do it, without the optimizer."""
+        empty = without_values(self.model, self.batch)
+        if empty:
+            return unable(self.model, f"{names_in_short(empty)}: on the meta device, where there are no values")
+        return first_pass(self.model, self.step, self.scaler)
+
+    @cached_property
+    def update(self) -> Update:
+        """One real step of the optimizer with the gradients of the first pass, and taken back."""
+        return one_update(self.optimizer, self.trainable, self.first, self.kept)
+
+    @cached_property
+    def few(self) -> Any:
+        """Two rows of the batch, to ask what depends on what; all of it where rows cannot be told."""
+        size = batch_size(self.batch)
+        return self.batch if size is None or size <= FEW else take_rows(self.batch, list(range(FEW)), size)
+
+    @property
+    def lean(self) -> Step:
+        """The step for one more look at every module: with two rows only, where the whole batch takes long."""
+        return self.step if self.first.seconds < LONG else self.step.changed(batch=self.few)
+
+    @cached_property
+    def still(self) -> StillPass:
+        """Those rows in evaluation mode and without gradients: what changes now, changes because of the input."""
+        try:
+            return still_pass(self.step, self.few)
+        except Exception:  # not every model takes another number of rows
+            self.__dict__["few"] = self.batch
+            return still_pass(self.step, self.few)
+
+
+def _generators_of(loader: Any) -> tuple[torch.Generator, ...]:
+    holders = (
+        loader,
+        getattr(loader, "sampler", None),
+        getattr(getattr(loader, "batch_sampler", None), "sampler", None),
+    )
+    found = [getattr(holder, "generator", None) for holder in holders]
+    return tuple({id(one): one for one in found if isinstance(one, torch.Generator)}.values())

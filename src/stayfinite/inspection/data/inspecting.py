@@ -1,0 +1,143 @@
+"""``stayfinite check --data``: look through training data before it is trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from stayfinite.core.settings import Setting, Settings
+from stayfinite.errors import UsageError
+from stayfinite.inspection.data import telling
+from stayfinite.inspection.data.leaks import foreign_characters, leak_between
+from stayfinite.inspection.data.split import Progress, Split, Wanted
+from stayfinite.inspection.data.tables import (
+    characters_table,
+    classes_table,
+    damage_table,
+    lengths_table,
+    lost_characters,
+    mixture_table,
+    numbers_table,
+    scripts_table,
+)
+from stayfinite.inspection.data.tokenizers import Tokenizer, tokenizer_of
+from stayfinite.inspection.inspection import Inspection, conclude
+from stayfinite.inspection.notes import Notes
+from stayfinite.readers.data.opening import open_data
+
+
+def inspect_data(
+    paths: Sequence[str],
+    *,
+    val: Sequence[str] = (),
+    tokenizer: str | None = None,
+    max_length: int | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    group: str | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Read data once, in bounded memory, and let the rules judge what it comes to.
+
+    Arguments:
+        paths: files, or directories of files, that are the training data.
+        val: the validation data, in any of the formats.
+        tokenizer: `bytes`, a directory, a tokenizer.json, a SentencePiece model, or a name in the local cache.
+        max_length: where rows will be cut, in tokens; in bytes for byte models.
+        source: the column of the input; guessed when left out, as are the next two.
+        target: the column of the target text or label.
+        group: the column of the id by which training and validation are to be told apart.
+        progress: called as ``progress(name, done, total)`` in bytes.
+    """
+    if max_length is not None and max_length < 1:
+        raise UsageError(f"--max-length {max_length}: expected a number of tokens above 0")
+    known = tokenizer_of(tokenizer) if tokenizer is not None else None
+    limit = max_length or (known.limit if known is not None else None)
+    wanted = Wanted(source=source, target=target, group=group, tokenizer=known, limit=limit)
+    splits = [Split("training", wanted, open_data(paths))]
+    splits[0].read(progress)
+    if val:
+        splits.append(Split("validation", wanted, open_data(val)))
+        splits[1].writing.rows_with = Counter()
+        splits[1].read(progress, splits[0].roles)
+    return _concluded(splits, known, limit)
+
+
+def _concluded(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None) -> Inspection:
+    train, held = splits[0], splits[1] if len(splits) > 1 else None
+    notes = Notes()
+    _banner(splits, tokenizer, limit, notes)
+    leak = leak_between(train, held) if held is not None else None
+    lost = None if tokenizer is None or train.tokens is None else lost_characters(train, tokenizer.measure)
+    telling.tell_rows(splits, notes)
+    if train.rows:
+        telling.tell_copies(splits, leak, notes)
+        telling.tell_writing(splits, notes)
+        if held is not None:
+            telling.tell_difference(held, foreign_characters(train, held), notes)
+        telling.tell_tokens(splits, lost, notes)
+        if train.roles is not None and train.roles.kind != "table":
+            telling.tell_lengths(splits, limit, notes)
+        telling.tell_classes(splits, notes)
+        telling.tell_numbers(splits, notes)
+    tables = (
+        lengths_table(splits),
+        *map(damage_table, splits),
+        scripts_table(train),
+        mixture_table(train),
+        characters_table(train, lost),
+        classes_table(train, held) if "labels.largest_share" in notes.observed else None,
+        numbers_table(train),
+    )
+    notes.tables += [table for table in tables if table is not None]
+    settings = _positions(train, tokenizer, limit, notes)
+    return conclude(_writable(notes), settings)
+
+
+def _writable(notes: Notes) -> Notes:
+    """The same notes without half characters, which data may hold and no terminal or JSON reader takes."""
+    return Notes(
+        observed={name: replace(seen, value=_shown(seen.value)) for name, seen in notes.observed.items()},
+        checks=[replace(check, seen=_shown(check.seen)) for check in notes.checks],
+        banner=[(_shown(name), _shown(text)) for name, text in notes.banner],
+        tables=[replace(table, rows=tuple(tuple(map(_shown, row)) for row in table.rows)) for table in notes.tables],
+    )
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return list(map(_shown, value)) if isinstance(value, list) else value
+
+
+def _banner(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None, notes: Notes) -> None:
+    for split in splits:
+        files = [source.path.name for source in split.sources]
+        shown = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+        notes.heading(split.name, f"{shown} ({split.sources[0].kind}), {split.rows:,} rows")
+    roles = splits[0].roles
+    if roles is not None:
+        how = "" if roles.given else "; guessed, --source and --target override"
+        notes.heading("columns", (roles.told() or ", ".join(splits[0].columns)) + how)
+    if tokenizer is not None:
+        size = f", {tokenizer.rows:,} ids" if tokenizer.rows is not None else ""
+        sides = splits[0].tokens
+        together = "; prompt and answer are one text" if sides is not None and sides.joined else ""
+        notes.heading("tokenizer", f"{tokenizer.name}{size}{together}")
+    if limit is not None:
+        notes.heading("limit", f"{limit:,} {tokenizer.measure.unit if tokenizer is not None else 'tokens'}")
+    remarks = [remark for split in splits for source in split.sources[:3] for remark in source.remarks]
+    if remarks:
+        notes.heading("read", "; ".join(dict.fromkeys(remarks)))
+
+
+def _positions(train: Split, tokenizer: Tokenizer | None, limit: int | None, notes: Notes) -> Settings | None:
+    """The model's table of positions, where the data would run over it."""
+    if tokenizer is None or tokenizer.positions is None or train.tokens is None or limit is None:
+        return None
+    tokens = train.tokens
+    longest = tokens.whole if tokens.joined else max(tokens.source, tokens.target, key=lambda side: side.longest)
+    notes.saw("data.longest_row", min(longest.longest, limit), train.places.of(longest.longest_row))
+    return Settings([Setting("max_position_embeddings", tokenizer.positions, "config.json")])

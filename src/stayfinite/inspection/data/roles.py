@@ -1,0 +1,188 @@
+"""Which column is what: source, target, label, id; guessed from names and first rows where nobody says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.data import column_names as names
+from stayfinite.inspection.data.chats import is_chat
+from stayfinite.inspection.data.values import as_number, as_text, missing
+
+Kind = Literal["pairs", "prompts", "chat", "classes", "text", "table", "tokens"]
+Columns = Mapping[str, Sequence[Any]]
+PROSE = 60
+"""Characters, on average, from which on a column beside several of numbers is what the data is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """What the columns are for."""
+
+    kind: Kind
+    """Pairs have a limit for each side; prompts and chats are one text, of which the answer is learnt."""
+    source: tuple[str, ...] = ()
+    """The first must not be empty; the others belong to it."""
+    target: str | None = None
+    group: str | None = None
+    group_given: bool = False
+    numbers: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    """Columns of token ids."""
+    given: bool = False
+    """Source or target were named by the person, not guessed."""
+
+    def told(self) -> str:
+        """In words, for the banner."""
+        parts = {
+            "text": " + ".join(self.source) if self.target is None else "",
+            "source": " + ".join(self.source) if self.target is not None else "",
+            "target" if self.kind != "classes" else "label": self.target or "",
+            "token ids": ", ".join(self.tokens),
+            "numbers": _listed(self.numbers) if self.kind == "table" else "",
+            "id": self.group or "",
+        }
+        return ", ".join(f"{role} = {text}" for role, text in parts.items() if text)
+
+
+def _listed(columns: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(columns) - most} more" if len(columns) > most else ""
+    return ", ".join(columns[:most]) + more
+
+
+def roles_of(columns: Columns, *, source: str | None, target: str | None, group: str | None) -> Roles:
+    """What each column is for, from its name and these first rows; what is named is taken at its word."""
+    for name in (source, target, group):
+        _known(name, columns)
+    roles = _guess(columns, source, target)
+    if source is not None or target is not None:
+        roles = replace(roles, given=True)
+    if group is not None:
+        return replace(roles, group=group, group_given=True)
+    taken = {*roles.source, roles.target, *roles.tokens}
+    return replace(roles, group=_group([name for name in columns if name not in taken]))
+
+
+def _known(name: str | None, columns: Columns) -> None:
+    if name is None or name in columns:
+        return
+    near = get_close_matches(name, list(columns), n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    have = ", ".join(columns) or "none"
+    raise UsageError(f"there is no column {name!r}{meant}", fix=f"choose one of: {have}")
+
+
+def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
+    named = {names.plain(name): name for name in reversed(list(columns))}
+    numbers = tuple(name for name, values in columns.items() if _numeric(values))
+    ids = tuple(named[name] for name in names.TOKEN_IDS if name in named and _ids(columns[named[name]]))
+    if source is None and target is None:
+        for name in (*(named[n] for n in names.CHATS if n in named), *columns):
+            first = next((value for value in columns[name] if value is not None), None)
+            if is_chat(first) and names.plain(name) not in ("chosen", "rejected", "prompt", "completion"):
+                return Roles(kind="chat", source=(name,))
+        if any("label" not in name for name in ids):
+            return Roles(kind="tokens", tokens=ids)
+    words = [name for name, values in columns.items() if name not in numbers and _wordy(values)]
+    source = source or _first(named, names.SOURCES, words)
+    if target is None:
+        target = _first(named, names.TARGETS, [name for name in words if name != source])
+    if source is None:
+        source = _first(named, names.TEXTS, [name for name in words if name != target])
+    features = [name for name in numbers if not names.NO_FEATURE.match(names.plain(name))]
+    if source is None and target is None and (longest := _longest(columns, words, PROSE * (len(features) > 2))):
+        source, target = longest[0], longest[1] if len(longest) > 1 and not _label_named(named, longest) else None
+    if target is None and source is not None:
+        target = _label(columns, named, source)
+    if source is None and target is not None and target not in numbers:
+        rest = [name for name in words if name != target]
+        source = rest[0] if rest else None
+    if source is None or source in numbers:
+        return Roles(kind="table", target=target or _label(columns, named, ""), numbers=numbers)
+    beside = names.SECOND_SOURCES.get(names.plain(source), ())
+    seconds = tuple(named[name] for name in beside if name in named and named[name] not in (target, source))
+    return Roles(
+        kind=_kind(columns, source, target, numbers), source=(source, *seconds), target=target, numbers=numbers
+    )
+
+
+def _kind(columns: Columns, source: str, target: str | None, numbers: Sequence[str]) -> Kind:
+    if target is None:
+        return "text"
+    if {names.plain(source), names.plain(target)} & names.PROMPTS and target not in numbers:
+        return "prompts"
+    return "classes" if _classes(columns[target]) or target in numbers else "pairs"
+
+
+def _first(named: Mapping[str, str], wanted: Sequence[str], among: Sequence[str]) -> str | None:
+    return next((named[name] for name in wanted if named.get(name) in among), None)
+
+
+def _longest(columns: Columns, words: Sequence[str], least: int) -> list[str]:
+    """The two columns with the most text, in the order of the file; none where the longest is shorter than so much."""
+    sizes = {name: sum(len(as_text(value)) for value in columns[name]) / max(1, len(columns[name])) for name in words}
+    kept = [name for name in words if sizes[name] >= 4 and _varied(columns[name]) and not names.GROUPS.match(name)]
+    if max(sizes.values(), default=0) < least:
+        return []
+    chosen = sorted(kept, key=lambda name: -sizes[name])[:2]
+    return sorted(chosen, key=list(columns).index) or [name for name in words if sizes[name] >= 4][:1]
+
+
+def _label_named(named: Mapping[str, str], chosen: Sequence[str]) -> bool:
+    return any(name in named and named[name] not in chosen for name in names.LABELS)
+
+
+def _label(columns: Columns, named: Mapping[str, str], source: str) -> str | None:
+    for name in names.LABELS:
+        column = named.get(name)
+        if column is not None and column != source and (_numeric(columns[column]) or _classes(columns[column])):
+            return column
+    return None
+
+
+def _group(free: Sequence[str]) -> str | None:
+    named = {names.plain(name): name for name in free}
+    for name in names.IDS:
+        if name in named:
+            return named[name]
+    return next((column for name, column in named.items() if names.GROUPS.match(name)), None)
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    seen = [value for value in values if not (value is None or value == "")]
+    numbers = sum(as_number(value) is not None for value in seen)
+    return bool(seen) and not isinstance(seen[0], list) and numbers >= 0.95 * len(seen)
+
+
+def _wordy(values: Sequence[Any]) -> bool:
+    return any(
+        isinstance(value, str) or (isinstance(value, list) and (is_chat(value) or _all_texts(value)))
+        for value in values
+        if not missing(value)
+    )
+
+
+def _all_texts(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(each, str) for each in value)
+
+
+def _ids(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, list) and value and isinstance(value[0], int) for value in values)
+
+
+def _varied(values: Sequence[Any]) -> bool:
+    texts = [as_text(value) for value in values]
+    return len(texts) < 8 or len(set(texts)) > 0.2 * len(texts)
+
+
+def _classes(values: Sequence[Any]) -> bool:
+    """A few short values that come again and again."""
+    texts = [as_text(value).strip() for value in values if not missing(value)]
+    distinct = set(texts) - {""}
+    if not distinct or any(isinstance(value, list) for value in values[:8]):
+        return False
+    short = sum(map(len, distinct)) / len(distinct) <= 40
+    return short and len(distinct) <= max(2, min(200, len(texts) // 5))

@@ -1,0 +1,290 @@
+"""One split of the data, read once from end to end: what its rows come to."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.data.chats import conversation, is_chat
+from stayfinite.inspection.data.copies import SHORT, Keys, bare
+from stayfinite.inspection.data.lengths import Lengths
+from stayfinite.inspection.data.numbers import Numbers
+from stayfinite.inspection.data.places import Places, Tally
+from stayfinite.inspection.data.roles import Roles, roles_of
+from stayfinite.inspection.data.token_ids import TokenIds
+from stayfinite.inspection.data.tokenizers import Tokenizer
+from stayfinite.inspection.data.tokens import MOST_ROWS, Tokens
+from stayfinite.inspection.data.values import as_text, missing
+from stayfinite.inspection.data.writing import Writing
+from stayfinite.readers.data.chunk import Broken, Chunk, Source
+
+Progress = Callable[[str, int, int], None]
+MOST_CLASSES = 10_000
+_COUNTER = re.compile(r"\d{1,15}$", re.ASCII)
+LINE = 80
+"""Characters from which on two equal lines of a plain text are more than a coincidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the person asked for."""
+
+    source: str | None = None
+    target: str | None = None
+    group: str | None = None
+    tokenizer: Tokenizer | None = None
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Split:
+    """All that is remembered of a split's rows; never a text."""
+
+    name: str
+    wanted: Wanted
+    sources: Sequence[Source]
+    roles: Roles | None = None
+    columns: tuple[str, ...] = ()
+    places: Places = field(default_factory=Places)
+    broken: list[tuple[str, Broken]] = field(default_factory=list)
+    broken_count: int = 0
+    missing: dict[str, Tally] = field(default_factory=dict)
+    """Rows without a value, by the column that should have one."""
+    elsewhere: Counter[str] = field(default_factory=Counter)
+    """Missing values in columns of which nothing is asked, and empty texts where they do no harm."""
+    unanswered: Tally = field(default_factory=Tally)
+    """Conversations without an answer."""
+    long_rows: Keys = field(default_factory=Keys)
+    short_rows: Keys = field(default_factory=Keys)
+    beginning: int | None = None
+    """Letters that all rows begin with."""
+    groups: Keys = field(default_factory=Keys)
+    counters: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """Ids that are whole numbers: how many, the smallest, the largest."""
+    writing: Writing = field(default_factory=Writing)
+    characters: dict[str, Lengths] = field(default_factory=dict)
+    words: Lengths = field(default_factory=lambda: Lengths("words"))
+    classes: Counter[str] = field(default_factory=Counter)
+    numbers: dict[str, Numbers] = field(default_factory=dict)
+    tokens: Tokens | None = None
+    ids: TokenIds | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.places)
+
+    def read(self, progress: Progress | None = None, roles: Roles | None = None) -> None:
+        """Read every file of the split."""
+        self.roles = roles
+        total = sum(source.size for source in self.sources)
+        before = 0
+        for source in self.sources:
+            for chunk in source.chunks():
+                self._take(chunk, total)
+                if progress is not None:
+                    progress(self.name, min(total, before + chunk.done), max(1, total))
+            before += source.size
+
+    def _take(self, chunk: Chunk, total: int) -> None:
+        self.broken_count += len(chunk.broken)
+        self.broken += [(chunk.path.name, broken) for broken in chunk.broken[: max(0, 5 - len(self.broken))]]
+        if not chunk.lines:
+            return
+        if self.roles is None:
+            wanted = self.wanted
+            self.roles = roles_of(chunk.columns, source=wanted.source, target=wanted.target, group=wanted.group)
+        if not self.columns:
+            self.columns = tuple(chunk.columns)
+            self._check_columns(chunk)
+            self._begin(len(chunk.lines), total, max(1, chunk.done))
+        first = len(self.places)
+        self.places.take(chunk)
+        self._rows(first, chunk)
+
+    def _check_columns(self, chunk: Chunk) -> None:
+        assert self.roles is not None
+        needed = [*self.roles.source[:1], *filter(None, [self.roles.target]), *self.roles.tokens]
+        needed += [self.roles.group] if self.roles.group_given and self.roles.group is not None else []
+        lacking = [name for name in needed if name not in chunk.columns]
+        if lacking:
+            raise UsageError(
+                f"{chunk.path.name} has no column {lacking[0]!r}, which the training data has; "
+                f"it has {', '.join(chunk.columns)}",
+                fix="rename the columns alike",
+            )
+
+    def _begin(self, rows: int, total: int, done: int) -> None:
+        roles, wanted = self.roles, self.wanted
+        assert roles is not None
+        if roles.kind == "tokens":
+            size = wanted.tokenizer.rows if wanted.tokenizer is not None else None
+            self.ids = TokenIds(size, Lengths("tokens", wanted.limit))
+        elif wanted.tokenizer is not None and roles.source:
+            joined = roles.kind in ("chat", "prompts") and not wanted.tokenizer.two_sided
+            guess = rows * total // done
+            cheap = wanted.tokenizer.measure.unit == "bytes"
+            every = 1 if cheap else max(1, -(-guess // MOST_ROWS))
+            self.tokens = Tokens.begin(wanted.tokenizer, wanted.limit, joined=joined, every=every)
+        if roles.kind == "table":
+            self.numbers = {name: Numbers() for name in roles.numbers}
+        elif roles.target is not None and roles.target in roles.numbers:
+            self.numbers = {roles.target: Numbers()}
+
+    def _rows(self, first: int, chunk: Chunk) -> None:
+        roles, columns = self.roles, chunk.columns
+        assert roles is not None
+        count = len(chunk.lines)
+        for name in columns.keys() - self._judged():
+            gaps = sum(value is None or value == "" for value in columns[name])
+            if gaps:
+                self.elsewhere[name] += gaps
+        if self.ids is not None:
+            self.ids.take(first, {name: columns[name] for name in roles.tokens if name in columns})
+            self._remember(
+                first, [repr(ids).encode("utf-8", "surrogatepass") for ids in columns.get(roles.tokens[0], ())], 0
+            )
+            return
+        for name, numbers in self.numbers.items():
+            numbers.take(first, columns.get(name, [None] * count))
+        self._group(first, columns)
+        if roles.kind == "table":
+            self._table(first, columns)
+            return
+        source, target = self._texts(first, columns, count)
+        text_target = target if roles.kind != "classes" else None
+        if roles.kind != "chat":
+            # The same text under another label is no other text.
+            self._copies(first, source, text_target)
+        shown = [source] if text_target is None else [source, text_target]
+        self.writing.take(first, shown)
+        for name, texts in zip(("source", "target"), shown, strict=False):
+            lengths = self.characters.setdefault(name, Lengths("characters"))
+            lengths.take(range(first, first + count), list(map(len, texts)))
+        if self.tokens is not None:
+            self.tokens.take(first, source, text_target)
+        elif self.wanted.limit is not None:
+            self.words.limit = self.wanted.limit
+            self.words.take(range(first, first + count), [_most_words(*row) for row in zip(*shown, strict=True)])
+        if roles.kind == "classes" and target is not None:
+            self._count_classes(target)
+
+    def _judged(self) -> set[str]:
+        assert self.roles is not None
+        return {*self.roles.source, *filter(None, [self.roles.target]), *self.numbers, *self.roles.tokens}
+
+    def _texts(self, first: int, columns: dict[str, list[Any]], count: int) -> tuple[list[str], list[str] | None]:
+        """Source and target of each row as texts; rows that lack one are counted."""
+        roles = self.roles
+        assert roles is not None
+        blank: list[Any] = [None] * count
+        values = columns.get(roles.source[0], blank)
+        if roles.kind == "chat":
+            parts = list(map(conversation, values))
+            for row, part in enumerate(parts, first):
+                if not part.whole.strip():
+                    self._lacks(roles.source[0], row)
+                elif not part.answers.strip():
+                    self.unanswered.add(row)
+            self._copies(first, [part.spoken for part in parts], None)
+            return [part.prompt for part in parts], [part.answers for part in parts]
+        source = self._column(roles.source[0], values, first)
+        for name in roles.source[1:]:
+            more = [as_text(value) for value in columns.get(name, blank)]
+            source = [f"{one}\n{two}" if two else one for one, two in zip(source, more, strict=True)]
+        if "rejected" in columns and roles.target == "chosen":
+            self._column("rejected", columns["rejected"], first)
+        if roles.target is None:
+            return source, None
+        return source, self._column(roles.target, columns.get(roles.target, blank), first)
+
+    def _column(self, name: str, values: list[Any], first: int) -> list[str]:
+        try:
+            if all(map(str.strip, values)):
+                texts: list[str] = values
+                if "nan" not in texts and "NaN" not in texts:
+                    return texts
+        except TypeError:
+            pass
+        # Where texts are read one after the other, an empty one is the space between two paragraphs.
+        free = self.roles is not None and self.roles.kind == "text"
+        chat = [conversation(value).whole if is_chat(value) else as_text(value) for value in values]
+        for row, (value, text) in enumerate(zip(values, chat, strict=True), first):
+            if missing(value) or (not text.strip() and not free):
+                self._lacks(name, row)
+            elif not text.strip():
+                self.elsewhere[name] += 1
+        return chat
+
+    def _lacks(self, name: str, row: int) -> None:
+        self.missing.setdefault(name, Tally()).add(row)
+
+    def _copies(self, first: int, source: list[str], target: list[str] | None) -> None:
+        assert self.roles is not None
+        if self.beginning is None:
+            # What every row begins with (`translate English to German:`) makes none of them long.
+            self.beginning = len(bare(_common(source[:500]))) if len(source) >= 20 else 0
+        least = self.beginning + (LINE if self.sources[0].kind == "txt" else SHORT)
+        raws = list(map(bare, source))
+        if target is not None:
+            raws = [one + b"\0" + two for one, two in zip(raws, map(bare, target), strict=True)]
+        self._remember(first, raws, least)
+
+    def _remember(self, first: int, raws: list[bytes], least: int) -> None:
+        rows = range(first, first + len(raws))
+        if all(len(raw) >= least for raw in raws):
+            self.long_rows.extend(rows, raws)
+            return
+        for keys, long in ((self.long_rows, True), (self.short_rows, False)):
+            chosen = [row for row, raw in zip(rows, raws, strict=True) if (len(raw) >= least) == long]
+            keys.extend(chosen, [raws[row - first] for row in chosen])
+
+    def _table(self, first: int, columns: dict[str, list[Any]]) -> None:
+        roles = self.roles
+        assert roles is not None
+        texts = [list(map(str, values)) for name, values in columns.items() if name != roles.group]
+        raws = ["\x1f".join(cells).encode("utf-8", "surrogatepass") for cells in zip(*texts, strict=True)]
+        self._remember(first, raws, 2 * SHORT)
+        if roles.target is not None and roles.target in columns:
+            self._count_classes([as_text(value) for value in columns[roles.target]])
+        words = [list(map(as_text, values)) for name, values in columns.items() if name not in self.numbers]
+        if words:
+            self.writing.take(first, words)
+
+    def _group(self, first: int, columns: dict[str, list[Any]]) -> None:
+        assert self.roles is not None
+        texts = list(map(as_text, columns.get(self.roles.group or "", ())))
+        rows: Sequence[int] = range(first, first + len(texts))
+        if not all(texts):
+            rows = [row for row, text in zip(rows, texts, strict=True) if text]
+            texts = [text for text in texts if text]
+        if not texts:
+            return
+        self.groups.extend(rows, (text.encode("utf-8", "surrogatepass") for text in texts))
+        if all(map(str.isdecimal, texts)):
+            numbers = list(map(int, texts))
+        else:
+            numbers = [int(last.group()) for text in texts if (last := _COUNTER.search(text)) is not None]
+        if numbers:
+            seen, low, high = self.counters, min(numbers), max(numbers)
+            seen[1], seen[2] = (min(seen[1], low), max(seen[2], high)) if seen[0] else (low, high)
+            seen[0] += len(numbers)
+
+    def _count_classes(self, labels: list[str]) -> None:
+        if len(self.classes) <= MOST_CLASSES:
+            self.classes.update(label for label in labels if label.strip())
+
+
+def _common(texts: Sequence[str]) -> str:
+    """What all of the texts begin with."""
+    first, last = min(texts), max(texts)
+    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:same]
+
+
+def _most_words(*texts: str) -> int:
+    return max(len(text.split()) for text in texts)

@@ -1,0 +1,254 @@
+"""From what was counted to facts for the rules and lines for the reader."""
+
+from __future__ import annotations
+
+from stayfinite.inspection.data import column_names as names
+from stayfinite.inspection.data.copies import twins_in
+from stayfinite.inspection.data.leaks import Leak
+from stayfinite.inspection.data.places import FIRST, Tally
+from stayfinite.inspection.data.split import Split
+from stayfinite.inspection.data.writing import KINDS
+from stayfinite.inspection.notes import Notes
+
+MOST_BAD = 8
+
+
+def tell_rows(splits: list[Split], notes: Notes) -> None:
+    """How many rows there are, and which of them nothing can be learnt from."""
+    train = splits[0]
+    notes.saw("data.rows", train.rows, train.sources[0].path.name)
+    bad = [text for split in splits for text in _bad_rows(split)]
+    if bad:
+        notes.saw("data.bad_rows", bad)
+    rows = ", ".join(f"{split.rows:,} rows ({split.name})" for split in splits)
+    elsewhere = [f"{name} {count:,}" for name, count in train.elsewhere.most_common(4)]
+    more = f"; empty, which does no harm: {', '.join(elsewhere)}" if elsewhere else ""
+    notes.check("Rows", "every row is whole", "bad-data-row", "empty-batch", seen=rows + more)
+
+
+def _bad_rows(split: Split) -> list[str]:
+    told = [f"{name}:{broken.line} {broken.why}" for name, broken in split.broken[:FIRST]]
+    if split.broken_count > len(told):
+        told.append(f"{split.broken_count - len(told):,} more that are broken")
+    told += [f"{split.places.tallied(tally)}: {name} is missing or empty" for name, tally in split.missing.items()]
+    for name, numbers in split.numbers.items():
+        if numbers.not_finite.count:
+            told.append(f"{split.places.tallied(numbers.not_finite)}: {name} is not finite")
+        if numbers.gaps.count and _counts(split, name):
+            told.append(f"{split.places.tallied(numbers.gaps)}: {name} is missing")
+        if numbers.words.count and numbers.words.count <= 0.05 * max(1, split.rows) and _counts(split, name):
+            told.append(f"{split.places.tallied(numbers.words)}: {name} is no number")
+    if split.ids is not None and split.ids.empty.count:
+        told.append(f"{split.places.tallied(split.ids.empty)}: no token ids")
+    return told if len(told) <= MOST_BAD else [*told[:MOST_BAD], f"and {len(told) - MOST_BAD} more kinds"]
+
+
+def _counts(split: Split, name: str) -> bool:
+    """Whether something is computed from the column: not from an id or a date."""
+    roles = split.roles
+    in_missing = name in split.missing
+    return (
+        roles is not None and not in_missing and name != roles.group and not names.NO_FEATURE.match(names.plain(name))
+    )
+
+
+def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
+    """Copies within the training data, and between the two splits."""
+    train = splits[0]
+    twins = twins_in(train.long_rows)
+    short = twins_in(train.short_rows).copies.count
+    share = twins.copies.count / max(1, train.rows)
+    pairs = ", ".join(
+        f"{train.places.of(row)} as {train.places.of(first)}"
+        for row, first in zip(twins.copies.rows[:3], twins.originals, strict=False)
+    )
+    notes.saw("data.duplicate_share", share, pairs)
+    seen = f"{twins.copies.count:,} copies ({share:.1%})" + (f": {pairs}" if pairs else "")
+    seen += f"; {short:,} short ones, which coincide easily" if short else ""
+    notes.check("Rows", "rows are not copies of each other", "duplicate-rows", seen=seen)
+    if leak is None:
+        notes.check("Rows", "training and validation are apart", skipped="no --val given")
+        return
+    held = splits[1]
+    where = ", ".join(
+        f"{held.places.of(row)} as {train.places.of(first)}"
+        for row, first in zip(leak.text.copies.rows[:3], leak.text.originals, strict=False)
+    )
+    notes.saw("data.overlap_share", leak.text_share, where)
+    if leak.ids is not None:
+        twin = ", ".join(
+            f"{held.places.of(row)} as {train.places.of(first)}"
+            for row, first in zip(leak.ids.copies.rows[:3], leak.ids.originals, strict=False)
+        )
+        notes.saw("data.id_overlap_share", leak.id_share, twin)
+    seen = f"{leak.text.copies.count:,} validation rows stand in the training data ({leak.text_share:.1%})"
+    seen += f", and {leak.short:,} short ones, as chance has it" if leak.short else ""
+    if leak.ids is not None:
+        seen += f"; {leak.ids.copies.count:,} by id"
+    seen += f"; {leak.id_note}" if leak.id_note else ""
+    notes.check("Rows", "training and validation are apart", "train-val-overlap", seen=seen)
+
+
+def tell_writing(splits: list[Split], notes: Notes) -> None:
+    """Damage to the text."""
+    if not any(split.writing.total for split in splits):
+        return
+    worst = max(splits, key=lambda split: split.writing.damaged.count / max(1, split.rows))
+    damaged = worst.writing.damaged
+    share = damaged.count / max(1, worst.rows)
+    kinds = ", ".join(
+        f"{KINDS[kind]} in {tally.count:,} rows" for kind, tally in worst.writing.damage.items() if tally.count
+    )
+    notes.saw("data.damaged_text_share", share, worst.places.tallied(damaged) if damaged.count else "")
+    if kinds:
+        notes.saw("data.damage_kinds", kinds)
+    wrong = [source.encoding for split in splits for source in split.sources if source.encoding]
+    if wrong:
+        notes.saw("data.not_utf8", wrong[0] + (f", and {len(wrong) - 1} files more" if len(wrong) > 1 else ""))
+    beyond = splits[0].writing.characters
+    seen = f"{len(beyond):,} different characters beyond ASCII" if beyond else "ASCII alone"
+    seen += f"; {kinds}: {worst.places.tallied(damaged)}" if kinds else ""
+    notes.check("Text", "text is decoded as it was written", "corrupt-encoding", seen=seen)
+
+
+def tell_difference(held: Split, foreign: dict[str, int], notes: Notes) -> None:
+    """Characters that only the validation data has."""
+    if not held.writing.total:
+        return
+    if foreign:
+        notes.saw("data.foreign_characters", list(foreign)[:12])
+        notes.saw("data.foreign_rows_share", max(foreign.values()) / max(1, held.rows), held.sources[0].path.name)
+    seen = "no character is common in one and absent from the other"
+    notes.check("Text", "both splits are written alike", "splits-written-differently", seen=seen)
+
+
+def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: Notes) -> None:
+    """What the tokenizer does not know, and ids that the model has no row for."""
+    train = splits[0]
+    tokens = train.tokens
+    if tokens is not None:
+        share = tokens.unknown / max(1, tokens.tokens)
+        places = train.places.tallied(tokens.with_unknown) if tokens.with_unknown.count else ""
+        unknown = [c for c, back in (lost or {}).items() if back is None]
+        if tokens.unknown:
+            notes.saw("data.unknown_token_share", share, places)
+            if unknown:
+                notes.saw("data.unknown_characters", unknown[:20])
+        seen = (
+            f"{share:.2%} of the tokens are unknown" if tokens.tokenizer.measure.unknown else "nothing is unknown to it"
+        )
+        changed = [f"{c} becomes {back}" for c, back in (lost or {}).items() if back]
+        seen += f"; unknown: {' '.join(unknown[:12])}" if unknown else ""
+        seen += f"; {len(changed)} characters change ({', '.join(changed[:3])})" if changed else ""
+        seen += f"; from every {tokens.every}th row" if tokens.every > 1 else ""
+        notes.check("Text", "the tokenizer knows the text", "tokenizer-mismatch", seen=seen)
+    ids = train.ids if train.ids is not None else tokens
+    rows = tokens.tokenizer.rows if tokens is not None else train.ids.size if train.ids is not None else None
+    if ids is None or (rows is None and train.ids is None):
+        return
+    for split in splits:
+        found = split.ids or split.tokens
+        if found is not None and found.outside_rows.count:
+            notes.saw("data.token_ids_out_of_range", sorted(found.outside), split.places.tallied(found.outside_rows))
+            break
+    known = f"{rows:,} rows in the embedding" if rows is not None else "no --tokenizer: only negative ids are wrong"
+    largest = f"largest id {train.ids.largest:,}; " if train.ids is not None else ""
+    notes.check("Text", "every token id has a row", "token-id-out-of-range", seen=largest + known)
+
+
+def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
+    """What a limit would cut, and what it leaves to learn from."""
+    train = splits[0]
+    tokens, ids = train.tokens, train.ids
+    if limit is None:
+        notes.check("Lengths", "rows fit into the limit", skipped="no --max-length given")
+    elif tokens is not None or ids is not None:
+        cut, count = (tokens.cut, tokens.rows) if tokens is not None else (train.ids.cut, train.rows)  # type: ignore[union-attr]
+        share = cut.count / max(1, count)
+        notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
+        unit = tokens.tokenizer.measure.unit if tokens is not None else "tokens"
+        seen = f"{share:.1%} of the rows are longer than {limit:,} {unit}"
+        notes.check("Lengths", "rows fit into the limit", "truncation", seen=seen)
+    elif train.words.rows:
+        cut = train.words.over
+        share = train.words.cut
+        notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
+        seen = f"at least {share:.1%} are longer than {limit:,}: so many have more words; --tokenizer tells exactly"
+        notes.check("Lengths", "rows fit into the limit", "truncation", seen=seen)
+    _tell_labels(train, limit, notes)
+
+
+def _tell_labels(train: Split, limit: int | None, notes: Notes) -> None:
+    """Rows in which nothing is left to learn from."""
+    tokens, ids, roles = train.tokens, train.ids, train.roles
+    masked = Tally(train.unanswered.count, list(train.unanswered.rows))
+    rows, looked = train.rows, roles is not None and roles.kind == "chat"
+    reasons = [f"{masked.count:,} conversations have no answer"] if masked.count else []
+    if tokens is not None and tokens.joined and limit is not None:
+        looked = True
+        if tokens.masked.count:
+            reasons.append(f"{tokens.masked.count:,} prompts alone fill the limit of {limit:,}")
+            masked.count += tokens.masked.count * tokens.every
+            masked.rows = sorted({*masked.rows, *tokens.masked.rows})[:FIRST]
+    if ids is not None and ids.labels:
+        looked = True
+        masked = ids.masked
+        reasons = [f"{masked.count:,} rows have nothing but -100"] if masked.count else []
+        if not ids.supervised:
+            notes.saw("labels.supervised_share", 0.0, train.places.tallied(ids.masked))
+    if not looked:
+        return
+    share = masked.count / max(1, rows)
+    if masked.count:
+        notes.saw("labels.masked_rows_share", share, train.places.tallied(masked))
+    seen = "; ".join(reasons) + f" ({train.places.tallied(masked)})" if reasons else "an answer is left in every row"
+    notes.check("Lengths", "every row leaves something to learn from", "all-labels-masked", seen=seen)
+
+
+def tell_classes(splits: list[Split], notes: Notes) -> None:
+    """Whether one class rules the labels."""
+    train, roles = splits[0], splits[0].roles
+    classes = train.classes
+    if roles is None or roles.target is None or not _are_classes(train):
+        return
+    name, count = classes.most_common(1)[0]
+    share = count / classes.total()
+    notes.saw("labels.largest_share", share, f"{roles.target} = {name[:40]}")
+    new = [] if len(splits) == 1 else [name for name in splits[1].classes if name not in classes]
+    seen = f"{len(classes):,} classes, the largest ({name[:40]}) {share:.1%}"
+    seen += f"; only in validation: {', '.join(sorted(new)[:5])}" if new else ""
+    notes.check("Labels", "no class rules the labels", "label-imbalance", seen=seen)
+
+
+def _are_classes(train: Split) -> bool:
+    """A few values that come again; what is measured or hardly ever repeats is no class."""
+    roles, classes = train.roles, train.classes
+    if roles is None or not classes or classes.total() < 20:
+        return False
+    if roles.kind == "classes" and roles.target not in train.numbers:
+        return True
+    numbers = train.numbers.get(roles.target or "")
+    whole = numbers is None or all(_whole(name) for name in list(classes)[:100])
+    return whole and len(classes) <= min(100, classes.total() // 5)
+
+
+def _whole(name: str) -> bool:
+    try:
+        return float(name).is_integer()
+    except (ValueError, OverflowError):
+        return True
+
+
+def tell_numbers(splits: list[Split], notes: Notes) -> None:
+    """Columns of numbers that never change."""
+    train, roles = splits[0], splits[0].roles
+    if roles is None or roles.kind != "table" or not train.numbers:
+        return
+    constant = [
+        name
+        for name, column in train.numbers.items()
+        if column.constant and name not in (roles.group, roles.target) and not names.NO_FEATURE.match(names.plain(name))
+    ]
+    if constant:
+        notes.saw("data.constant_features", constant)
+    notes.check("Numbers", "every feature changes", "constant-feature", seen=f"{len(train.numbers)} columns of numbers")

@@ -1,0 +1,158 @@
+"""The tokenizer that the data will meet: bytes, tokenizer.json, a SentencePiece model, a directory; from disk alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.inspection.data.measures import Bytes, Fast, Measure, Pieces, Slow
+
+UNLIMITED = 1_000_000
+"""A `model_max_length` from here on means that there is none."""
+SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenizer:
+    """A measure, and what stands beside it in its directory."""
+
+    name: str
+    measure: Measure
+    limit: int | None = None
+    """The tokenizer's own `model_max_length`."""
+    rows: int | None = None
+    """Rows of the model's embedding, where a config.json says so; else the tokenizer's own number of ids."""
+    two_sided: bool = False
+    """An encoder-decoder: source and target have a limit each."""
+    positions: int | None = None
+    """The model's `max_position_embeddings`, where positions are looked up in a table."""
+
+
+def tokenizer_of(name: str) -> Tokenizer:
+    """The tokenizer of that name: `bytes`, a file, a directory, or a model that is in the local cache."""
+    path = Path(name).expanduser()
+    if not path.exists():
+        if name.lower() in ("bytes", "byte", "utf-8") or "byt5" in name.lower():
+            return Tokenizer(name=name, measure=Bytes(), two_sided=True)
+        path = _cached(name)
+    if path.is_dir():
+        return _from_directory(path, name)
+    if path.suffix == ".json" and path.name == "config.json":
+        return _from_directory(path.parent, name)
+    measure = _from_json(path, None) if path.suffix == ".json" else _from_pieces(path)
+    return Tokenizer(name=name, measure=measure, rows=measure.size, two_sided=_two_sided(name))
+
+
+def _two_sided(*words: str) -> bool:
+    return any(kind in word.lower() for word in words for kind in SEQ2SEQ)
+
+
+def _from_directory(path: Path, name: str) -> Tokenizer:
+    config, settings = _read(path / "config.json"), _read(path / "tokenizer_config.json")
+    kind = str(settings.get("tokenizer_class") or "")
+    limit = settings.get("model_max_length")
+    vocabulary = config.get("vocab_size", (config.get("text_config") or {}).get("vocab_size"))
+    measure: Any
+    if kind.startswith(("ByT5", "Perceiver", "Canine")):
+        measure = Bytes()
+    elif (path / "tokenizer.json").is_file():
+        measure = _from_json(path / "tokenizer.json", settings)
+    elif found := next(
+        (
+            path / file
+            for file in ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "source.spm")
+            if (path / file).is_file()
+        ),
+        None,
+    ):
+        measure = _from_pieces(found)
+    elif (path / "vocab.txt").is_file() or (path / "vocab.json").is_file() or settings:
+        measure = _through_transformers(path)
+    else:
+        raise UsageError(
+            f"{path} holds no tokenizer: no tokenizer.json, no SentencePiece model, no vocab.txt",
+            fix="name a directory that tokenizer.save_pretrained wrote, a tokenizer.json, a .model file, or bytes",
+        )
+    table = not config.get("rope_theta") and not config.get("rope_scaling") and not config.get("rope_parameters")
+    positions = config.get("max_position_embeddings") if table else None
+    own = getattr(measure, "size", None)
+    return Tokenizer(
+        name=name,
+        measure=measure,
+        limit=limit if isinstance(limit, int) and 0 < limit < UNLIMITED else None,
+        rows=vocabulary if isinstance(vocabulary, int) else own,
+        two_sided=bool(config.get("is_encoder_decoder")) or _two_sided(kind, str(config.get("model_type", ""))),
+        positions=positions if isinstance(positions, int) else None,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _from_json(path: Path, settings: dict[str, Any] | None) -> Fast:
+    try:
+        import tokenizers
+    except ImportError:
+        raise MissingExtra.of("tokenizers", extra="hf", what_for=f"counting tokens with {path.name}") from None
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
+    except Exception as error:  # tokenizers raises bare exceptions of its own
+        raise UsageError(f"{path}: cannot be read as a tokenizer: {str(error)[:160]}") from error
+    unknown = model.get("unk_token")
+    if unknown is None and isinstance(model.get("unk_id"), int) and not model.get("byte_fallback"):
+        unknown = tokenizer.id_to_token(model["unk_id"])
+    named = (settings or {}).get("unk_token")
+    if unknown is None and model.get("type") in ("WordPiece", "WordLevel"):
+        unknown = named.get("content") if isinstance(named, dict) else named
+    return Fast(tokenizer, unknown)
+
+
+def _from_pieces(path: Path) -> Pieces:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise MissingExtra.of("sentencepiece", extra="hf", what_for=f"counting tokens with {path.name}") from None
+    try:
+        return Pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
+    except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own kind
+        raise UsageError(f"{path}: cannot be read as a SentencePiece model: {str(error)[:160]}") from error
+
+
+def _through_transformers(path: Path) -> Slow:
+    try:
+        import transformers
+    except ImportError:
+        raise MissingExtra.of("transformers", extra="hf", what_for=f"the tokenizer in {path}") from None
+    try:
+        return Slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
+    except Exception as error:  # whatever a tokenizer's files may lead to
+        raise UsageError(f"{path}: transformers cannot load a tokenizer from it: {str(error)[:160]}") from error
+
+
+def _cached(name: str) -> Path:
+    """The newest snapshot of a hub model in the local cache."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    snapshots = cache / f"models--{name.strip('/').replace('/', '--')}" / "snapshots"
+    try:
+        found = sorted((path for path in snapshots.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    except OSError:
+        found = []
+    if not found:
+        raise UsageError(
+            f"the tokenizer {name!r} is no file, no directory and not in the local cache; nothing is downloaded here",
+            fix="name its directory, its tokenizer.json or .model file, or `bytes`; or load it once while online",
+        )
+    return found[-1]

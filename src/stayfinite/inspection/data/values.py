@@ -1,0 +1,51 @@
+"""One cell of a row: is it missing, a text, a number?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+NOT_A_VALUE = frozenset({"nan", "NaN", "NAN", "<NA>"})
+"""What a missing value turns into when it is written as text."""
+GAPS = frozenset({"", "na", "n/a", "null", "none", "nan", "<na>", "-", "?", "nil"})
+"""What stands in a table of numbers where there is no number."""
+
+
+def missing(value: Any) -> bool:
+    """Whether there is no value: null, or NaN, also one that was written as text."""
+    if value is None:
+        return True
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return isinstance(value, str) and value in NOT_A_VALUE
+
+
+def as_text(value: Any) -> str:
+    """A cell as the tokenizer would get it."""
+    if isinstance(value, str):
+        return value
+    if missing(value):
+        return ""
+    if isinstance(value, list):
+        return " ".join(map(as_text, value))
+    return str(value)
+
+
+def as_number(value: Any) -> float | None:
+    """A cell as a number, NaN where there is none, None where it is something else."""
+    if isinstance(value, bool | int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return math.nan if value.strip().lower() in GAPS else None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

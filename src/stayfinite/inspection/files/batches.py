@@ -1,0 +1,120 @@
+"""How many rows an update sees, and whether all files say the same: DeepSpeed's must agree with the Trainer's."""
+
+from __future__ import annotations
+
+from stayfinite.core.settings import Expression, Setting
+from stayfinite.inspection.files.contradictions import contradict
+from stayfinite.inspection.files.learning_rate import batch_of
+from stayfinite.inspection.files.names import last_step
+from stayfinite.inspection.files.plan import Plan, shown
+from stayfinite.inspection.files.sources import Source
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.known import is_on, number_in
+
+ROWS = (
+    "per_device_train_batch_size", "micro_batch_size", "train_batch_size", "train_micro_batch_size_per_gpu",
+    "samples_per_gpu", "global_batch_size", "batch_size",
+)  # fmt: skip
+_SAME = {
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "max_grad_norm",
+    "optimizer.params.lr": "learning_rate",
+    "optimizer.params.weight_decay": "weight_decay",
+    "scheduler.params.warmup_num_steps": "warmup_steps",
+}
+"""What transformers holds against each other, by DeepSpeed's name and its own; a difference is refused."""
+
+
+def look_at_batches(plan: Plan, notes: Notes) -> None:
+    """Sizes above 0, multiples that fit, and one value for what two files set."""
+    remarks = _impossible(plan)
+    for source in plan.sources:
+        if _is_deepspeed(source):
+            remarks += _products(source) + _offloading(source) + _against_trainer(source, plan)
+    causes = {contradict(notes, text, where) for text, where in remarks}
+    found = [plan.find(name) for name in (*ROWS, "gradient_accumulation_steps", "accumulate_grad_batches")]
+    told = {id(each): each for each in found if each is not None and number_in(each.value) is not None}
+    seen = [shown(each) for each in told.values()][:3]
+    rows = batch_of(plan)
+    whole = f", {rows:g} rows an update on each card" if rows is not None and len(seen) > 1 else ""
+    notes.check(
+        "Batch",
+        "sizes that can be, and the same in all files",
+        *causes,
+        seen=", ".join(seen) + whole,
+        skipped="" if seen or causes else "no setting gives its size",
+    )
+
+
+def _impossible(plan: Plan) -> list[tuple[str, str]]:
+    found = []
+    for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "accumulate_grad_batches"):
+        setting = plan.find(name)
+        value = None if setting is None or isinstance(setting.value, bool) else number_in(setting.value)
+        if setting is not None and value is not None and value < 1:
+            found.append((f"{setting.name}: {setting.value} cannot be below 1", setting.where))
+    return found
+
+
+def _is_deepspeed(source: Source) -> bool:
+    return any(
+        each.name.startswith(("zero_optimization", "train_micro_batch_size_per_gpu")) for each in source.settings
+    )
+
+
+def _of(source: Source, name: str) -> tuple[float, Setting] | None:
+    for setting in source.settings:
+        value = number_in(setting.value) if setting.name == name else None
+        if value is not None:
+            return value, setting
+    return None
+
+
+def _products(source: Source) -> list[tuple[str, str]]:
+    whole, part, steps = (
+        _of(source, name)
+        for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    )
+    if whole is None or part is None:
+        return []
+    each = part[0] * (steps[0] if steps is not None else 1)
+    if each > 0 and whole[0] % each == 0:
+        return []
+    text = f"train_batch_size {whole[0]:g} is no multiple of {each:g}, the rows of one card in an update"
+    return [(text, whole[1].where)]
+
+
+def _offloading(source: Source) -> list[tuple[str, str]]:
+    stage = _of(source, "zero_optimization.stage")
+    if stage is None:
+        return []
+    if stage[0] not in (0, 1, 2, 3):
+        return [(f"zero_optimization.stage: {stage[0]:g} is none of 0, 1, 2, 3", stage[1].where)]
+    for setting in source.settings:
+        device = str(setting.value).lower()
+        if setting.name == "zero_optimization.offload_param.device" and device in ("cpu", "nvme") and stage[0] < 3:
+            return [(f"offload_param works with stage 3 alone, and the stage is {stage[0]:g}", setting.where)]
+    return []
+
+
+def _against_trainer(source: Source, plan: Plan) -> list[tuple[str, str]]:
+    """Values of a DeepSpeed file that the Trainer's own contradict; `auto` takes them over."""
+    others = [each for each in plan.settings if each.source != source.name and each.kind != "default"]
+    found = []
+    for theirs, ours in _SAME.items():
+        one = _of(source, theirs)
+        other = next((each for each in others if last_step(each) == ours and number_in(each.value) is not None), None)
+        if one is None or other is None or isinstance(other.value, Expression) or number_in(other.value) == one[0]:
+            continue
+        found.append((f"{theirs}: {one[1].value}, and {other.name}: {other.value} ({other.where})", one[1].where))
+    for name in ("fp16", "bf16"):
+        switch = next((each for each in source.settings if each.name == f"{name}.enabled"), None)
+        other = next((each for each in others if last_step(each) == name), None)
+        if switch is None or other is None or None in (is_on(switch.value), is_on(other.value)):
+            continue
+        if is_on(switch.value) is not is_on(other.value) and not isinstance(other.value, Expression):
+            found.append(
+                (f"{switch.name}: {switch.value}, and {other.name}: {other.value} ({other.where})", switch.where)
+            )
+    return found

@@ -1,0 +1,118 @@
+"""The card that was named, held against what the settings ask of it."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.inspection.files.learning_rate import optimizer_of
+from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.cards import Card
+from stayfinite.rules.context import ATTENTION
+from stayfinite.rules.known import is_on
+
+_PARAMETERS = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)[ _-]?b(?![a-z])", re.IGNORECASE)
+_EIGHT_BITS = re.compile(
+    r"^(?:\S*[._-])?(?:fp8|float8)\w*: (?:true|1|hybrid|e4m3\w*|e5m2\w*)$|"
+    r"(?:precision|recipe)\w*: (?:fp8|float8|transformer-engine)",
+    re.IGNORECASE,
+)
+_SPREAD = re.compile(r"fsdp|megatron|tensor_parallel|offload|device_map|lomo|galore", re.IGNORECASE)
+"""What spreads a model over several cards, or over the host's memory."""
+GIB = 2**30
+
+
+def look_at_card(plan: Plan, notes: Notes) -> None:
+    """Number formats, kernels, and whether the weights alone fit."""
+    card = plan.card
+    title = "the card has what the settings ask for"
+    if card is None:
+        notes.check("Card", title, skipped="name it with --gpu T4, V100, A100, H100, ...")
+        return
+    formats = [name for name, has in (("bf16", card.bf16), ("TF32", card.tf32), ("fp8", card.fp8)) if has]
+    notes.heading(
+        "card", f"{card.name}, {card.architecture}, {card.memory_gib:g} GiB, {', '.join(formats) or 'no bf16'}"
+    )
+    for known in (plan.precision, plan.context.weights):
+        if known is not None and known.value == "bf16" and not card.bf16 and plan.trains:
+            text = f"{known.text.strip()[:80]}, and a {card.name} ({card.architecture}) does not compute in bf16"
+            notes.saw("plan.card_without_bf16", [(text, known.where)])
+            break
+    lacking = _lacking(plan, card)
+    if lacking:
+        notes.saw("plan.card_lacks", lacking)
+    notes.check("Card", title, "bf16-unsupported", "card-lacks-feature", seen=f"{card.name} ({card.architecture})")
+    least = _least_memory(plan)
+    if least is not None and least[0] > card.memory_gib:
+        notes.saw("plan.too_large_for_card", [(f"{least[1]}, and a {card.name} has {card.memory_gib:g}", least[2])])
+    notes.check(
+        "Card",
+        "the model fits, before any activation",
+        "out-of-memory",
+        seen="" if least is None else f"{least[0]:.0f} of {card.memory_gib:g} GiB at least",
+        skipped="" if least is not None else "not known from these files; stayfinite check --memory MODEL tells",
+    )
+
+
+def _lacking(plan: Plan, card: Card) -> list[tuple[str, str]]:
+    found = []
+    tf32 = plan.on("tf32")
+    if tf32 is not None and not card.tf32:
+        found.append((f"{tf32.text}, and a {card.name} ({card.architecture}) has no TF32", tf32.where))
+    attention = plan.find(*ATTENTION, "flash_attention")
+    if attention is not None and not card.flash_attention_2:
+        word = str(attention.value).lower()
+        if is_on(attention.value) is True or word in ("flash_attention_2", "fa2", "flash_attn_2", "flash_attention_3"):
+            said = f"{attention.name}: {attention.value}"
+            text = f"{said}, and FlashAttention 2 does not run on a {card.name} ({card.architecture})"
+            found.append((text, attention.where))
+    eight = plan.settings.search(_EIGHT_BITS)
+    if eight is not None and not card.fp8:
+        found.append((f"{eight[1].strip()[:80]}, and a {card.name} ({card.architecture}) has no fp8", eight[0]))
+    return found
+
+
+def _least_memory(plan: Plan) -> tuple[float, str, str] | None:
+    """GiB, in words, and where: what weights, gradients and moments take on one card at least."""
+    model = plan.context.model
+    count = None if model is None else _PARAMETERS.search(str(model.value))
+    if model is None or count is None or not plan.trains or not _one_process(plan):
+        return None
+    if plan.context.deepspeed is not None or plan.says(_SPREAD):
+        return None
+    billions = float(count.group(2)) * (0.8 * float(count.group(1)) if count.group(1) else 1.0)
+    bits = _bits(plan)
+    if plan.adapters is None and bits < 16:
+        return None  # which cannot be trained at all
+    if plan.adapters is not None:
+        a_weight, what = bits / 8, f"the weights in {bits} bits"
+    else:
+        optimizer = optimizer_of(plan)
+        moments = (
+            2
+            if "8bit" in plan.word("optim", "optimizer")
+            else 0
+            if re.search(r"sgd|adafactor|lion|muon", optimizer)
+            else 4
+        )
+        whole = plan.context.weights is not None and plan.context.weights.value == "fp32"
+        a_weight = (8 + 2 * moments) if whole else (4 + moments)
+        what = f"weights, gradients and moments at {a_weight:g} bytes a parameter, the least there is,"
+    need = billions * 1e9 * a_weight / GIB
+    return need, f"{str(model.value)[:60]}: {what} take {need:.0f} GiB", model.where
+
+
+def _bits(plan: Plan) -> int:
+    """Of a weight of the frozen base."""
+    for bits in (4, 8):
+        if plan.on(f"load_in_{bits}bit") is not None or plan.word("quantization_bit") == str(bits):
+            return bits
+    return 16
+
+
+def _one_process(plan: Plan) -> bool:
+    """Whether a script is started as it is: a file of settings alone may be meant for a launcher that shards."""
+    launched = [source for source in plan.sources if source.kind in ("command", "shell")]
+    if launched:
+        return all(re.match(r"(?:\w+=\S+ )*(?:\S*/)?python[\d.]* (?!-m)", source.text) for source in launched)
+    return bool(plan.scripts)

@@ -1,0 +1,132 @@
+"""The flags that a script declares, by its syntax tree alone: argparse, click, absl, dataclasses behind a parser."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stayfinite.core.settings import plain_name
+from stayfinite.inspection.files.known_names import EXAMPLE_SCRIPTS, TRAINING_ARGUMENTS, TRL
+
+_LIBRARY = {
+    "TrainingArguments": TRAINING_ARGUMENTS,
+    "Seq2SeqTrainingArguments": TRAINING_ARGUMENTS,
+}
+_PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
+_OPEN = re.compile(
+    r"parse_known_args|add_subparsers|\bparents\s*=|add_argparse_args|LightningCLI|@hydra|hydra\.main|fire\.Fire|tyro\.cli|"
+    r"jsonargparse|fromfile_prefix_chars|simple_parsing|sys\.argv|allow_extra|OmegaConf|exec\(|return_remaining_strings"
+)
+"""What lets a program take flags that its own text does not declare."""
+
+
+@dataclass(slots=True)
+class Declared:
+    """What a script takes on its command line."""
+
+    flags: set[str] = field(default_factory=set)
+    """As declared, with their dashes."""
+    names: set[str] = field(default_factory=set)
+    """Fields behind a parser that takes `-` and `_` alike."""
+    whole: bool = True
+    """Whether these are all: nothing adds others from elsewhere."""
+
+    def __bool__(self) -> bool:
+        return bool(self.flags or self.names)
+
+    def takes(self, flag: str) -> bool:
+        """Whether this flag is one of them, an abbreviation as argparse allows, or a negation."""
+        if flag in self.flags or flag in ("-h", "--help", "--local_rank", "--local-rank"):
+            return True
+        plain = plain_name(flag)
+        if plain in self.names or plain.removeprefix("no_") in self.names:
+            return True
+        return flag.startswith("--") and any(each.startswith(flag) for each in self.flags)
+
+    @property
+    def known(self) -> set[str]:
+        """All of them, as names are compared."""
+        return self.names | {plain_name(flag) for flag in self.flags if flag.startswith("--")}
+
+
+def declared_in(text: str) -> Declared:
+    """Read a script's flags; falsy where it declares none that can be seen."""
+    declared = Declared()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Declared(whole=False)
+    if _OPEN.search(text):
+        declared.whole = False
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            _take_call(node, declared, classes, functions)
+    return declared
+
+
+def _take_call(call: ast.Call, declared: Declared, classes: dict[str, ast.ClassDef], functions: set[str]) -> None:
+    name = (
+        call.func.attr
+        if isinstance(call.func, ast.Attribute)
+        else call.func.id
+        if isinstance(call.func, ast.Name)
+        else ""
+    )
+    texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if name in ("add_argument", "option"):
+        flags = {each for each in texts if each.startswith("-")}
+        if not texts:
+            declared.whole = False  # a name that is computed
+        declared.flags |= {part for each in flags for part in each.split("/")}
+        if any(
+            _ends_in(keyword.value, "BooleanOptionalAction") for keyword in call.keywords if keyword.arg == "action"
+        ):
+            declared.flags |= {f"--no-{each[2:]}" for each in flags if each.startswith("--")}
+    elif name.startswith("DEFINE_") and texts:
+        declared.flags |= {f"--{texts[0]}", f"--no{texts[0]}"}
+    elif name == "add_config_arguments":
+        declared.flags |= {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config"}
+    elif name in _PARSERS:
+        for each in _class_names(call):
+            _take_class(each, declared, classes)
+    elif any(isinstance(each, ast.Name) and each.id in ("parser", "ap", "argparser") for each in call.args):
+        declared.whole = declared.whole and name in functions
+
+
+def _class_names(call: ast.Call) -> Iterator[str]:
+    for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
+        for each in argument.elts if isinstance(argument, (ast.Tuple, ast.List)) else [argument]:
+            yield each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
+
+
+def _take_class(name: str, declared: Declared, classes: dict[str, ast.ClassDef], depth: int = 0) -> None:
+    if name in classes and depth < 8:
+        definition = classes[name]
+        for statement in definition.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                declared.names.add(statement.target.id.lower())
+        for parent in definition.bases:
+            _take_class(
+                parent.attr if isinstance(parent, ast.Attribute) else getattr(parent, "id", ""),
+                declared,
+                classes,
+                depth + 1,
+            )
+    elif name in _LIBRARY:
+        declared.names |= _LIBRARY[name]
+    elif re.search(r"Config$|Arguments$", name):
+        declared.names |= TRAINING_ARGUMENTS | TRL | EXAMPLE_SCRIPTS
+        declared.whole = False
+    elif name != "object":
+        declared.whole = False
+
+
+def _ends_in(node: ast.expr, word: str) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == word) or (isinstance(node, ast.Name) and node.id == word)

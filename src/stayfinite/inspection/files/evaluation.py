@@ -1,0 +1,149 @@
+"""Evaluating and saving, as transformers' Trainer takes it: what it would refuse, at the start or hours later."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.inspection.files.contradictions import contradict
+from stayfinite.inspection.files.plan import Plan, shown
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.known import is_on, number_in
+
+_LOWER_IS_BETTER = re.compile(r"(?:eval_)?(?:loss|\w*_loss|wer|cer|perplexity|ppl|mae|r?mse|ter)")
+_HIGHER_IS_BETTER = re.compile(
+    r"(?:eval_)?(?:\w*_)?(?:accuracy|acc|f1|bleu|s?acrebleu|rouge\w*|auc|roc_auc|precision|recall|map|m?iou|chrf)"
+)
+_EVERY = 500
+"""transformers' default of `logging_steps`, `save_steps`, and through the first `eval_steps`."""
+
+
+def look_at_evaluation(plan: Plan, notes: Notes) -> None:
+    """Strategies that have to match, metrics that have to exist, data that has to be there."""
+    remarks = [*_best_model(plan), *_metric(plan), *_data(plan)] if plan.is_transformers else []
+    causes = {contradict(notes, text, where) for text, where in remarks}
+    names = (
+        "eval_strategy",
+        "save_strategy",
+        "load_best_model_at_end",
+        "metric_for_best_model",
+        "eval_steps",
+        "save_steps",
+    )
+    settings = [
+        plan.find(name, "evaluation_strategy") if name == "eval_strategy" else plan.find(name) for name in names
+    ]
+    seen = [shown(each) for each in settings if each is not None][:4]
+    notes.check(
+        "Evaluation and saving",
+        "evaluating, saving and choosing the best go together",
+        *causes,
+        seen=", ".join(seen),
+        skipped="" if seen or causes else "no setting speaks of it",
+    )
+
+
+def _best_model(plan: Plan) -> list[tuple[str, str]]:
+    best = plan.on("load_best_model_at_end")
+    if best is None:
+        return []
+    evaluates, saves = plan.find("eval_strategy", "evaluation_strategy"), plan.find("save_strategy")
+    if (evaluates is None or saves is None) and (plan.framework != "transformers" or not _whole(plan)):
+        return []
+    when_evaluated = plan.word("eval_strategy", "evaluation_strategy") or "no"
+    when_saved = plan.word("save_strategy") or "steps"
+    if when_saved == "best":
+        return []
+    if when_evaluated != when_saved:
+        told = [
+            f"{shown(setting)}" if setting is not None else f"{name} is left at its default, {value!r}"
+            for name, setting, value in (
+                ("eval_strategy", evaluates, when_evaluated),
+                ("save_strategy", saves, when_saved),
+            )
+        ]
+        return [(f"{best.text} needs both alike: {' and '.join(told)}", best.where)]
+    if when_evaluated != "steps":
+        return []
+    between = plan.number("eval_steps") or plan.number("logging_steps")
+    saving = plan.number("save_steps")
+    every, kept = between.value if between else _EVERY, saving.value if saving else _EVERY
+    if every <= 0 or kept <= 0:
+        return []
+    shares = every < 1 or kept < 1
+    whole = abs(kept / every - round(kept / every)) < 1e-6 and kept >= every
+    if whole or (shares and (every < 1) != (kept < 1) and (between is None or saving is None)):
+        return []
+    where = (saving or between or best).where
+    return [(f"{best.text} needs saving at multiples of evaluating: save_steps {kept:g}, eval_steps {every:g}", where)]
+
+
+def _metric(plan: Plan) -> list[tuple[str, str]]:
+    metric = plan.find("metric_for_best_model")
+    if metric is None or not isinstance(metric.value, str):
+        return []
+    found = []
+    name = metric.value.strip().lower()
+    greater = plan.find("greater_is_better")
+    upwards = None if greater is None else is_on(greater.value)
+    if greater is not None and upwards is True and _LOWER_IS_BETTER.fullmatch(name):
+        found.append(
+            (f"{metric.name}: {metric.value} with {shown(greater)}: the worst checkpoint is kept", metric.where)
+        )
+    if greater is not None and upwards is False and _HIGHER_IS_BETTER.fullmatch(name):
+        found.append(
+            (f"{metric.name}: {metric.value} with {shown(greater)}: the worst checkpoint is kept", metric.where)
+        )
+    calls = [source for source in plan.scripts if re.search(r"\bTrainer\(", source.text) or "Trainer(" in source.text]
+    computed = any(
+        re.search(r"compute_metrics|class \w+\(\w*Trainer\)|def evaluat", source.text) for source in plan.scripts
+    )
+    if calls and not computed and not name.endswith("loss") and plan.on("load_best_model_at_end") is not None:
+        found.append(
+            (f"{metric.name}: {metric.value} is never computed: the Trainer has no compute_metrics", metric.where)
+        )
+    return found
+
+
+def _data(plan: Plan) -> list[tuple[str, str]]:
+    strategy = plan.find("eval_strategy", "evaluation_strategy")
+    if strategy is None or plan.word("eval_strategy", "evaluation_strategy") not in ("steps", "epoch"):
+        return []
+    told = f"{strategy.name}: {strategy.value}"
+    if plan.framework == "llama-factory":
+        share = plan.number("val_size")
+        if plan.find("eval_dataset") is None and (share is None or share.value == 0):
+            return [(f"{told}, and neither val_size nor eval_dataset is set", strategy.where)]
+        return []
+    trainers = {
+        each.name.rpartition(".")[0]: each
+        for each in plan.settings
+        if re.fullmatch(r"(?:\w*\.)*\w*Trainer\.train_dataset", each.name) and each.source == strategy.source
+    }
+    for call, setting in trainers.items():
+        given = plan.settings.find(f"{call}.eval_dataset")
+        if (given is None or given.value is None) and not re.search(
+            rf"{call.rpartition('.')[2]}\([^)]*\*\*", _text(plan, setting.source)
+        ):
+            return [(f"{told}, and {call}(...) is given no eval_dataset", strategy.where)]
+    return []
+
+
+def _whole(plan: Plan) -> bool:
+    """Whether nothing of the arguments is hidden behind `**settings` or in a file that is not here."""
+    hidden = re.compile(
+        r"(?:TrainingArguments|Config)\((?:[^()]|\([^()]*\))*\*\*|parse_(?:yaml|json|dict|known|args_into)|from_dict|hydra"
+    )
+    return not any(
+        hidden.search(source.text) for source in plan.sources if source.kind in ("script", "notebook")
+    ) and not (
+        any(
+            number_in(each.value) is None
+            and str(each.value).endswith((".yaml", ".yml", ".json"))
+            and each.name == "config"
+            for each in plan.settings
+        )
+    )
+
+
+def _text(plan: Plan, name: str) -> str:
+    return next((source.text for source in plan.sources if source.name == name), "")

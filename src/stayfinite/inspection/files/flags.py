@@ -1,0 +1,185 @@
+"""Names that nobody knows: of flags, of keys in a file that speaks a framework's dialect, of arguments in a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from stayfinite.core.settings import plain_name
+from stayfinite.inspection.files import known_names as known
+from stayfinite.inspection.files.declared import Declared, declared_in
+from stayfinite.inspection.files.names import nearest
+from stayfinite.inspection.files.plan import TELLING, Plan
+from stayfinite.inspection.files.sources import Source
+from stayfinite.inspection.notes import Notes
+from stayfinite.readers.configs.commands import looks_like_command, split_command, unquoted
+
+_TRANSFORMERS = known.TRAINING_ARGUMENTS | known.EXAMPLE_SCRIPTS | known.TRL
+_DIALECTS: dict[str, frozenset[str]] = {
+    "transformers": _TRANSFORMERS,
+    "LLaMA-Factory": _TRANSFORMERS | known.LLAMA_FACTORY,
+    "axolotl": known.AXOLOTL | known.TRAINING_ARGUMENTS | known.TRL,
+    "accelerate": known.ACCELERATE_FILE,
+    "DeepSpeed": known.DEEPSPEED,
+}
+_SECTIONS: dict[str, tuple[str, frozenset[str]]] = {
+    "trainer": ("Lightning", known.LIGHTNING_TRAINER),
+    "zero_optimization": ("DeepSpeed", known.ZERO),
+    "fp16": ("DeepSpeed", known.HALF_SECTIONS),
+    "bf16": ("DeepSpeed", known.HALF_SECTIONS),
+}
+_CALLS: dict[str, frozenset[str]] = {
+    "TrainingArguments": known.TRAINING_ARGUMENTS,
+    "Seq2SeqTrainingArguments": known.TRAINING_ARGUMENTS,
+    "LoraConfig": known.LORA,
+    "BitsAndBytesConfig": known.QUANTIZATION,
+    "Accelerator": known.ACCELERATOR,
+    **dict.fromkeys(
+        ("SFTConfig", "DPOConfig", "GRPOConfig", "ORPOConfig", "KTOConfig", "RewardConfig", "PPOConfig", "CPOConfig"),
+        known.TRAINING_ARGUMENTS | known.TRL,
+    ),
+}
+_ANYWHERE = frozenset().union(*_DIALECTS.values(), *_CALLS.values(), known.LIGHTNING_TRAINER, known.LAUNCHERS)
+"""A name of another framework is no slip."""
+_FEW, _SHARE = 4, 0.6
+"""A file speaks a dialect when so many of its keys, and this share of them, are its words."""
+_SCRIPT = re.compile(r"\S+\.py")
+_FLAG = re.compile(r"--?[A-Za-z][\w.\-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What one source's names came to."""
+
+    count: int = 0
+    whose: str = ""
+    strange: tuple[tuple[str, str], ...] = ()
+
+
+def look_at_flags(plan: Plan, notes: Notes) -> None:
+    """Hold every name against those of the script or the framework that it is meant for."""
+    looked = [found for source in plan.sources for found in _look(source, plan) if found.count]
+    strange = [each for found in looked for each in found.strange]
+    if strange:
+        notes.saw("plan.unknown_settings", strange)
+    seen = ", ".join(f"{found.count} of {found.whose}" for found in looked)
+    notes.check(
+        "Flags",
+        "every name is known",
+        "unknown-setting",
+        seen=seen,
+        skipped="" if seen else "no vocabulary for these files",
+    )
+
+
+def _look(source: Source, plan: Plan) -> Iterator[_Looked]:
+    if source.kind == "command":
+        yield from _in_command(source.text, source.name, plan)
+    elif source.kind == "shell":
+        for where, text in source.settings.notes:
+            if looks_like_command(text):
+                yield from _in_command(text, where, plan)
+    elif source.kind in ("yaml", "json", "toml"):
+        yield from _in_file(source)
+    elif source.kind in ("script", "notebook"):
+        yield from _in_calls(source)
+
+
+def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
+    words = [unquoted(token) for token, _ in split_command(text)]
+    place = next((index for index, word in enumerate(words) if _SCRIPT.fullmatch(word)), None)
+    launching, flags = (
+        _flags(words[:place] if place is not None else []),
+        _flags(words[(place or 0) + 1 :] if place is not None else words),
+    )
+    if launching:
+        names = {plain_name(flag) for flag in launching}
+        yield _Looked(len(launching), "the launcher", tuple(_misspelt(names, known.LAUNCHERS, where, "--")))
+    script = None if place is None else _script(plan.sources, words[place])
+    declared = Declared() if script is None else declared_in(script.text)
+    if script is None or not declared:
+        names = {plain_name(flag) for flag in flags}
+        if len(names & TELLING) >= 2:
+            yield _Looked(len(names), "transformers", tuple(_misspelt(names, _TRANSFORMERS, where, "--")))
+        return
+    strange = []
+    for flag in flags:
+        if declared.takes(flag):
+            continue
+        plain = plain_name(flag)
+        close = next((each for each in declared.flags if plain_name(each) == plain), None)
+        meant = close or nearest(plain, declared.known)
+        if meant is not None:
+            spelled = (
+                meant
+                if meant.startswith("-")
+                else next((each for each in declared.flags if plain_name(each) == meant), f"--{meant}")
+            )
+            strange.append((f"{script.name} has no {flag}; did you mean {spelled}?", where))
+        elif declared.whole and flag.startswith("--"):
+            strange.append((f"{script.name} declares no {flag}", where))
+    yield _Looked(len(flags), PurePath(script.name).name, tuple(strange))
+
+
+def _flags(words: Sequence[str]) -> list[str]:
+    found = (word.partition("=")[0] for word in words)
+    return list(dict.fromkeys(word for word in found if _FLAG.fullmatch(word)))
+
+
+def _script(sources: Sequence[Source], name: str) -> Source | None:
+    for source in sources:
+        if source.kind == "script" and (source.name == name or PurePath(source.name).name == PurePath(name).name):
+            return source
+    return None
+
+
+def _in_file(source: Source) -> Iterator[_Looked]:
+    levels: dict[str, dict[str, str]] = {}
+    for setting in source.settings:
+        steps = setting.name.split(".")
+        for depth in range(min(len(steps), 3)):
+            levels.setdefault(".".join(steps[:depth]), {}).setdefault(steps[depth], setting.where)
+    top = levels.get("", {})
+    whose, words = max(_DIALECTS.items(), key=lambda each: (len(set(top) & each[1]), -len(each[1])))
+    shared = set(top) & words
+    deepspeed = bool({"zero_optimization", "train_micro_batch_size_per_gpu"} & set(top))
+    if deepspeed:
+        whose, words = "DeepSpeed", known.DEEPSPEED
+        shared = set(top) & words
+    if (len(shared) >= _FEW and len(shared) >= _SHARE * len(top)) or (deepspeed and len(shared) >= 2):
+        yield _Looked(len(top), whose, tuple(_misspelt(set(top), words, "", "", top)))
+    for section, (owner, names) in _SECTIONS.items():
+        keys = levels.get(section, {})
+        if owner == "DeepSpeed" and not deepspeed:
+            continue
+        if len(set(keys) & names) >= 3 and len(set(keys) & names) >= _SHARE * len(keys):
+            yield _Looked(
+                len(keys), f"{owner}'s {section}", tuple(_misspelt(set(keys), names, "", f"{section}.", keys))
+            )
+
+
+def _misspelt(
+    names: set[str], words: frozenset[str], where: str, prefix: str, places: dict[str, str] | None = None
+) -> Iterator[tuple[str, str]]:
+    for name in sorted(names - words - _ANYWHERE):
+        meant = nearest(plain_name(name), words)
+        if meant is not None and meant not in names and len(name) > 3:
+            place = (places or {}).get(name, where)
+            yield f"{prefix}{name} is not known; did you mean {prefix}{meant}?", place
+
+
+def _in_calls(source: Source) -> Iterator[_Looked]:
+    lightning = re.search(r"\blightning\b|pytorch_lightning", source.text) is not None
+    calls: dict[str, dict[str, str]] = {}
+    for setting in source.settings:
+        call, _, keyword = setting.name.rpartition(".")
+        last = call.rpartition(".")[2]
+        if last in _CALLS or (lightning and last == "Trainer"):
+            calls.setdefault(last, {}).setdefault(keyword, setting.where)
+    for call, keywords in calls.items():
+        if re.search(rf"\bclass {call}\b", source.text):
+            continue
+        words = _CALLS.get(call, known.LIGHTNING_TRAINER)
+        yield _Looked(len(keywords), call, tuple(_misspelt(set(keywords), words, "", f"{call}.", keywords)))

@@ -1,0 +1,105 @@
+"""`stayfinite check FILES`: what in this plan will fail, from its files alone; nothing is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stayfinite.core.settings import Expression, Setting
+from stayfinite.errors import UsageError
+from stayfinite.inspection.check_list import ruled
+from stayfinite.inspection.files.batches import look_at_batches
+from stayfinite.inspection.files.card import look_at_card
+from stayfinite.inspection.files.clipping import look_at_clipping
+from stayfinite.inspection.files.code import look_at_code
+from stayfinite.inspection.files.contradictions import CAUSE, contradict
+from stayfinite.inspection.files.evaluation import look_at_evaluation
+from stayfinite.inspection.files.flags import look_at_flags
+from stayfinite.inspection.files.learning_rate import look_at_learning_rate
+from stayfinite.inspection.files.lengths import look_at_lengths
+from stayfinite.inspection.files.memory_savers import look_at_memory_savers
+from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.files.precision import look_at_precision
+from stayfinite.inspection.files.schedule import look_at_schedule
+from stayfinite.inspection.files.sources import Source, read_sources
+from stayfinite.inspection.inspection import Inspection, conclude
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.cards import card_asked_for
+
+TOPICS = (
+    look_at_precision,
+    look_at_learning_rate,
+    look_at_schedule,
+    look_at_clipping,
+    look_at_batches,
+    look_at_memory_savers,
+    look_at_lengths,
+    look_at_evaluation,
+    look_at_flags,
+    look_at_card,
+)
+"""In the order of the check list."""
+
+
+def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspection:
+    """Look at the files and commands of one run. Of several values the command's counts, then that of the later file.
+
+    Raises UsageError for what cannot be read, and for a card that nobody knows.
+    """
+    card = None if gpu is None else card_asked_for(gpu)
+    plan = Plan(sources=read_sources(arguments), card=card)
+    if not plan.settings:
+        names = ", ".join(source.name for source in plan.sources)
+        raise UsageError(
+            f"no setting was found in {names}", fix="name the config, script or command that starts the run"
+        )
+    notes = Notes()
+    for source in plan.sources:
+        notes.heading(source.name, _described(source))
+    _say_overruled(plan, notes)
+    _look_at_wholeness(plan, notes)
+    for look in TOPICS:
+        look(plan, notes)
+    in_code = look_at_code(plan, notes)
+    # What the rules judge are the observations: a remark in a script's comment is no evidence before a launch.
+    found = conclude(notes)
+    if not in_code:
+        return found
+    findings = [*found.findings, *in_code]
+    return replace(found, lines=ruled(notes.checks, findings), findings=findings)
+
+
+def _described(source: Source) -> str:
+    kind = "read as a command" if source.kind == "command" else source.kind
+    named = f", named by {source.named_by}" if source.named_by else ""
+    return f"{kind}, {len(source.settings)} settings{named}"
+
+
+def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
+    """A file that its own format's parser refuses: whatever starts from it ends there."""
+    broken = [
+        (f"{source.name} {text}", where)
+        for source in plan.sources
+        if source.kind in ("json", "yaml", "toml", "notebook")
+        for where, text in source.settings.notes
+        if where == source.name and text.startswith(("not whole", "read line by line"))
+    ]
+    for text, where in broken:
+        contradict(notes, text, where)
+    if broken:
+        notes.check("Files", "whole, and what their names say", CAUSE)
+
+
+def _say_overruled(plan: Plan, notes: Notes) -> None:
+    """Where several given files set the same name: which value counts."""
+    given = {source.name for source in plan.sources if not source.named_by}
+    first: dict[str, Setting] = {}
+    overruled = []
+    for setting in plan.settings:
+        if setting.source not in given or setting.kind == "default" or isinstance(setting.value, Expression):
+            continue
+        counts = first.setdefault(setting.plain, setting)
+        if counts.source != setting.source and counts.value != setting.value:
+            overruled.append(f"{counts.name} {counts.value} ({counts.where}) over {setting.value} ({setting.where})")
+    if overruled:
+        notes.heading("overruled", "; ".join(overruled[:6]) + (" ..." if len(overruled) > 6 else ""))

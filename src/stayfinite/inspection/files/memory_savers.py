@@ -1,0 +1,76 @@
+"""What saves memory, and what it needs beside it: adapters over few bits, gradients through checkpoints."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.core.settings import Setting
+from stayfinite.inspection.files.plan import Plan, shown
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.context import CHECKPOINTING
+from stayfinite.rules.known import is_on, number_in
+
+_BITS = ("load_in_8bit", "load_in_4bit", "use_4bit", "use_8bit")
+_LETS_GRADIENTS_IN = re.compile(
+    r"enable_input_require_grads|prepare_model_for_(?:kbit|int8)_training|make_inputs_require_grads?|FastLanguageModel|"
+    r"\bunsloth\b|\bSFTTrainer\b|\bSFTConfig\b|\b\w{2,4}Trainer\b.{0,20}\btrl\b|from trl\b"
+)
+"""What lets gradients reach the first checkpointed block, or trainers that see to it."""
+
+
+def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
+    """Few bits need adapters; re-entrant checkpoints over frozen embeddings need inputs with gradients."""
+    bits = _few_bits(plan)
+    if bits is not None and plan.trains and plan.adapters is None and not plan.soft_prompt:
+        text = f"{bits.name}: {bits.value}, and no adapters are trained beside it"
+        notes.saw("plan.quantized_without_adapters", [(text, bits.where)])
+    checkpointing = _checkpointing(plan)
+    frozen = _frozen_inputs(plan, checkpointing)
+    if frozen is not None:
+        notes.saw("plan.checkpointing_frozen_inputs", frozen)
+    seen = [shown(each) for each in (bits, checkpointing) if each is not None]
+    if plan.adapters is not None:
+        seen.append(f"adapters ({plan.adapters.where})")
+    notes.check(
+        "Memory savers",
+        "few bits have adapters beside them, checkpoints let gradients through",
+        "quantized-weights",
+        "gradient-checkpointing-no-input-grad",
+        seen=", ".join(seen),
+        skipped="" if seen else "neither few bits, nor adapters, nor gradient checkpointing",
+    )
+
+
+def _few_bits(plan: Plan) -> Setting | None:
+    for name in _BITS:
+        setting = plan.find(name)
+        if setting is not None and is_on(setting.value) is True:
+            return setting
+    setting = plan.find("quantization_bit", "quant_bits")
+    return setting if setting is not None and number_in(setting.value) in (2.0, 3.0, 4.0, 8.0) else None
+
+
+def _checkpointing(plan: Plan) -> Setting | None:
+    setting = plan.find(*CHECKPOINTING)
+    return setting if setting is not None and is_on(setting.value) is not False and setting.value is not None else None
+
+
+def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[tuple[str, str]] | None:
+    """Adapters over a frozen base, checkpointed re-entrantly, in a program that lets no gradient into the first block.
+
+    Frameworks that are driven by a file (axolotl, LLaMA-Factory, trl) see to that themselves; scripts have to.
+    """
+    if checkpointing is None or plan.adapters is None or not plan.scripts:
+        return None
+    reentrant = plan.settings.find("use_reentrant", "use_reentrant_gc")
+    if reentrant is not None and is_on(reentrant.value) is not True:
+        return None
+    if any(_LETS_GRADIENTS_IN.search(source.text) for source in plan.scripts) or plan.soft_prompt:
+        return None
+    how = f"{reentrant.name}: {reentrant.value}" if reentrant is not None else "use_reentrant is left to its default"
+    said = f"{checkpointing.name}: {checkpointing.value}"
+    text = f"{said} over a frozen base with adapters ({plan.adapters.where}), and {how}"
+    remarks = [(text, checkpointing.where)]
+    if reentrant is not None:
+        remarks.append(("nothing lets gradients in: no enable_input_require_grads()", reentrant.where))
+    return remarks

@@ -1,0 +1,177 @@
+"""What is planned: the settings of all sources together, and what kind of training they describe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from stayfinite.core.settings import Expression, Setting, Settings
+from stayfinite.inspection.files.names import last_step
+from stayfinite.inspection.files.sources import Source
+from stayfinite.rules.cards import Card
+from stayfinite.rules.context import ADAPTERS, LR, Context, understand
+from stayfinite.rules.known import Known, is_on, number_in, switched_on, written
+from stayfinite.rules.model_families import family_of
+from stayfinite.rules.optimisation.planned_rate import EPOCHS, STEPS
+
+RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")
+_ARGUMENTS = re.compile(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
+TELLING = frozenset(
+    {
+        "per_device_train_batch_size", "num_train_epochs", "save_total_limit", "eval_strategy", "evaluation_strategy",
+        "load_best_model_at_end", "per_device_eval_batch_size", "lr_scheduler_type", "logging_steps", "save_strategy",
+        "report_to", "remove_unused_columns", "overwrite_output_dir", "metric_for_best_model", "model_name_or_path",
+    }
+)  # fmt: skip
+"""Names that only TrainingArguments, and what is built on them, have."""
+_PREFERENCE = re.compile(
+    r"(?:\b|_)(?:dpo|ppo|grpo|rloo|kto|orpo|simpo|cpo|rlhf|reinforce|gkd|online_dpo)(?:\b|_|config|trainer)",
+    re.IGNORECASE,
+)
+_SOFT_PROMPT = re.compile(r"prompt_?tuning|prefix_?tuning|prompt_?encoder|p_?tuning|soft_?prompt", re.IGNORECASE)
+_ADAPTER_CALLS = re.compile(
+    r"(?:^|\.)(?:get_peft_model|LoraConfig|AdaLoraConfig|PeftModel|LoHaConfig|IA3Config|peft_config)\b"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All that the files say of one run. Of several values the command's counts, then that of the later file."""
+
+    sources: Sequence[Source]
+    card: Card | None = None
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Of all sources, those that count first."""
+        given = [source for source in self.sources if not source.named_by]
+        named = [source for source in self.sources if source.named_by]
+        commands = [source for source in given if source.kind == "command"]
+        files = [source for source in given if source.kind != "command"]
+        return sum((source.settings for source in (*commands, *reversed(files), *named)), Settings())
+
+    @cached_property
+    def context(self) -> Context:
+        """Model, precision, optimizer and the rest, whatever the framework calls them."""
+        return understand(self.settings)
+
+    @cached_property
+    def precision(self) -> Known | None:
+        """The number format that is computed in: as it is set, or as a loss scaler tells, which only fp16 needs."""
+        known = self.context.precision
+        scaler = next((each for each in self.settings if last_step(each) == "gradscaler" and each.value is True), None)
+        return Known("fp16", scaler.where, f"{scaler.name}()") if known is None and scaler is not None else known
+
+    def find(self, *names: str) -> Setting | None:
+        """The setting of the first of these names whose value is known."""
+        setting = self.settings.find(*names)
+        return None if setting is None or isinstance(setting.value, Expression) else setting
+
+    def number(self, *names: str) -> Known | None:
+        """The first of these names that is a number, as written. Unlike `Context`, nothing stands for 0."""
+        for name in names:
+            setting = self.find(name)
+            if setting is None:
+                continue
+            value = number_in(setting.value)
+            if value is not None:
+                return written(setting, value)
+        return None
+
+    def on(self, *names: str) -> Known | None:
+        """The first of these switches that is on."""
+        setting = self.find(*names)
+        return written(setting, True) if setting is not None and is_on(setting.value) is True else None
+
+    def word(self, *names: str) -> str:
+        """The value as a word in small letters; empty where it is not known."""
+        setting = self.find(*names)
+        return "" if setting is None or setting.value is None else str(setting.value).strip().lower()
+
+    def says(self, pattern: str | re.Pattern[str]) -> bool:
+        """Whether any setting or note matches."""
+        return self.settings.search(pattern) is not None
+
+    @cached_property
+    def is_transformers(self) -> bool:
+        """Whether these are TrainingArguments, by themselves or under another framework's roof."""
+        if any(_ARGUMENTS.match(setting.name) for setting in self.settings):
+            return True
+        names = {last_step(setting) for setting in self.settings}
+        return len(names & TELLING) >= 3
+
+    @cached_property
+    def framework(self) -> str:
+        """`axolotl`, `llama-factory`, `transformers`, or empty."""
+        if self.find("base_model") and self.find("sequence_len", "micro_batch_size"):
+            return "axolotl"
+        if self.find("finetuning_type") or (self.find("template") and self.find("cutoff_len")):
+            return "llama-factory"
+        return "transformers" if self.is_transformers else ""
+
+    @cached_property
+    def scripts(self) -> list[Source]:
+        """Sources that are code."""
+        return [source for source in self.sources if source.kind in ("script", "notebook")]
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether this is a training at all, and no inference."""
+        known = (*RATES, *EPOCHS, *STEPS, "optimizer", "optim", "trainer_train", "backward")
+        return self.is_transformers or self.settings.find(*known) is not None
+
+    @cached_property
+    def adapters(self) -> Known | None:
+        """What says that adapters alone are trained; None where the whole model is, or nothing is said."""
+        kind = self.find("finetuning_type", "tuner_type", "train_type", "sft_type")
+        if kind is not None and isinstance(kind.value, str):
+            return written(kind, True) if re.search(r"lora|adapter|oft|ia3", kind.value, re.IGNORECASE) else None
+        axolotl = self.find("adapter") if self.framework == "axolotl" else None
+        if self.framework == "axolotl":
+            return written(axolotl, True) if axolotl is not None and axolotl.value else None
+        switch = self.find("use_peft", "use_lora", "lora_enable", "enable_lora")
+        if switch is not None and is_on(switch.value) is False:
+            return None
+        for setting in self.settings:
+            if _ADAPTER_CALLS.search(setting.name) and "get_peft_config" not in str(setting.value):
+                return written(setting, True)
+        return switched_on(self.settings, *ADAPTERS, "lora_dim", "lora_dimension")
+
+    @cached_property
+    def soft_prompt(self) -> bool:
+        """Whether what is trained are prompts."""
+        return self.says(_SOFT_PROMPT)
+
+    @cached_property
+    def preference(self) -> bool:
+        """Whether rewards or preferences are learned from."""
+        return self.says(_PREFERENCE)
+
+    @cached_property
+    def family(self) -> Known | None:
+        """The model's family, where it is one that fp16 is known to fail with; by the model's own name alone."""
+        model = self.context.model
+        family = None if model is None or isinstance(model.value, Expression) else family_of(str(model.value))
+        if model is not None and family is not None:
+            return Known(family, model.where, str(model.value))
+        for setting, name in self._classes():
+            family = family_of(name)
+            if family is not None:
+                return Known(family, setting.where, setting.name)
+        return None
+
+    def _classes(self) -> Iterator[tuple[Setting, str]]:
+        """`T5ForConditionalGeneration.from_pretrained` -> `T5`."""
+        for setting in self.settings:
+            first = setting.name.partition(".")[0]
+            found = re.match(r"(?!Auto)([A-Z]\w*?)(?:For[A-Z]\w+|Model|LMHeadModel)$", first)
+            if found:
+                yield setting, found.group(1)
+
+
+def shown(setting: Setting) -> str:
+    """`learning_rate 3e-4 (train.yaml:3)`, by the last step of its name."""
+    value = f"{setting.value:g}" if isinstance(setting.value, float) else str(setting.value)
+    return f"{last_step(setting)} {value} ({setting.where})"

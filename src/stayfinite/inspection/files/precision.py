@@ -1,0 +1,120 @@
+"""Which number format is planned: one at most of 16 bits, one that the model bears, with fp32 weights beside it."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.core.settings import Expression, Setting
+from stayfinite.inspection.files.names import first_steps, last_step
+from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.known import Known, is_on
+
+_HALF = re.compile(r"(?:torch\.)?(?:float16|fp16|half)", re.IGNORECASE)
+_OTHER_MODEL = re.compile(
+    r"ref|teacher|reward|vae|text_?encoder|image_?encoder|clip|safety|judge|embed|retriev|eval", re.IGNORECASE
+)
+"""Models beside the one that is trained: they are often held in fp16."""
+_MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\.)*(?:cuda|to|from_pretrained)\b)")
+
+
+def look_at_precision(plan: Plan, notes: Notes) -> None:
+    """One 16-bit format, the family of the model, and the weights' own format."""
+    precision = plan.precision
+    both = _both_halves(plan)
+    if both:
+        notes.saw("plan.both_halves", both)
+    half = precision is not None and precision.value == "fp16"
+    weights = _half_weights(plan) if plan.trains and plan.adapters is None and plan.context.deepspeed is None else None
+    if precision is not None and half and plan.family is not None:
+        adapters = " with adapters" if plan.adapters is not None else ""
+        text = (
+            f"{_as_written(precision)} with {plan.family.text}{adapters}: {plan.family.value} models leave fp16's range"
+        )
+        value = {"family": plan.family.value, "adapters": plan.adapters is not None, "text": text}
+        notes.saw("plan.fp16_family", value, precision.where)
+    true_half = plan.settings.search(r"(?:precision|dtype)\W{1,3}16-true\b")
+    mixed = half and precision is not None and weights is not None and not _says_both(precision, weights)
+    if weights is not None and precision is not None and mixed and not _quantized(plan):
+        text = f"{weights.name}: {weights.value} loads fp16 weights, and {_as_written(precision)} adds a loss scaler"
+        notes.saw("plan.double_fp16", [(text, weights.where)])
+    elif true_half is not None:
+        notes.saw("plan.pure_fp16", [(f"{true_half[1].strip()[:80]} keeps no fp32 weights", true_half[0])])
+    elif (
+        weights is not None
+        and not mixed
+        and not _quantized(plan)
+        and plan.is_transformers
+        and _no_cast(precision, weights)
+    ):
+        text = f"{weights.name}: {weights.value}, no adapters and no mixed precision: fp16 weights are updated directly"
+        notes.saw("plan.pure_fp16", [(text, weights.where)])
+    seen = f"{precision.value} ({precision.where})" if precision is not None else ""
+    causes = ("both-half-formats", "fp16-overflow-model-family")
+    skipped = "" if seen else "no setting says which"
+    notes.check("Precision", "one format, and one that the model bears", *causes, seen=seen, skipped=skipped)
+    loaded = plan.context.weights
+    notes.check(
+        "Precision",
+        "weights in a format that updates survive in",
+        "double-fp16",
+        "pure-fp16-weights",
+        seen=f"{loaded.value} ({loaded.where})" if loaded is not None else "",
+        skipped="" if loaded is not None else "no setting says in which they are loaded",
+    )
+
+
+def _no_cast(precision: Known | None, weights: Setting) -> bool:
+    return precision is None or precision.value == "fp32" or _says_both(precision, weights)
+
+
+def _says_both(precision: Known, weights: Setting) -> bool:
+    """Whether one and the same setting was read as the weights' format and as the computation's."""
+    return precision.text == f"{weights.name}: {weights.value}"
+
+
+def _as_written(precision: Known) -> str:
+    return precision.text.strip()[:80]
+
+
+def _quantized(plan: Plan) -> bool:
+    return plan.on("load_in_8bit", "load_in_4bit") is not None
+
+
+def _both_halves(plan: Plan) -> list[tuple[str, str]]:
+    """Both switches on in one place: one file and level, or one command and the file that it starts from."""
+    switches: dict[str, list[Setting]] = {"fp16": [], "bf16": []}
+    for setting in plan.settings:
+        last = last_step(setting)
+        name, parent = last, first_steps(setting)
+        if last == "enabled" and parent.rpartition(".")[2] in switches:
+            name = parent.rpartition(".")[2]
+        if name in switches and is_on(setting.value) is True and not isinstance(setting.value, Expression):
+            switches[name].append(setting)
+    for half in switches["fp16"]:
+        for brain in switches["bf16"]:
+            if _meet(half, brain, plan):
+                return [(f"{half.name}: {half.value} and {brain.name}: {brain.value} ({brain.where})", half.where)]
+    return []
+
+
+def _meet(one: Setting, other: Setting, plan: Plan) -> bool:
+    """Whether two switches concern the same training."""
+    if one.source != other.source:
+        # What a script leaves to its default, a command may have switched off.
+        overruled = {each.plain for each in plan.settings if is_on(each.value) is False and each.kind == "command"}
+        return "default" not in (one.kind, other.kind) and not {one.plain, other.plain} & overruled
+    strip = re.compile(r"(?:^|\.)(?:fp16|bf16)(?:\.enabled)?$")
+    return strip.sub("", one.name.lstrip("-")) == strip.sub("", other.name.lstrip("-"))
+
+
+def _half_weights(plan: Plan) -> Setting | None:
+    for setting in plan.settings.all("torch_dtype", "from_pretrained_dtype", "model_dtype", "params_dtype"):
+        if isinstance(setting.value, Expression) or _OTHER_MODEL.search(setting.name):
+            continue
+        if isinstance(setting.value, str) and _HALF.fullmatch(setting.value):
+            return setting
+    for setting in plan.settings:
+        if last_step(setting) == "half" and _MODEL.match(first_steps(setting)) and is_on(setting.value) is True:
+            return setting
+    return None

@@ -1,0 +1,119 @@
+"""How the learning rate is to rise and fall: warmup there where it is needed, and shorter than the training."""
+
+from __future__ import annotations
+
+from stayfinite.core.settings import Expression, Setting
+from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, trained
+from stayfinite.inspection.files.names import last_step
+from stayfinite.inspection.files.plan import RATES, Plan, shown
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.context import WARMUP
+from stayfinite.rules.known import Known, number_in, written
+from stayfinite.rules.optimisation.planned_rate import EPOCHS, KIND, STEPS
+
+_LENGTHS = (
+    "warmup_num_steps",
+    "warmup_epochs",
+    "lr_warmup_iters",
+    "lr_warmup_steps",
+    "warmup_proportion",
+    "warmup_tokens",
+)
+_MOST_SHARE = 0.9
+"""A warmup of this share leaves next to nothing of the training at the rate that was set."""
+
+STEEP = {"scratch": 3e-4, "large": 1e-4, "transformer": 5e-4}
+"""Rates from which on Adam needs a warmup, by what is trained."""
+
+
+def look_at_schedule(plan: Plan, notes: Notes) -> None:
+    """Warmup against the length of the training, and against the rate."""
+    warmup = _warmup(plan)
+    remarks = _too_long(plan, warmup) + _upside_down(plan)
+    if remarks:
+        notes.saw("plan.schedule", remarks)
+    missing = _missing(plan, warmup)
+    if missing is not None:
+        notes.saw("plan.no_warmup", [missing])
+    seen = [shown(each) for each in (_warmup_setting(plan), plan.find(*KIND)) if each is not None]
+    notes.check(
+        "Schedule",
+        "a warmup where one is needed, and shorter than the training",
+        "lr-schedule-bug",
+        "no-warmup",
+        seen=", ".join(seen),
+        skipped="" if seen or remarks or missing else "no warmup and no schedule is set",
+    )
+
+
+def _warmup_setting(plan: Plan) -> Setting | None:
+    for name in (*WARMUP, *_LENGTHS):
+        setting = plan.find(name)
+        if setting is not None and number_in(setting.value) is not None:
+            return setting
+    return None
+
+
+def _warmup(plan: Plan) -> Known | None:
+    setting = _warmup_setting(plan)
+    return None if setting is None else written(setting, number_in(setting.value))
+
+
+def _too_long(plan: Plan, warmup: Known | None) -> list[tuple[str, str]]:
+    if warmup is None or warmup.value <= 0:
+        return []
+    name = warmup.text.partition(":")[0].lower()
+    share = "ratio" in name or "proportion" in name or "fraction" in name
+    if share or (warmup.value < 1 and "token" not in name):
+        if warmup.value >= _MOST_SHARE:
+            return [(f"{warmup.text}: warmup takes the whole training, as a share of it", warmup.where)]
+        return []
+    if "token" in name:
+        return []
+    unit, total = (
+        ("epochs", plan.number(*EPOCHS)) if "epoch" in name else ("steps", plan.number("total_num_steps", *STEPS))
+    )
+    if total is None or total.value <= 0 or warmup.value < total.value:
+        return []
+    text = f"{warmup.text} takes all {total.value:g} {unit} ({total.where}): the rate that was set is never reached"
+    return [(text, warmup.where)]
+
+
+def _upside_down(plan: Plan) -> list[tuple[str, str]]:
+    """A schedule that ends above where it begins, or before its warmup has ended."""
+    found = []
+    rate, least = plan.number(*RATES), plan.number("min_lr", "eta_min", "lr_end", "final_lr")
+    if rate is not None and least is not None and 0 < rate.value < least.value:
+        found.append(
+            (f"{least.text} is above {rate.text} ({rate.where}), from which the schedule comes down", least.where)
+        )
+    decay, warm = (
+        plan.number("lr_decay_iters", "lr_decay_steps"),
+        plan.number("warmup_iters", "lr_warmup_iters", "warmup_steps"),
+    )
+    if decay is not None and warm is not None and 0 < decay.value <= warm.value:
+        found.append((f"{decay.text} ends before {warm.text} ({warm.where})", decay.where))
+    return found
+
+
+def _missing(plan: Plan, warmup: Known | None) -> tuple[str, str] | None:
+    """No warmup, at a rate that needs one; only where it was switched off, or where a framework has none by itself."""
+    rate = plan.number(*RATES)
+    if rate is None or (warmup is None and not plan.is_transformers) or (warmup is not None and warmup.value > 0):
+        return None
+    if any("warm" in last_step(each) and _set(each) for each in plan.settings) or plan.says(
+        r"one_?cycle|pct_start|noam"
+    ):
+        return None
+    what = trained(plan)
+    kind = model_kind(plan)
+    steep = STEEP.get("scratch" if what == "scratch" and kind else kind if what == "whole" else "")
+    optimizer = optimizer_of(plan)
+    if steep is None or rate.value < steep or "adam" not in optimizer or "adafactor" in optimizer:
+        return None
+    said = f"{warmup.text}" if warmup is not None else "no warmup is set"
+    return f"{said}, and {rate.text} is steep from the first step on", (warmup or rate).where
+
+
+def _set(setting: Setting) -> bool:
+    return isinstance(setting.value, Expression) or bool(number_in(setting.value)) or setting.value is True

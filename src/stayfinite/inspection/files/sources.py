@@ -1,0 +1,147 @@
+"""What `stayfinite check` and `diff` are given: files and commands, read and never executed."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stayfinite.core.settings import Expression, Settings
+from stayfinite.errors import UsageError
+from stayfinite.inspection.files.names import last_step
+from stayfinite.readers.configs import looks_like_config, read_config
+from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
+from stayfinite.readers.configs.files import MOST_BYTES, as_text, read_content
+from stayfinite.readers.configs.kinds import kind_of
+from stayfinite.readers.configs.secrets import without_secrets
+
+COMMAND = "command"
+"""The name under which a command's settings are shown."""
+
+MOST_NAMED = 16
+"""Files that a command or a config may lead to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One file or command of a run."""
+
+    name: str
+    """As it was given: a path, or `command`."""
+    kind: str
+    """`yaml`, `json`, `toml`, `ini`, `script`, `notebook`, `shell`, `pickle`, `notes` or `command`."""
+    text: str
+    """As it stands; empty for what is no text."""
+    settings: Settings
+    named_by: str = ""
+    """The source that names this one; empty for what the person gave."""
+
+
+def read_sources(arguments: Sequence[str]) -> list[Source]:
+    """Read what was given, and the scripts and configs beside it that a command names. Raises UsageError."""
+    given = [_read(each) for each in arguments]
+    seen = {os.path.realpath(source.name) for source in given}
+    found = list(given)
+    for source in found:  # grows while it is walked: a command names a script, a script its DeepSpeed file
+        for path in _named_in(source):
+            if os.path.realpath(path) not in seen and len(found) < MOST_NAMED:
+                seen.add(os.path.realpath(path))
+                named = _read_if_whole(path, source.name)
+                found.extend([named] if named else [])
+    return found
+
+
+def _read(argument: str) -> Source:
+    if not argument.strip():
+        raise UsageError("an empty name was given", fix="name a config, a script, a notebook, or a command in quotes")
+    if _is_command(argument):
+        settings = without_secrets(Settings(settings_of_command(argument, COMMAND)))
+        if not settings:
+            raise UsageError(f"the command {argument!r} sets nothing", fix="give it whole, in quotes, with its options")
+        return Source(name=COMMAND, kind="command", text=argument, settings=settings)
+    return _read_file(argument)
+
+
+def _is_command(argument: str) -> bool:
+    if os.path.lexists(argument) and "\n" not in argument:
+        return False
+    words = argument.split()
+    return len(words) > 1 and (looks_like_command(argument) or any(word.startswith("--") for word in words[1:]))
+
+
+def _read_file(path: str, named_by: str = "") -> Source:
+    _refuse_directory(path)
+    content = read_content(path)
+    size = f"{content.size / 2**20:,.0f} MiB"
+    if not content.data.strip():
+        raise UsageError(f"{path} is empty", fix="name the config, script or notebook that the run is started with")
+    kind = kind_of(content.source, content.data[:4096])
+    text = "" if kind == "pickle" else as_text(content.data)
+    if text is None:
+        raise UsageError(f"{path} is not text", fix="name a config, a script, a notebook, or a command in quotes")
+    if content.cut and kind == "notebook":
+        raise UsageError(
+            f"{path} has {size}, and notebooks of up to {MOST_BYTES >> 20} MiB are read",
+            fix=f"clear its outputs: jupyter nbconvert --clear-output --inplace {path}",
+        )
+    if content.cut and kind != "pickle":
+        raise UsageError(
+            f"{path} has {size}, and configs of up to {MOST_BYTES >> 20} MiB are read",
+            fix="name the config itself; `stayfinite diagnose` reads logs, `stayfinite check --data` data",
+        )
+    return Source(name=path, kind=kind, text=text or "", settings=read_config(path), named_by=named_by)
+
+
+def _refuse_directory(path: str) -> None:
+    try:
+        if not stat.S_ISDIR(Path(path).stat().st_mode):
+            return
+        inside = sorted(Path(path).iterdir())
+    except (OSError, ValueError):
+        return  # read_content says what is wrong
+    likely = [each.name for each in inside[:500] if each.is_file() and _looks_like_config(each)][:4]
+    example = " ".join(str(Path(path) / name) for name in likely)
+    raise UsageError(
+        f"{path} is a directory, and check takes the files that one run is started with",
+        fix=f"stayfinite check {example}" if example else "name a config, a script, a notebook, or a command in quotes",
+    )
+
+
+def _looks_like_config(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return looks_like_config(path, file.read(4096))
+    except OSError:
+        return False
+
+
+_FILE = re.compile(r"[\w./~@+\- ]+\.(?:py|ya?ml|json|toml|sh)")
+_LEADS = re.compile(r"script|(?:\w+_)?config(?:_file)?|deepspeed|cfg|yaml")
+
+
+def _named_in(source: Source) -> list[str]:
+    """Files that a command, a shell script or a config leads to, where they lie beside it or here."""
+    if source.kind == "notes":
+        return []
+    found = []
+    for setting in source.settings:
+        last = last_step(setting)
+        if not _LEADS.fullmatch(last) or not isinstance(setting.value, str) or isinstance(setting.value, Expression):
+            continue
+        if last == "script" and source.kind not in ("command", "shell", "notebook"):
+            continue
+        if _FILE.fullmatch(setting.value):
+            beside = Path(source.name).parent / setting.value if source.kind != "command" else Path(setting.value)
+            places = [place for place in (beside, Path(setting.value)) if place.is_file()]
+            found.extend([str(places[0])] if places else [])
+    return found
+
+
+def _read_if_whole(path: str, named_by: str) -> Source | None:
+    try:
+        return _read_file(path, named_by)
+    except UsageError:
+        return None  # nobody asked for it by name

@@ -1,0 +1,80 @@
+"""Which tensors of a batch are inputs, and the same batch with its inputs changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stayfinite.autopsy.batch_parts import batch_items, with_changed
+from stayfinite.inspection.watch import LossCall
+
+_NO_INPUT = re.compile(
+    r"label|target|mask|length|\blens?\b|position|weight|index|cu_seq|offset|\by\b|answer|advantage|reward|bbox|boxes|"
+    r"edge|adj|graph|node|num_|_len\b|grid|size|noise|timestep|\bt\b|sigma",
+    re.IGNORECASE,
+)
+_GRAPH = re.compile(r"edge|adj|graph|node|cu_seq|offset", re.IGNORECASE)
+
+
+def inputs_of(batch: Any, losses: Sequence[LossCall]) -> dict[str, Tensor]:
+    """The tensors that a model is to learn from: no labels, masks, lengths, and nothing that is a loss's target."""
+    targets = [call.target for call in losses]
+    found = {}
+    for name, item in batch_items(batch).items():
+        own = name.removeprefix("batch").lstrip(".")
+        if item.dim() == 0 or item.dtype is torch.bool or item.is_meta or _NO_INPUT.search(own):
+            continue
+        if len(batch_items(batch)) > 1 and any(_same(item, target) for target in targets):
+            continue
+        found[name] = item
+    return found
+
+
+def has_graph(batch: Any) -> bool:
+    """Whether rows of the batch belong together by design: a graph's nodes, sequences packed into one."""
+    items = batch_items(batch)
+    rows = {item.shape[0] for item in items.values() if item.dim() > 1 and item.is_floating_point()}
+    matrices = [item for item in items.values() if item.dim() == 2]
+    square = len(matrices) > 1 and any(item.shape[0] == item.shape[1] > 2 for item in matrices)
+    pairs = any(item.shape[0] == 2 and item.dtype is torch.long and rows - {2} for item in matrices)
+    return square or pairs or any(_GRAPH.search(name) for name in items)
+
+
+def with_inputs(batch: Any, names: Collection[str], change: Callable[[Tensor], Tensor]) -> Any:
+    """The batch with these inputs changed."""
+    chosen = {id(item) for name, item in batch_items(batch).items() if name in names}
+    return with_changed(batch, lambda part: change(part) if isinstance(part, Tensor) and id(part) in chosen else part)
+
+
+def emptied(item: Tensor) -> Tensor:
+    """All zero; ids, of which 0 may be none, all the same."""
+    if item.is_floating_point():
+        return torch.zeros_like(item)
+    return item.flatten()[:1].expand(item.numel()).reshape(item.shape).clone()
+
+
+def with_other_row(item: Tensor, row: int) -> Tensor:
+    """One row of it is another; of ids, only such as are there."""
+    changed = item.clone()
+    old = item[row]
+    if item.is_floating_point():
+        if old.numel() and float(item.min()) >= 0 and float(item.max()) <= 1:
+            changed[row] = 1 - old  # pixels, probabilities: they may have to stay such
+            return changed
+        spread = item.float().std().to(item.dtype) if item.numel() > 1 else 1.0
+        changed[row] = old.flip(-1) * 1.25 + spread if old.dim() else old * 1.25 + spread
+    elif old.dim() and not torch.equal(old.flip(-1), old):
+        changed[row] = old.flip(-1)
+    else:
+        changed[row] = item[(row + 1) % item.shape[0]]
+    return changed
+
+
+def _same(item: Tensor, target: Tensor) -> bool:
+    if item.numel() != target.numel() or target.is_meta:
+        return False
+    return torch.equal(item.reshape(-1).to(target.device), target.reshape(-1).to(item.dtype))

@@ -1,0 +1,83 @@
+"""What an inspection says: a banner, a check list, findings and one line of verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stayfinite.core.finding import Finding
+from stayfinite.core.series import Message, RunSeries
+from stayfinite.core.settings import Settings
+from stayfinite.inspection.check_list import Line, ruled
+from stayfinite.inspection.notes import Notes, Table
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.ranking import rank
+from stayfinite.rules.registry import all_rules, rule_of
+
+SURE = 0.3
+"""Below this confidence a finding is a guess, and before a launch a guess is no help."""
+
+SEEN = 0.2
+"""As `SURE`, of a cause that a probe looked for: a proof is left with this much by another that explains it."""
+
+Verdict = Literal["healthy", "sick", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """The answer of `stayfinite check` and, in full, of `preflight`."""
+
+    banner: Sequence[tuple[str, str]]
+    lines: Sequence[Line]
+    findings: Sequence[Finding]
+    """The gravest and likeliest first; those of severity info at the end."""
+    tables: Sequence[Table] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """`sick` with a finding of severity error or warning, `unknown` when nothing could be looked at."""
+        if any(finding.severity != "info" for finding in self.findings):
+            return "sick"
+        return "healthy" if any(line.status != "skip" for line in self.lines) else "unknown"
+
+    @property
+    def exit_code(self) -> int:
+        """0 to launch, 1 to look first."""
+        return int(self.verdict == "sick")
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "verdict": self.verdict,
+            "findings": [finding.to_json() for finding in self.findings],
+            "checks": [line.to_json() for line in self.lines],
+            "banner": dict(self.banner),
+            "tables": [table.to_json() for table in self.tables],
+        }
+
+
+def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
+    """Let the rules judge what the probes have seen, and the settings where there are any."""
+    facts = Facts([_as_log(notes.told)] if notes.told else [], settings or Settings(), notes.observed)
+    found = [each for each in rank(facts, all_rules()) if each.severity == "info" or _worth_saying(each, notes)]
+    proved = {each.cause for each in notes.proved}
+    findings = sorted(
+        [*notes.proved, *(each for each in found if each.cause not in proved)],
+        key=lambda each: (each.severity == "info", -each.confidence),
+    )
+    return Inspection(
+        banner=notes.banner, lines=ruled(notes.checks, findings), findings=findings, tables=tuple(notes.tables)
+    )
+
+
+def _worth_saying(found: Finding, notes: Notes) -> bool:
+    """Whether it is no guess. What a probe saw is none, also where another cause explains a part of it."""
+    probed = any(name in notes.observed for name in rule_of(found.cause).observes)
+    return found.confidence >= (SEEN if probed else SURE)
+
+
+def _as_log(told: Sequence[str]) -> RunSeries:
+    log = RunSeries("error")
+    log.messages += [Message(text, "error", line) for line, text in enumerate(told, start=1)]
+    return log

@@ -1,0 +1,192 @@
+"""Keeping a training as it is: all of its state is written down before the first probe and put back after each.
+
+Not `state.capture`: that one is for states that go to disk and come back elsewhere, and says so where something does
+not fit. Here the same objects get their own values back, whatever they are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.inspection.process_switches import capture_switches, restore_switches
+from stayfinite.state.rng import capture_rng, restore_rng
+
+LARGE = 8 << 30
+"""Bytes of frozen weights above which no copy of them is held: nothing writes to them, and there may be no room."""
+
+Undo = Callable[[], None]
+
+
+class Keeping:
+    """Weights, gradients, buffers, modes, hooks, moments, groups, scaler, generators and switches of a training.
+
+    Arguments:
+        model: its parameters, buffers and what its modules have written down about themselves.
+        parts: optimizer, scaler and others whose attributes are to come back: tensors in their values, the rest as it
+            is found.
+        generators: further generators beside those of the process: a loader's.
+    """
+
+    def __init__(self, model: nn.Module, *parts: Any, generators: tuple[torch.Generator, ...] = ()) -> None:
+        self.copies: dict[int, Tensor] = {}
+        """Of parameters, by their ``id``."""
+        self._undo: list[Undo] = []
+        self._quick: list[Undo] = []
+        optimizers = [part for part in parts if hasattr(part, "param_groups")]
+        strangers = [p for each in optimizers for group in each.param_groups for p in group["params"]]
+        self._keep_parameters([*model.parameters(), *strangers])
+        self._keep_modules(model)
+        for part in parts:
+            self._undo.append(_kept(vars(part), set()))
+        self._generators = [(generator, generator.get_state()) for generator in generators]
+        self._rng = capture_rng()
+        self._switches = capture_switches()
+
+    def put_back(self, *, values: bool = True) -> None:
+        """Everything as it was.
+
+        Arguments:
+            values: also those of parameters and of the optimizer's state, which are as large as the training. Without
+                them it is quick: enough after what steps no optimizer.
+        """
+        restore_switches(self._switches)
+        with torch.no_grad():
+            for undo in reversed([*self._quick, *self._undo] if values else self._quick):
+                undo()
+        restore_rng(self._rng)
+        for generator, state in self._generators:
+            generator.set_state(state)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """What happens within is undone at the end."""
+        try:
+            yield
+        finally:
+            self.put_back()
+
+    @contextmanager
+    def tidied(self) -> Iterator[None]:
+        """What a pass leaves behind is undone at the end; all of what happens within, when it fails."""
+        try:
+            yield
+        except BaseException:
+            self.put_back()
+            raise
+        self.put_back(values=False)
+
+    def _keep_parameters(self, parameters: list[Tensor]) -> None:
+        frozen = sum(p.numel() * p.element_size() for p in parameters if not p.requires_grad)
+        for p in {id(p): p for p in parameters}.values():
+            self._quick.append(_kept_switches(p))
+            if p.requires_grad or frozen <= LARGE:
+                self.copies[id(p)] = _copy(p.data)
+                self._undo.append(_kept_parameter(p, p.data, self.copies[id(p)]))
+
+    def _keep_modules(self, model: nn.Module) -> None:
+        for module in model.modules():
+            for buffer in module._buffers.values():
+                if buffer is not None:
+                    self._quick.append(_kept_values(buffer, _copy(buffer)))
+            names = vars(module)
+            # Parameters, buffers, submodules and hooks live in dictionaries of the module; its switches and counters,
+            # and what it remembers from its last call, are attributes.
+            inner = [value for name, value in names.items() if isinstance(value, dict) and name.startswith("_")]
+            for own in (names, *inner):
+                self._quick.append(_kept_entries(own))
+
+
+def _kept_parameter(p: Tensor, data: Tensor, values: Tensor) -> Undo:
+    def undo() -> None:
+        if p.data.data_ptr() != data.data_ptr() or p.data.dtype != data.dtype:
+            p.data = data
+        _write(p.data, values)
+
+    return undo
+
+
+def _kept_switches(p: Tensor) -> Undo:
+    grad, wanted = p.grad, p.requires_grad
+    values = None if grad is None or grad.is_sparse else _copy(grad)
+
+    def undo() -> None:
+        if p.requires_grad is not wanted:
+            p.requires_grad_(wanted)
+        if grad is not None and values is not None:
+            _write(grad, values)
+        if p.grad is not grad:
+            p.grad = grad
+
+    return undo
+
+
+def _kept_values(tensor: Tensor, values: Tensor) -> Undo:
+    return lambda: _write(tensor.detach(), values)
+
+
+def _kept_entries(entries: dict[Any, Any]) -> Undo:
+    before = dict(entries)
+
+    def undo() -> None:
+        if len(entries) != len(before) or any(entries.get(key, before) is not value for key, value in before.items()):
+            entries.clear()
+            entries.update(before)
+
+    return undo
+
+
+def _kept(value: Any, met: set[int]) -> Undo:
+    """The way back for a value and all that is in it: tensors keep their identity and get their values again."""
+    if id(value) in met:
+        return lambda: None
+    if isinstance(value, nn.Parameter):
+        return lambda: None  # kept by itself
+    met.add(id(value))
+    if isinstance(value, Tensor):
+        return _kept_values(value, _copy(value.detach()))
+    if isinstance(value, dict):
+        undo = [_kept(each, met) for each in value.values()]
+        return _all_of([*undo, _kept_entries(value)])
+    if isinstance(value, list):
+        before = list(value)
+        undo = [_kept(each, met) for each in value]
+
+        def put_back() -> None:
+            if len(value) != len(before) or any(a is not b for a, b in zip(value, before, strict=True)):
+                value[:] = before
+
+        return _all_of([*undo, put_back])
+    if isinstance(value, tuple):
+        return _all_of([_kept(each, met) for each in value])
+    if isinstance(value, torch.optim.Optimizer):  # inside one of another library
+        return _kept(vars(value), met)
+    return lambda: None
+
+
+def _all_of(undo: list[Undo]) -> Undo:
+    def put_back() -> None:
+        for each in undo:
+            each()
+
+    return put_back
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    if tensor.is_meta:
+        return tensor
+    copy = tensor.detach().clone()
+    return copy.cpu() if copy.is_cuda else copy
+
+
+def _write(tensor: Tensor, values: Tensor) -> None:
+    """Only where something is different: weights may be mapped from a file, and NaN is not equal to itself."""
+    if tensor.is_meta or tensor.shape != values.shape:
+        return
+    if not tensor.is_cuda and torch.equal(tensor, values):
+        return
+    tensor.copy_(values)

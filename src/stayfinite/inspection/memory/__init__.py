@@ -1,0 +1,1 @@
+"""How much memory a training takes, from the shape of its model alone. No torch."""

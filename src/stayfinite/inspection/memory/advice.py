@@ -1,0 +1,81 @@
+"""What to do with the estimates, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stayfinite.inspection.memory.columns import Column, column
+from stayfinite.inspection.memory.plan import PRECISIONS, Plan
+from stayfinite.inspection.memory.shape import Shape
+from stayfinite.rules.cards import Card
+
+RANK = 16
+"""Of adapters that are proposed."""
+
+
+def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
+    """One sentence: how it fits, or what would make it fit. Asks for as little change as will do."""
+    asked = found[0].plan.batch
+    if not any(each.runs for each in found):
+        return f"{card.name} does not compute in bf16: take --precision fp16"
+    # Weights that are themselves in bf16 lose small updates: the last choice, unless they are frozen.
+    ranked = sorted(found, key=lambda each: (each.plan.precision.name == "pure-bf16") and not each.plan.lora)
+    fitting = [each for each in ranked if each.fits and each.runs]
+    if fitting:
+        best = max(fitting[:2], key=lambda each: each.plan.precision.autocast)
+        text = f"{_named(best)} fits with batch {asked} on {card.name}; the largest batch is {best.largest}"
+        more = [each for each in fitting if (each.largest or 0) > (best.largest or 0)]
+        most = max(more, key=lambda each: each.largest or 0, default=None)
+        text += f", and {most.largest} in {_named(most)}" if most is not None else ""
+        if best.plan.precision.name == "pure-bf16" and not best.plan.lora:
+            text += f". Weights in bf16 lose small updates: adapters (--lora {RANK}) are the better way"
+        return text
+    smaller = [each for each in ranked if each.runs and each.largest]
+    if smaller:
+        best = max(smaller, key=lambda each: (each.plan.precision.name != "pure-bf16", each.largest or 0))
+        steps = math.ceil(asked / (best.largest or 1))
+        return (
+            f"batch {best.largest} fits on {card.name} in {_named(best)}: take it with "
+            f"gradient_accumulation_steps={steps} for the same effective batch"
+        )
+    return _rescue(shape, found[0].plan, card)
+
+
+def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
+    """What would make a single row fit, the smallest change first."""
+    half = PRECISIONS["bf16" if card.bf16 else "fp16"]
+    frozen = PRECISIONS["pure-bf16"] if card.bf16 else half
+    lora = plan.lora or RANK
+    thrift = replace(plan, batch=1, checkpointing=True)
+    attempts = (
+        ("the optimizer adamw-8bit", replace(thrift, precision=half, optimizer="adamw-8bit")),
+        ("the optimizer adafactor", replace(thrift, precision=half, optimizer="adafactor")),
+        (f"adapters (--lora {lora})", replace(thrift, precision=frozen, lora=lora)),
+        (
+            f"adapters on 8-bit weights (--lora {lora} --base 8bit)",
+            replace(thrift, precision=half, lora=lora, base="8bit"),
+        ),
+        (
+            f"adapters on 4-bit weights (--lora {lora} --base 4bit)",
+            replace(thrift, precision=half, lora=lora, base="4bit"),
+        ),
+    )
+    for what, attempt in attempts:
+        if plan.lora and not attempt.lora:
+            continue
+        tried = column(shape, attempt, what, card)
+        if tried.fits:
+            return f"not even one row fits on {card.name}; with {what} and checkpointing batch {tried.largest} does"
+    shorter = column(shape, replace(attempts[-1][1], seq=128, target_seq=128), "", card)
+    if plan.seq > 128 and shorter.fits and shape.vocabulary:
+        return f"nothing fits on {card.name} at {plan.seq} tokens; 128 tokens with {attempts[-1][0]} do"
+    return (
+        f"nothing makes this model fit on one {card.name}: shard it over several (FSDP, ZeRO 3) or take a larger card"
+    )
+
+
+def _named(each: Column) -> str:
+    again = " with checkpointing" if each.plan.checkpointing else ""
+    return f"{each.plan.precision.title}{again}"

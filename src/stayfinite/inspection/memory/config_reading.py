@@ -1,0 +1,189 @@
+"""From a model's config.json to its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.memory.config_fields import Config, Fields
+from stayfinite.inspection.memory.shape import Shape
+
+
+def shape_from_config(config: Config, name: str) -> Shape:
+    """The shape that a config describes.
+
+    Raises:
+        UsageError: the kind of model is not known here, or a number is missing or impossible.
+    """
+    kind = config.get("model_type")
+    if isinstance(config.get("text_config"), dict) and kind not in _READERS:
+        raise UsageError(
+            f"{name}: {kind} is made of several models, and only single ones are estimated",
+            fix='save its "text_config" as a config.json of its own, and add what the other towers take',
+        )
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise UsageError(
+            f'{name}: "model_type" is {kind!r}, which is not known here',
+            fix=f"known are {', '.join(sorted(_READERS))}; give the config of the one that is built most alike",
+        )
+    return _READERS[kind](Fields(config, name))
+
+
+def _t5(fields: Fields) -> Shape:
+    projection = fields.text("feed_forward_proj", "gated-gelu" if fields.text("model_type", "") == "mt5" else "relu")
+    gated = projection.startswith("gated")
+    inner = projection.removeprefix("gated-")
+    layers = fields.whole("num_layers", default=6)
+    dropout = fields.rate("dropout_rate", 0.1)
+    return Shape(
+        name=fields.name,
+        family="t5",
+        width=fields.whole("d_model", "hidden_size"),
+        ff=fields.whole("d_ff"),
+        heads=fields.whole("num_heads"),
+        kv_heads=fields.whole("num_heads"),
+        head_width=fields.whole("d_kv", default=64),
+        layers=layers,
+        decoder_layers=fields.whole("num_decoder_layers", default=layers),
+        vocabulary=fields.whole("vocab_size"),
+        gated=gated,
+        activation="gelu_new" if gated and inner == "gelu" else inner,
+        dropout=dropout,
+        attention_dropout=dropout,
+        tied=True,
+        buckets=fields.whole("relative_attention_num_buckets", default=32),
+    )
+
+
+def _bert(fields: Fields) -> Shape:
+    classes = fields.classes()
+    heads = fields.whole("num_attention_heads")
+    width = fields.whole("hidden_size")
+    return Shape(
+        name=fields.name,
+        family="bert",
+        width=width,
+        ff=fields.whole("intermediate_size"),
+        heads=heads,
+        kv_heads=heads,
+        head_width=fields.share(width, heads),
+        layers=fields.whole("num_hidden_layers"),
+        vocabulary=fields.whole("vocab_size"),
+        positions=fields.whole("max_position_embeddings", default=512),
+        types=fields.whole("type_vocab_size", default=2),
+        activation=fields.text("hidden_act", "gelu"),
+        dropout=fields.rate("hidden_dropout_prob", 0.1),
+        attention_dropout=fields.rate("attention_probs_dropout_prob", 0.1),
+        tied=fields.flag("tie_word_embeddings", True),
+        classes=classes,
+        per_token=not fields.built_for("SequenceClassification"),
+        pooler=bool(classes) and fields.built_for("SequenceClassification"),
+        qkv_bias=True,
+        output_bias=True,
+        ff_bias=True,
+    )
+
+
+def _distilbert(fields: Fields) -> Shape:
+    names = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "n_heads": "num_attention_heads"}
+    names |= {"n_layers": "num_hidden_layers", "dropout": "hidden_dropout_prob", "activation": "hidden_act"}
+    names |= {"attention_dropout": "attention_probs_dropout_prob"}
+    config = {names.get(key, key): value for key, value in fields.config.items()}
+    shape = _bert(Fields({**config, "type_vocab_size": None}, fields.name))
+    return replace(shape, types=0)
+
+
+def _llama(fields: Fields) -> Shape:
+    kind = fields.text("model_type", "llama")
+    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    bias = fields.flag("attention_bias", False)
+    return Shape(
+        name=fields.name,
+        family="llama",
+        width=width,
+        ff=fields.whole("intermediate_size"),
+        heads=heads,
+        kv_heads=fields.keys_for(heads),
+        head_width=fields.whole("head_dim", default=128 if kind == "qwen3" else fields.share(width, heads)),
+        layers=fields.whole("num_hidden_layers"),
+        vocabulary=fields.whole("vocab_size"),
+        gated=True,
+        activation=fields.text("hidden_act", "silu"),
+        attention_dropout=fields.rate("attention_dropout", 0.0),
+        tied=fields.flag("tie_word_embeddings", False),
+        classes=fields.classes(),
+        per_token=not fields.built_for("SequenceClassification"),
+        qkv_bias=kind == "qwen2" or bias,
+        output_bias=kind != "qwen2" and bias,
+        ff_bias=fields.flag("mlp_bias", False),
+        head_norms=kind == "qwen3",
+    )
+
+
+def _gpt2(fields: Fields) -> Shape:
+    heads, width = fields.whole("n_head", "num_attention_heads"), fields.whole("n_embd", "hidden_size")
+    return Shape(
+        name=fields.name,
+        family="gpt2",
+        width=width,
+        ff=fields.whole("n_inner", default=4 * width),
+        heads=heads,
+        kv_heads=heads,
+        head_width=fields.share(width, heads),
+        layers=fields.whole("n_layer", "num_hidden_layers"),
+        vocabulary=fields.whole("vocab_size"),
+        positions=fields.whole("n_positions", "n_ctx", default=1024),
+        activation=fields.text("activation_function", "gelu_new"),
+        dropout=fields.rate("resid_pdrop", 0.1),
+        attention_dropout=fields.rate("attn_pdrop", 0.1),
+        tied=fields.flag("tie_word_embeddings", True),
+        classes=fields.classes(),
+        per_token=not fields.built_for("SequenceClassification"),
+        qkv_bias=True,
+        output_bias=True,
+        ff_bias=True,
+    )
+
+
+def _vit(fields: Fields) -> Shape:
+    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    labels = fields.config.get("id2label")
+    return Shape(
+        name=fields.name,
+        family="vit",
+        width=width,
+        ff=fields.whole("intermediate_size"),
+        heads=heads,
+        kv_heads=heads,
+        head_width=fields.share(width, heads),
+        layers=fields.whole("num_hidden_layers"),
+        activation=fields.text("hidden_act", "gelu"),
+        dropout=fields.rate("hidden_dropout_prob", 0.0),
+        attention_dropout=fields.rate("attention_probs_dropout_prob", 0.0),
+        classes=fields.whole("num_labels", default=len(labels) if isinstance(labels, dict) and labels else 2),
+        per_token=False,
+        qkv_bias=fields.flag("qkv_bias", True),
+        output_bias=True,
+        ff_bias=True,
+        image=fields.whole("image_size", default=224),
+        patch=fields.whole("patch_size", default=16),
+        channels=fields.whole("num_channels", default=3),
+    )
+
+
+_READERS: dict[str, Callable[[Fields], Shape]] = {
+    "t5": _t5,
+    "mt5": _t5,
+    "bert": _bert,
+    "roberta": _bert,
+    "xlm-roberta": _bert,
+    "camembert": _bert,
+    "distilbert": _distilbert,
+    "llama": _llama,
+    "mistral": _llama,
+    "qwen2": _llama,
+    "qwen3": _llama,
+    "gpt2": _gpt2,
+    "vit": _vit,
+}

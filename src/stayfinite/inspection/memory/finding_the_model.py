@@ -1,0 +1,75 @@
+"""Finding out which model is meant: a directory, a config.json, a checkpoint beside one, or a well-known name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.memory.config_reading import shape_from_config
+from stayfinite.inspection.memory.known_shapes import KNOWN, known_as, near_names
+from stayfinite.inspection.memory.shape import Shape
+
+_LONGEST_CONFIG = 8 << 20
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+
+
+def find_shape(model: str) -> Shape:
+    """The shape of the model that is meant.
+
+    Raises:
+        UsageError: nothing of that name is here or known, or its config cannot be read.
+    """
+    if not model.strip():
+        raise UsageError("--memory needs a model: a directory, a config.json, or a name such as t5-small")
+    path = Path(model).expanduser()
+    if path.is_dir() or path.is_file():
+        return _from_path(path, model)
+    name = known_as(model)
+    if name is not None:
+        return shape_from_config(KNOWN[name], name)
+    looks_like_path = model.endswith((".json", *_WEIGHTS)) or model.startswith((".", "/", "~"))
+    if looks_like_path:
+        raise UsageError(f"--memory: there is no file or directory {model!r}")
+    close = near_names(model)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    raise UsageError(
+        f"--memory: {model!r} is neither a file here nor a name that is known{hint}",
+        fix="give the model's config.json or the directory that it lies in; nothing is downloaded. "
+        f"Known names: {', '.join(KNOWN)}",
+    )
+
+
+def _from_path(path: Path, asked: str) -> Shape:
+    name = path.resolve().name if path.is_dir() else asked
+    return shape_from_config(_read(_config_beside(path)), name)
+
+
+def _config_beside(path: Path) -> Path:
+    if path.is_file() and path.suffix not in _WEIGHTS:
+        return path
+    folder = path if path.is_dir() else path.parent
+    config = folder / "config.json"
+    if config.is_file():
+        return config
+    if (folder / "adapter_config.json").is_file():
+        raise UsageError(
+            f"--memory: {folder} holds adapters only",
+            fix="give the model that they are for, and --lora with their rank",
+        )
+    raise UsageError(f"--memory: there is no config.json in {folder}", fix="give the config.json of the model")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LONGEST_CONFIG:
+            raise UsageError(f"--memory: {path} has {path.stat().st_size:,} bytes, too many for a config.json")
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--memory: {path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--memory: {path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"--memory: {path} should hold an object with the model's sizes, not {type(value).__name__}")
+    return value

@@ -1,0 +1,1 @@
+"""One file a family of models: its parts, its weights and what they keep."""

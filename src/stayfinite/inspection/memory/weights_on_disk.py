@@ -1,0 +1,31 @@
+"""How many numbers the weights beside a config hold. Headers are read, values are not."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from stayfinite.readers.checkpoints.formats.opening import read_file
+
+MOST_FILES = 1000
+
+
+def numbers_on_disk(model: str) -> int | None:
+    """Elements of all tensors in a directory's safetensors files, or in the one file that is named.
+
+    None where there are none, or where a header cannot be read: then there is nothing to hold the config against.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        files = sorted(path.glob("*.safetensors"))[:MOST_FILES]
+    elif path.suffix == ".safetensors" and path.is_file():
+        files = [path]
+    else:
+        return None
+    total = 0
+    for file in files:
+        facts = read_file(file)
+        if not facts.places:
+            return None
+        total += sum(math.prod(place.shape) for place in facts.places)
+    return total or None

@@ -1,0 +1,177 @@
+"""Driving one batch down: a few real steps of the optimizer on the same batch with the same random numbers, undone."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.inspection.bench import Bench
+from stayfinite.state.rng import restore_rng
+
+SKIPPED_MOST = 24
+"""Steps that an fp16 scaler may skip while it looks for its scale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descent:
+    """What some steps on one batch came to."""
+
+    losses: tuple[float, ...]
+    """Before each step, and after the last one; ends early at one that is not finite."""
+    expected: float
+    """By how much the first step should change the loss: its gradient times its update."""
+    moved: bool
+    """Whether any weight is other than before."""
+    error: str = ""
+    """Why it could not be run to its end."""
+
+    @property
+    def drop(self) -> float:
+        """How far the lowest loss lies below the first; below 0 when none does."""
+        return self.losses[0] - min(self.losses[1:]) if len(self.losses) > 1 else 0.0
+
+    def falls(self, noise: float = 0.0) -> bool:
+        """Whether it goes down, by more than the noise, and neither runs away nor is lost afterwards."""
+        if len(self.losses) < 2 or not all(map(math.isfinite, self.losses)):
+            return False
+        first, last = self.losses[0], self.losses[-1]
+        least = max(noise, RESOLUTION * abs(first))
+        return self.drop > least and last - first < max(abs(first), self.drop)
+
+    def course(self) -> str:
+        """`2.31 to 0.52 in 10 steps`."""
+        steps = len(self.losses) - 1
+        return f"{self.losses[0]:.4g} to {self.losses[-1]:.4g} in {steps} step{'s' if steps != 1 else ''}"
+
+
+RESOLUTION = 1e-6
+"""Of a loss in fp32: smaller changes are rounding."""
+
+Rates = Callable[[int], float]
+"""Number of the step -> by what the planned learning rate is multiplied."""
+
+
+def descend(bench: Bench, steps: int, rates: Rates = lambda _step: 1.0, *, clip: float | None = None) -> Descent:
+    """Take some steps on the bench's batch and undo them.
+
+    Arguments:
+        bench: the training.
+        steps: how many.
+        rates: by what the planned learning rate is multiplied in each step.
+        clip: the largest norm of the gradient; no clipping when left out.
+    """
+    losses: list[float] = []
+    expected, moved, error = 0.0, False, ""
+    with bench.kept.undone(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        planned = [planned_rate(group) for group in bench.optimizer.param_groups]
+        try:
+            for number in _steps(bench, steps):
+                losses[number:] = [_loss_and_gradients(bench, last=number == steps)]
+                if number == steps or not math.isfinite(losses[-1]):
+                    break
+                for group, rate in zip(bench.optimizer.param_groups, planned, strict=True):
+                    _set_rate(group, rate * rates(number))
+                _take_step(bench, clip)
+                if number == 0:
+                    expected, moved = _first_order(bench)
+        except Exception as problem:  # whatever a model or an optimizer may raise
+            error = f"{type(problem).__name__}: {problem}".splitlines()[0]
+    return Descent(losses=tuple(losses), expected=expected, moved=moved, error=error)
+
+
+def planned_rate(group: dict[str, Any]) -> float:
+    """A group's learning rate; where a schedule warms up, that which it leads to."""
+    return max(float(group.get("lr", 0.0)), float(group.get("initial_lr", 0.0)))
+
+
+def warms_up(bench: Bench) -> bool:
+    """Whether a schedule holds the rate below where it is to go."""
+    return any(float(group.get("lr", 0.0)) < planned_rate(group) for group in bench.optimizer.param_groups)
+
+
+@contextmanager
+def at_planned_rate(bench: Bench) -> Iterator[None]:
+    """The optimizer's rates are those that the schedule leads to."""
+    kept = [group.get("lr") for group in bench.optimizer.param_groups]
+    try:
+        for group in bench.optimizer.param_groups:
+            _set_rate(group, planned_rate(group))
+        yield
+    finally:
+        for group, rate in zip(bench.optimizer.param_groups, kept, strict=True):
+            group["lr"] = rate
+
+
+def _set_rate(group: dict[str, Any], rate: float) -> None:
+    if isinstance(group.get("lr"), Tensor):
+        group["lr"] = torch.full_like(group["lr"], rate)
+    elif "lr" in group:
+        group["lr"] = rate
+
+
+def _steps(bench: Bench, steps: int) -> Iterator[int]:
+    """0 to ``steps``; a step that the scaler has skipped does not count."""
+    scaler, number, skipped = bench.scaler, 0, 0
+    while number <= steps:
+        scale = scaler.get_scale() if scaler is not None and scaler.is_enabled() else 1.0
+        yield number
+        if scaler is not None and scaler.is_enabled() and scaler.get_scale() < scale and skipped < SKIPPED_MOST:
+            skipped += 1
+        else:
+            number += 1
+
+
+def _loss_and_gradients(bench: Bench, *, last: bool) -> float:
+    restore_rng(dict(bench.step.rng))
+    bench.optimizer.zero_grad(set_to_none=True)
+    for parameter in bench.model.parameters():
+        parameter.grad = None
+    with torch.enable_grad():
+        loss = bench.forward(bench.step.fresh_batch())
+    value = float(loss.detach().float())
+    if not last and math.isfinite(value):
+        scaler = bench.scaler
+        (scaler.scale(loss) if scaler is not None and scaler.is_enabled() else loss).backward()
+    return value
+
+
+def _take_step(bench: Bench, clip: float | None) -> None:
+    scaler, optimizer = bench.scaler, bench.optimizer
+    scaled = scaler is not None and scaler.is_enabled()
+    if scaler is not None and scaled:
+        scaler.unscale_(optimizer)
+    if clip is not None:
+        nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip)
+    if scaler is not None and scaled:
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        optimizer.step()
+
+
+def _first_order(bench: Bench) -> tuple[float, bool]:
+    """The gradient times the update, and whether there was one."""
+    total, moved = 0.0, False
+    for group in bench.optimizer.param_groups:
+        for parameter in group["params"]:
+            before = bench.kept.copies.get(id(parameter))
+            if parameter.grad is None or before is None:
+                continue
+            update = parameter.detach().float() - before.to(parameter.device).float()
+            moved = moved or bool((update != 0).any())
+            gradient = parameter.grad.detach().float()
+            total += float(((gradient.to_dense() if gradient.is_sparse else gradient) * update).sum())
+    return total, moved
+
+
+def affordable(seconds_a_step: float, wanted: int, budget: float) -> int:
+    """How many steps fit into a time, but at least three, or as many as are wanted."""
+    return min(wanted, max(3, int(budget / max(seconds_a_step, 1e-6))))

@@ -1,0 +1,125 @@
+"""The gradients: none, zero, not finite; their course over depth; what moves in a step, and what moves without one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.depth import course_over_depth
+from stayfinite.inspection.explaining import explain
+from stayfinite.inspection.left_over import left_over
+from stayfinite.inspection.names import names_in_short
+from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.probes.loss import note_checkpointing, told_error
+from stayfinite.inspection.starting_weights import alike
+from stayfinite.inspection.stuck import without_gradient_at_all
+
+MOST_LOST = 0.9
+
+
+def look(bench: Bench, notes: Notes) -> None:
+    """Note what the first backward pass and one step of the optimizer say."""
+    first = bench.first
+    if first.backward_error is not None:
+        told_error(notes, first.backward_error)
+        notes.saw("step.error", f"{type(first.backward_error).__name__}: {first.backward_error}"[:400], "backward")
+    notes.check("Gradients", "the backward pass runs", "inplace-modification", "step-fails", "ddp-unused-parameters")
+    if not first.worked:
+        notes.check("Gradients", "every trainable parameter gets one", skipped="there was no backward pass")
+        _look_at_weights(bench, notes)
+        return
+    alive = {name: g.to_dense() if g.is_sparse else g for name, g in first.gradients.items() if g is not None}
+    norms = {name: _norm(gradient) for name, gradient in alive.items()}
+    bad = [name for name, norm in norms.items() if not math.isfinite(norm)]
+    if bad and not notes.observed["weights.nonfinite"].value:
+        explain(bench, notes)
+    total = math.sqrt(sum(norm**2 for norm in norms.values() if math.isfinite(norm)))
+    notes.check(
+        "Gradients", "finite", "nan-loss", "loss-formula-singularity", "where-nan-branch", "fp16-overflow",
+        seen=f"norm {total:.3g} over {len(norms)} tensors" if not bad else names_in_short(bad),
+    )  # fmt: skip
+    if not bad:
+        _look_at_presence(bench, notes, norms)
+        _look_at_depth(bench, notes, norms, total)
+        _look_at_update(bench, notes)
+    _look_at_weights(bench, notes)
+
+
+def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> None:
+    none = [name for name in bench.trainable if name not in norms]
+    zero = [name for name, norm in norms.items() if norm == 0]
+    spare = left_over(bench.model, none, list(norms))
+    if norms and len(zero) == len(norms):
+        notes.saw("gradient.zero_share", 1.0, "the first step")
+        zero = []
+    stuck = without_gradient_at_all(bench, zero) if zero else []
+    moved = [name for name in stuck if name in bench.update.moved]
+    notes.saw("update.without_gradient", moved, names_in_short(moved))
+    unused = [name for name in (*none, *stuck) if name not in spare and name not in moved]
+    notes.saw("gradient.none_parameters", unused, "the first step")
+    told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
+    told += [f"{len(spare)} are left over from a library: {names_in_short(spare)}"] * bool(spare)
+    told += [f"{len(zero) - len(stuck)} are zero now and will not stay so"] * (len(zero) > len(stuck))
+    notes.check(
+        "Gradients", "every trainable parameter gets one", "unused-parameters", "zero-gradient", "params-frozen",
+        "gradient-checkpointing-no-input-grad", seen="; ".join(told),
+    )  # fmt: skip
+    if none:
+        note_checkpointing(bench, notes)
+    notes.check(
+        "Gradients", "what moves has a gradient", "decay-only-updates", seen=f"{len(bench.update.moved)} tensors move"
+    )
+
+
+def _look_at_depth(bench: Bench, notes: Notes, norms: dict[str, float], total: float) -> None:
+    seen = bench.first.seen
+    layers = [name for name in seen.order if name in seen.spreads]
+    course = course_over_depth([norms.get(name, 0.0) for name in layers])
+    if course is not None:
+        notes.saw("gradient.depth_slope", -course.slope, f"{layers[0]} ... {layers[-1]}")
+        notes.saw("gradient.depth_decades", -course.decades, f"{layers[0]} ... {layers[-1]}")
+    if total > 0 and abs(float(bench.first.loss)) > 0.1:
+        notes.saw("gradient.norm", total, "the first step")
+    shown = f"{len(layers)} layers" + (f", from {course.first:.2g} to {course.last:.2g}" if course else "")
+    notes.check("Gradients", "reach the first layers", "vanishing-gradient", "exploding-gradient", seen=shown)
+    signal = course_over_depth([seen.spreads[name] for name in layers])
+    if signal is not None and signal.steady:
+        notes.saw("activation.slope", signal.slope, f"{layers[0]} ... {layers[-1]}")
+    if seen.dead:
+        share, where = max(seen.dead)
+        notes.saw("activations.dead_share", share, f"after {where}")
+    notes.check("Gradients", "the signal keeps its size, and units are alive", "bad-init", "dead-units")
+
+
+def _look_at_update(bench: Bench, notes: Notes) -> None:
+    update = bench.update
+    if update.error:
+        notes.check("Gradients", "the optimizer takes a step", skipped=update.error)
+        return
+    ratios = sorted(update.ratios.values())
+    if ratios and not _warming(bench):
+        if update.lost is not None and update.lost > MOST_LOST:
+            notes.saw("update.lost_share", update.lost, "one step of the optimizer")
+        elif max(ratios) < 1e-6:
+            notes.saw("update_ratio.largest", max(ratios), "one step of the optimizer")
+    shown = f"an update is {ratios[len(ratios) // 2]:.2g} of its weight" if ratios else ""
+    notes.check(
+        "Gradients", "a step is neither lost nor wild", "lr-too-low", "lr-too-high", "bf16-lost-updates", seen=shown
+    )
+
+
+def _look_at_weights(bench: Bench, notes: Notes) -> None:
+    same = alike(bench.model)
+    notes.saw("weights.identical_rows", same)
+
+
+def _warming(bench: Bench) -> bool:
+    groups = bench.optimizer.param_groups
+    return any(float(group.get("initial_lr", group["lr"])) > 2 * float(group["lr"]) for group in groups)
+
+
+def _norm(gradient: Tensor) -> float:
+    return float(torch.linalg.vector_norm(gradient.detach().float(), dtype=torch.float64))

@@ -1,0 +1,105 @@
+"""The graph: what learns unseen, whether the input matters, whether samples or later tokens leak into others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.autopsy.batch_parts import batch_size
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.causality import causal_leak
+from stayfinite.inspection.inputs import emptied, has_graph, inputs_of, with_inputs
+from stayfinite.inspection.names import names_in_short
+from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.sample_leak import leak_between_samples
+from stayfinite.inspection.still_pass import still_pass
+from stayfinite.inspection.stuck import nudge
+from stayfinite.inspection.unregistered import unregistered
+
+IGNORED, LEAK, AHEAD = (
+    "the loss depends on the input",
+    "samples do not leak into one another",
+    "tokens do not see those after them",
+)
+
+
+def look(bench: Bench, notes: Notes) -> None:
+    """Note what the graph holds, and what depends on what."""
+    hidden = unregistered(bench.model, bench.first.leaves)
+    notes.saw("modules.unregistered", hidden)
+    notes.check("Graph", "all that learns is in model.parameters()", "unregistered-module")
+    if bench.first.forward_error is not None or not bench.first.scalar:
+        for title in (IGNORED, LEAK, AHEAD):
+            notes.check("Graph", title, skipped="there is no loss to look at")
+        return
+    _look_at_input(bench, notes)
+    _look_at_samples(bench, notes)
+    _look_at_tokens(bench, notes)
+
+
+def _look_at_input(bench: Bench, notes: Notes) -> None:
+    base = bench.still
+    inputs = inputs_of(bench.few, base.seen.losses)
+    other = with_inputs(bench.few, inputs, emptied)
+    if not inputs or all(torch.equal(emptied(item), item) for item in inputs.values()):
+        notes.check("Graph", IGNORED, skipped="no input of the batch could be told from labels and masks")
+        return
+    try:
+        ignored = _same(still_pass(bench.step, other).loss, base.loss)
+        if ignored:
+            # A last layer or a gate that starts at zero hides the input from the loss, and will not for long.
+            with bench.kept.undone():
+                nudge(bench)
+                ignored = _same(still_pass(bench.step, other).loss, still_pass(bench.step, bench.few).loss)
+    except Exception as error:  # not every model takes an empty input
+        notes.check("Graph", IGNORED, seen=f"it fails without: {type(error).__name__}")
+        return
+    names = names_in_short([name.removeprefix("batch.") for name in inputs])
+    notes.saw("loss.ignores_input", ignored, names)
+    notes.check("Graph", IGNORED, "input-ignored", seen=f"emptied {names}")
+
+
+def _look_at_samples(bench: Bench, notes: Notes) -> None:
+    inputs = list(inputs_of(bench.few, bench.still.seen.losses))
+    why_not = ""
+    if (batch_size(bench.few) or 0) < 2 or not inputs:
+        why_not = "a batch of one, or no rows that could be told apart"
+    elif has_graph(bench.batch) or any(isinstance(m, nn.RNNBase) and not m.batch_first for m in bench.model.modules()):
+        why_not = "rows of this batch may belong together"
+    elif not all(p.is_floating_point() for p in bench.model.parameters()):
+        why_not = "quantised layers round over the whole batch"
+    if why_not:
+        notes.check("Graph", LEAK, skipped=why_not)
+        return
+    try:
+        leak = leak_between_samples(bench, inputs)
+        if leak is None:  # an output that starts at zero shows nothing
+            with bench.kept.undone():
+                nudge(bench)
+                leak = leak_between_samples(bench, inputs, fresh=True)
+    except Exception as error:  # not every model takes another row
+        notes.check("Graph", LEAK, skipped=f"it fails with another row: {type(error).__name__}")
+        return
+    if leak is None:
+        notes.check("Graph", LEAK, skipped="the model returns nothing with a row a sample")
+        return
+    notes.saw("samples.leak", leak.share, leak.where)
+    notes.check("Graph", LEAK, "samples-leak", seen=f"one of {leak.rows} rows changed, in evaluation mode")
+
+
+def _look_at_tokens(bench: Bench, notes: Notes) -> None:
+    try:
+        leak = causal_leak(bench)
+    except Exception as error:  # not every model takes another token
+        notes.check("Graph", AHEAD, skipped=f"it fails with another token: {type(error).__name__}")
+        return
+    if leak is None:
+        return  # not a model that predicts the next token
+    notes.saw("tokens.leak", leak.share, leak.where)
+    notes.check("Graph", AHEAD, "causal-leak", seen=f"one token changed, {leak.rows} positions before it compared")
+
+
+def _same(first: Any, second: Any) -> bool:
+    return isinstance(first, Tensor) and isinstance(second, Tensor) and torch.equal(first, second)

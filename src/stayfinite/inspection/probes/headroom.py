@@ -1,0 +1,129 @@
+"""Precision headroom: which modules would leave fp16's range, how far bf16 rounds, which loss scale fp16 needs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.notes import Notes, Table
+from stayfinite.inspection.probes.operators import LARGEST
+from stayfinite.inspection.probes.ranges import Overflow, Ranges, ranges_of
+
+GROUP = "Precision"
+RANGE = "every number fits into the format"
+SCALE = "a loss scale at which gradients neither overflow nor vanish"
+ROUNDING = "what bf16 rounds away"
+NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
+SHOWN = 6
+"""Modules in the table."""
+
+
+def look(bench: Bench, notes: Notes) -> None:
+    """Run the step in fp32, and as fp16 would have it, and note where the two part."""
+    try:
+        ranges = ranges_of(bench.lean, bench.scaler)
+    except Exception as error:  # whatever a model may raise
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot be run: {words:.160}")
+        return
+    counts = {NAMES.get(dtype, str(dtype)): count for dtype, count in ranges.products.items()}
+    notes.saw("training.products", counts, "one forward pass")
+    precision = precision_of(bench, ranges)
+    notes.saw("training.precision", precision, "precision" if bench.precision else "one forward pass")
+    if not math.isfinite(ranges.loss):
+        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the loss is {ranges.loss} in fp32 as well")
+        return
+    _note(ranges, notes)
+    causes = ("fp16-overflow", "fp16-overflow-model-family")
+    notes.check(GROUP, RANGE, *causes, seen=_headroom(ranges, precision))
+    notes.check(GROUP, SCALE, "loss-scale-collapse", "fp16-underflow", seen=_scales(ranges))
+    if ranges.loss_bf16 is not None:
+        notes.check(GROUP, ROUNDING, seen=_rounding(ranges, ranges.loss_bf16))
+    if ranges.modules:
+        notes.tables.append(_table(ranges))
+
+
+def precision_of(bench: Bench, ranges: Ranges) -> str:
+    """What the training computes in: as it is said, else as it is seen, else as the scaler lets one think."""
+    if bench.precision is not None:
+        said = bench.precision.lower()
+        return "bf16" if "bf" in said else "fp16" if "16" in said or "half" in said else "fp32"
+    if ranges.half is not None:
+        return NAMES[ranges.half]
+    return "fp16" if bench.scaler is not None and bench.scaler.is_enabled() else "fp32"
+
+
+def _note(ranges: Ranges, notes: Notes) -> None:
+    forward = _forward(ranges)
+    where = place_of(forward[0]) if forward else ""
+    notes.saw("headroom.fp16_modules", [f"{place_of(each)} {_times(each.factor)}" for each in forward], where)
+    if ranges.fp16_error:
+        notes.saw("headroom.fp16_error", ranges.fp16_error, "one pass in fp16")
+    elif not forward:
+        notes.saw("headroom.largest_scale", ranges.largest_scale, "one step")
+        notes.saw("headroom.lost_gradients", ranges.zero_share, f"a loss scale of {ranges.scale:g}")
+
+
+def _headroom(ranges: Ranges, precision: str) -> str:
+    forward = _forward(ranges)
+    how = "" if ranges.mixed else ", with the weights themselves in fp16"
+    if forward:
+        worst = forward[0]
+        count = f"{len(forward)} modules" if len(forward) > 1 else "1 module"
+        would = "overflows" if precision == "fp16" else "would overflow"
+        return f"safe in bf16; fp16 {would} in {count}{how}, worst {place_of(worst)}: {_times(worst.factor)}"
+    if ranges.fp16_error:
+        return f"safe in bf16; fp16 could not be tried ({ranges.fp16_error:.100})"
+    if not ranges.modules:
+        return "nothing would be computed in half precision"
+    top = ranges.modules[0]
+    share = top.activation / LARGEST
+    most = f"at most {top.activation:.3g} in {top.module or 'the model itself'}"
+    return f"safe in fp16 and bf16{how}: {most}, {100 * share:.2g}% of fp16's range"
+
+
+def _scales(ranges: Ranges) -> str:
+    if _forward(ranges):
+        return "none helps where the forward pass overflows"
+    least = "1" if ranges.least_scale is None else _scale(ranges.least_scale)
+    if not ranges.largest_gradient:
+        return "no gradient would be in half precision"
+    lost = f"; {ranges.zero_share:.0%} of it becomes 0 at {ranges.scale:g}" if ranges.zero_share >= 0.01 else ""
+    if ranges.least_scale is not None and ranges.least_scale > ranges.largest_scale:
+        return f"fp16 has none: gradients overflow above {ranges.largest_scale:g} and vanish below {least}{lost}"
+    return f"for fp16 {least} to {_scale(ranges.largest_scale)}{lost}"
+
+
+def _rounding(ranges: Ranges, loss: float) -> str:
+    change = abs(loss - ranges.loss) / max(abs(ranges.loss), 1e-12)
+    return f"the loss is {ranges.loss:.5g} in fp32 and {loss:.5g} in bf16, {change:.2%} apart"
+
+
+def _table(ranges: Ranges) -> Table:
+    leaving = {each.module: each.factor for each in _forward(ranges)}
+    rows = []
+    for each in ranges.modules[:SHOWN]:
+        factor = max(each.activation / LARGEST, leaving.get(each.module, 0.0))
+        share = f"{_times(factor)}, overflows" if each.module in leaving else f"{factor:.2%}"
+        rows.append((each.module or "the model itself", f"{each.activation:.4g}", f"{each.gradient:.3g}", share))
+    columns = ("module", "largest activation", "largest gradient", "of fp16's range")
+    return Table(title="What fp16 would have to hold", columns=columns, rows=tuple(rows))
+
+
+def _forward(ranges: Ranges) -> list[Overflow]:
+    return [each for each in ranges.overflows if not each.backward]
+
+
+def place_of(overflow: Overflow) -> str:
+    """The module; where it is none of its parts, the operator as well."""
+    return overflow.module or f"{overflow.operator} in the model itself"
+
+
+def _scale(scale: float) -> str:
+    return f"{scale:,.0f}" if 1 <= scale < 1e9 else f"{scale:g}"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.1f}x" if factor < 1000 else f"{factor:.1e}x"

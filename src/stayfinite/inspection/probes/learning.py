@@ -1,0 +1,160 @@
+"""The learning test: one batch is driven down within a few steps, or else the reason why not."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from stayfinite.autopsy.looking import dense
+from stayfinite.errors import UsageError
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.probes.descent import (
+    RESOLUTION,
+    Descent,
+    affordable,
+    at_planned_rate,
+    descend,
+    warms_up,
+)
+from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
+from stayfinite.inspection.update import one_update
+
+GROUP = "Learning"
+TITLE = "one batch is driven down"
+BUDGET = 5.0
+"""Seconds for the steps at the planned rate."""
+STANDS_STILL = 1e-4
+"""A drop of less than this share of the loss is worth asking whether the rate is too low."""
+CLEARLY = 1e-3
+"""A drop that nobody takes for chance."""
+USUAL_CLIP = 1.0
+SLOWER = (1e-2, 1e-4)
+FASTER = (1e2, 1e4, 1e6)
+REASONS = (
+    "lr-too-high", "cannot-overfit-batch", "lr-too-low", "lr-zero", "params-frozen", "detached-loss", "zero-gradient",
+    "params-not-in-optimizer", "bf16-lost-updates",
+)  # fmt: skip
+
+
+def look(bench: Bench, notes: Notes) -> None:
+    """Take some steps on the batch, and sweep the learning rate where that is wanted."""
+    _look_at_descent(bench, notes)
+    if bench.lr_range:
+        try:
+            look_at_rates(bench, notes)
+        except UsageError as error:
+            notes.check(GROUP, RANGE, skipped=str(error).splitlines()[0])
+
+
+def _look_at_descent(bench: Bench, notes: Notes) -> None:
+    """Take some steps; where the loss does not fall, ask at which rate it would."""
+    reason = _obstacle(bench)
+    if reason:
+        notes.check(GROUP, TITLE, *REASONS, skipped=reason)
+        return
+    steps = affordable(bench.first.seconds, bench.steps, BUDGET)
+    ramp = warms_up(bench)
+    taken = descend(bench, steps, lambda number: (number + 1) / steps if ramp else 1.0)
+    taken = _downhill(bench, taken)
+    if taken.error:
+        notes.check(GROUP, TITLE, *REASONS, skipped=f"the optimizer's step fails: {taken.error}")
+        return
+    _Looking(bench, notes, taken, steps).conclude()
+
+
+class _Looking:
+    """What follows from the steps that were taken, and which more are worth taking."""
+
+    def __init__(self, bench: Bench, notes: Notes, taken: Descent, steps: int) -> None:
+        self._bench, self._notes, self._taken, self._steps = bench, notes, taken, steps
+        self._first = taken.losses[0]
+        again = bench.first.loss
+        same = isinstance(again, Tensor) and math.isfinite(float(again))
+        self._noise = abs(float(again) - _sign(bench) * self._first) if same else 0.0
+
+    def conclude(self) -> None:
+        taken = self._taken
+        if taken.falls(self._noise):
+            if taken.drop < STANDS_STILL * abs(self._first):
+                self._ask_for_a_higher_rate()
+            self._say(taken.course())
+        elif not taken.moved:
+            self._notes.saw("learning.falls", False, f"{taken.course()}, and no weight moves")
+            self._say("no weight moves")
+        elif self._noise > max(abs(taken.expected) * self._steps, RESOLUTION * abs(self._first)):
+            self._skip(f"the same step twice gives losses that differ by {self._noise:.2g}")
+        elif abs(taken.expected) * self._steps < RESOLUTION * abs(self._first) and taken.drop > -self._slack():
+            seen = "with a much higher one it falls" if self._ask_for_a_higher_rate() else "with a higher one neither"
+            self._say(f"too small a rate for a fall to be seen in {self._steps} steps; {seen}")
+        elif math.isfinite(taken.losses[-1]) and taken.expected >= 0:
+            self._skip("the first update does not follow the gradient (decay, or moments from before)")
+        else:
+            self._ask_for_a_lower_rate()
+
+    def _ask_for_a_lower_rate(self) -> None:
+        taken, notes = self._taken, self._notes
+        clipped = self._again(1.0, clip=USUAL_CLIP)
+        if clipped.falls(self._noise):
+            self._say(f"{clipped.course()} with gradients clipped at {USUAL_CLIP:g}; without, {taken.course()}")
+            return
+        notes.saw("learning.falls", False, taken.course())
+        for factor in SLOWER:
+            slower = self._again(factor)
+            if slower.falls(self._noise):
+                notes.saw("learning.falls_at", factor, slower.course())
+                break
+        self._say(taken.course())
+
+    def _ask_for_a_higher_rate(self) -> bool:
+        """Whether the loss clearly falls at a much higher rate; then the size of the update is noted as well."""
+        faster = (self._again(factor) for factor in FASTER)
+        if not any(each.falls(self._noise) and each.drop > CLEARLY * abs(self._first) for each in faster):
+            return False
+        with at_planned_rate(self._bench):
+            update = one_update(self._bench.optimizer, self._bench.trainable, self._bench.first, self._bench.kept)
+        if update.ratios:
+            self._notes.saw("update_ratio.largest", max(update.ratios.values()), "one step of the optimizer")
+        return True
+
+    def _again(self, factor: float, clip: float | None = None) -> Descent:
+        return _downhill(self._bench, descend(self._bench, self._steps, lambda _: factor, clip=clip))
+
+    def _slack(self) -> float:
+        return max(self._noise, RESOLUTION * abs(self._first))
+
+    def _say(self, seen: str) -> None:
+        self._notes.check(GROUP, TITLE, *REASONS, seen=seen)
+
+    def _skip(self, reason: str) -> None:
+        self._notes.check(GROUP, TITLE, *REASONS, skipped=reason)
+
+
+def _obstacle(bench: Bench) -> str:
+    """Why there is nothing to be learnt here."""
+    if bench.steps == 0:
+        return "switched off with steps=0"
+    if not bench.first.worked:
+        return "there is no loss that could be driven down"
+    if not math.isfinite(float(bench.first.loss)):
+        return f"the loss is {float(bench.first.loss)}"
+    if type(bench.optimizer).__name__ == "LBFGS":
+        return "LBFGS looks for its own step"
+    if not any(g is not None and bool((dense(g) != 0).any()) for g in bench.first.gradients.values()):
+        return "every gradient is 0"
+    return ""
+
+
+def _sign(bench: Bench) -> float:
+    """-1 where the optimizer is told to climb."""
+    groups = bench.optimizer.param_groups
+    return -1.0 if groups and all(group.get("maximize") for group in groups) else 1.0
+
+
+def _downhill(bench: Bench, taken: Descent) -> Descent:
+    """What an optimizer that maximises calls progress, as a fall."""
+    if _sign(bench) > 0:
+        return taken
+    losses = tuple(-loss for loss in taken.losses)
+    return Descent(losses=losses, expected=-taken.expected, moved=taken.moved, error=taken.error)

@@ -1,0 +1,216 @@
+"""What a few batches of a loader show: rows, values, times, and whether its workers are told apart."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from stayfinite.autopsy.batch_parts import bad_rows, batch_items, batch_size
+
+MOST_BATCHES = 8
+BUDGET = 4.0
+"""Seconds after which no further batch is asked for."""
+PATIENCE = 30.0
+"""Seconds that workers may take for a batch."""
+LABELS = ("label", "labels", "target", "targets", "y", "class", "classes", "label_ids")
+
+
+@dataclass(slots=True, kw_only=True)
+class Readings:
+    """What was seen of a loader."""
+
+    batches: list[Any] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    """How long each took to come; the first one includes the start of the workers."""
+    exhausted: bool = False
+    """All that there is was read."""
+    error: str = ""
+
+    @property
+    def seconds_each(self) -> float | None:
+        """Typical time of a batch, the first one left out."""
+        later = sorted(self.seconds[1:])
+        return later[len(later) // 2] if later else None
+
+    @property
+    def empty(self) -> list[int]:
+        """Numbers of batches without rows."""
+        return [number for number, batch in enumerate(self.batches) if _is_empty(batch)]
+
+    def bad(self) -> list[str]:
+        """Rows that hold NaN or infinity: `batch 2, batch.pixels, rows 0, 3`. Infinities of a mask are none."""
+        found = []
+        for number, batch in enumerate(self.batches):
+            size = batch_size(batch) or 0
+            for name, item in batch_items(batch).items():
+                if item.is_floating_point() and bool(item.isnan().any() | item.isposinf().any()):
+                    rows = ", ".join(map(str, bad_rows(item, size)[:4]))
+                    found.append(f"batch {number}, {name.removeprefix('batch.')}" + (f", rows {rows}" if rows else ""))
+        return found
+
+    def all_alike(self) -> bool:
+        """Whether every batch is the same, though there are several."""
+        return len(self.batches) > 2 and all(alike(self.batches[0], other) for other in self.batches[1:])
+
+
+def read_some(loader: Iterable[Any]) -> Readings:
+    """Read a few batches, in bounded time. The loader is left as it was."""
+    found = Readings()
+    reading: Any = None
+    with warnings.catch_warnings(), _left_alone(loader):
+        warnings.simplefilter("ignore")
+        try:
+            start = last = time.perf_counter()
+            reading = iter(loader)
+            while len(found.batches) < MOST_BATCHES and last - start < BUDGET:
+                try:
+                    found.batches.append(next(reading))
+                except StopIteration:
+                    found.exhausted = True
+                    break
+                found.seconds.append(time.perf_counter() - last)
+                last = time.perf_counter()
+        except Exception as error:  # whatever a dataset or a collator may raise
+            found.error = _in_short(error)
+        finally:
+            # Left to the garbage collector, workers may be waited for for seconds.
+            shut_down = getattr(reading, "_shutdown_workers", None)
+            if shut_down is not None:
+                shut_down()
+    return found
+
+
+def _in_short(error: Exception) -> str:
+    """The last line says what happened where a worker tells of it with its whole traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[-1] if "worker process" in lines[0] else f"{type(error).__name__}: {lines[0]}"
+
+
+def streams_repeat(loader: Any, readings: Readings) -> bool:
+    """Whether the workers of a streamed dataset all give the same rows: nobody told them which part is theirs."""
+    workers = getattr(loader, "num_workers", 0)
+    if workers < 2 or not isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return False
+    firsts = readings.batches[:workers]
+    return len(firsts) > 1 and not _is_empty(firsts[0]) and all(alike(firsts[0], other) for other in firsts[1:])
+
+
+def workers_draw_alike(loader: Any) -> bool | None:
+    """Whether two workers draw the same random numbers for a row that is drawn anew each time; None if none is."""
+    if not isinstance(loader, DataLoader) or loader.num_workers < 2 or isinstance(loader.dataset, IterableDataset):
+        return None
+    if not len(loader.dataset):  # type: ignore[arg-type]
+        return None
+    probe: DataLoader[Any] = DataLoader(
+        loader.dataset,
+        batch_sampler=[[0, 0], [0, 0]],
+        num_workers=2,
+        collate_fn=_as_they_are,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=torch.Generator().manual_seed(0),
+        timeout=PATIENCE,
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            one, other = list(probe)
+    except Exception:  # a row that cannot be read is another matter
+        return None
+    if alike(one[0], one[1]):
+        return None
+    return alike(one[0], other[0]) and alike(one[1], other[1])
+
+
+def labels_in(batch: Any) -> Tensor | None:
+    """The class of each row, where a batch has one."""
+    items = batch_items(batch)
+    size = batch_size(batch)
+    named = [item for name, item in items.items() if name.rpartition(".")[2].lower() in LABELS]
+    last = [] if isinstance(batch, dict) or not items else [list(items.values())[-1]]
+    for item in (*named, *last):
+        if item.dim() in (1, 2) and item.numel() == size and not item.is_floating_point():
+            return item.reshape(-1)
+    return None
+
+
+def purity(labels: Sequence[Tensor]) -> float:
+    """The mean share of the commonest label within a batch."""
+    shares = [float(each.unique(return_counts=True)[1].max()) / each.numel() for each in labels if each.numel()]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def spread_labels(loader: Any, count: int) -> Tensor | None:
+    """The labels of rows from all over a dataset that can be asked for any row."""
+    dataset = getattr(loader, "dataset", None)
+    if not isinstance(loader, DataLoader) or dataset is None or isinstance(dataset, IterableDataset):
+        return None
+    try:
+        length = len(dataset)
+        rows = [dataset[index * (length - 1) // (count - 1)] for index in range(count)]
+        return labels_in(loader.collate_fn(rows))
+    except Exception:  # whatever a dataset may raise
+        return None
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two batches hold the same numbers."""
+    first, second = _numbers(one), _numbers(other)
+    return bool(first) and len(first) == len(second) and all(map(_equal, first, second))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and torch.equal(one, other)
+    return type(one) is type(other) and one == other
+
+
+def _numbers(part: Any) -> list[Any]:
+    """Tensors and plain values of a batch or a row, arrays as tensors."""
+    if isinstance(part, Tensor):
+        return [part]
+    if isinstance(part, dict):
+        return [each for value in part.values() for each in _numbers(value)]
+    if isinstance(part, list | tuple):
+        return [each for value in part for each in _numbers(value)]
+    if hasattr(part, "__array__"):
+        try:
+            return [torch.as_tensor(part.__array__())]
+        except (TypeError, ValueError, RuntimeError):
+            return []
+    return [part] if isinstance(part, int | float | str | bytes) else []
+
+
+def _is_empty(batch: Any) -> bool:
+    items = [item for item in batch_items(batch).values() if item.dim()]
+    if not items:
+        return isinstance(batch, list | tuple | dict) and not batch
+    return all(item.shape[0] == 0 for item in items)
+
+
+def _as_they_are(rows: list[Any]) -> list[Any]:
+    return rows
+
+
+@contextmanager
+def _left_alone(loader: Any) -> Iterator[None]:
+    """Workers that stay alive between epochs are not kept from this look, and none is waited for for ever."""
+    iterator, timeout = getattr(loader, "_iterator", None), getattr(loader, "timeout", None)
+    patient = isinstance(loader, DataLoader) and loader.num_workers > 0 and not loader.timeout
+    if patient:
+        loader.timeout = PATIENCE
+    try:
+        yield
+    finally:
+        if patient:
+            loader.timeout = timeout
+        if isinstance(loader, DataLoader) and iterator is None:
+            loader._iterator = None

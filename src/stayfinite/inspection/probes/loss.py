@@ -1,0 +1,158 @@
+"""The loss: whether it can be computed, is finite, attached, scalar; what loss functions are given; where it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.autopsy.batch_parts import batch_items
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.explaining import explain
+from stayfinite.inspection.loss_readings import (
+    gets_probabilities,
+    gets_scores,
+    negated,
+    normalised_over_rows,
+    start_of,
+    supervised_share,
+)
+from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.watch import out_of_range
+from stayfinite.state.parts import unwrapped
+
+FAR_FROM_UNIT = 100.0
+"""Mean or spread of what the first layer is given, beyond which it drowns what the weights could say."""
+START = "starts where it should"
+HIGH_FAMILIES = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pop2piano")
+OF_ONE_STEP = (
+    "step-fails", "device-mismatch", "token-id-out-of-range", "position-out-of-range", "label-out-of-range",
+    "environment", "wrong-mode", "out-of-memory", "autocast-missing", "upstream-bug", "architecture-mismatch",
+)  # fmt: skip
+"""Causes for which a forward pass fails."""
+
+
+def look(bench: Bench, notes: Notes) -> None:
+    """Note what the first pass says of the loss."""
+    items = batch_items(bench.batch)
+    if items and all(item.dim() and not item.shape[0] for item in items.values()):
+        notes.saw("data.rows", 0, "the batch")
+        notes.check("Loss", "the batch has rows", "empty-batch")
+        return
+    _look_at_calls(bench, notes)
+    error = bench.first.forward_error
+    if error is not None:
+        told_error(notes, error)
+        if not any(notes.observed.get(name) and notes.observed[name].value for name in EXPLAINS):
+            notes.saw("step.error", f"{type(error).__name__}: {error}"[:400], "forward")
+    notes.check("Loss", "the forward pass runs", *OF_ONE_STEP, seen=f"{bench.first.seconds:.2g} s with backward")
+    if error is not None:
+        notes.check("Loss", "finite, attached, one number", skipped="the forward pass failed")
+        return
+    _look_at_value(bench, notes, bench.first.loss)
+
+
+EXPLAINS = ("device.mixed", "data.token_ids_out_of_range", "data.positions_out_of_range", "data.labels_out_of_range",
+            "loss.input_outside_unit")  # fmt: skip
+"""Facts that tell why a forward pass failed."""
+
+
+def told_error(notes: Notes, error: Exception) -> None:
+    """Write an error down as a log would have it."""
+    notes.told += f"{type(error).__name__}: {error}".splitlines()[:12]
+
+
+def note_checkpointing(bench: Bench, notes: Notes) -> None:
+    """Note torch's warning that checkpointing got nothing to differentiate; where gradients are missing, it is why."""
+    warned = [text for text in bench.first.warned if "None of the inputs have requires_grad=True" in text]
+    if warned:
+        notes.saw("checkpointing.warned", warned[0], "the first step")
+
+
+def _look_at_value(bench: Bench, notes: Notes, loss: Any) -> None:
+    if isinstance(loss, Tensor):
+        notes.saw("loss.shape", list(loss.shape), "the first step")
+        notes.check("Loss", "one number", "wrong-reduction", seen=f"shape {list(loss.shape)}")
+    if bench.trainable:
+        where = bench.first.seen.cuts[-1] if bench.first.seen.cuts and not bench.first.attached else "the first step"
+        notes.saw("loss.requires_grad", bench.first.attached, where)
+        if not bench.first.attached:
+            note_checkpointing(bench, notes)
+    notes.check(
+        "Loss", "attached to the graph", "detached-loss", "params-frozen", "gradient-checkpointing-no-input-grad"
+    )
+    values = loss.detach().float() if isinstance(loss, Tensor) else torch.tensor(float(loss))
+    finite = bool(values.isfinite().all())
+    if not finite and not notes.observed["weights.nonfinite"].value:
+        explain(bench, notes)
+    shown = f"{float(values):.4g}" if values.numel() == 1 else f"{values.numel()} values"
+    notes.check(
+        "Loss", "finite", "nan-loss", "nan-weights", "bad-data-row", "all-labels-masked", "loss-formula-singularity",
+        "fp16-overflow", "naive-exp", "attention-fully-masked-row", "where-nan-branch", seen=shown,
+    )  # fmt: skip
+
+
+def _look_at_calls(bench: Bench, notes: Notes) -> None:
+    seen = bench.first.seen
+    tables = {"data.positions_out_of_range": True, "data.token_ids_out_of_range": False}
+    for name, of_positions in tables.items():
+        bad = {table: ids for table, ids in seen.bad_ids.items() if ("pos" in table.lower()) is of_positions}
+        if bad:
+            notes.saw(name, next(iter(bad.values())), next(iter(bad)))
+    calls = [call for call in seen.losses if call.learns]
+    for call in calls:
+        bad_labels = out_of_range(call.name, call.input, call.target, call.settings)
+        if bad_labels:
+            notes.saw("data.labels_out_of_range", bad_labels, call.place)
+        if gets_probabilities(call):
+            notes.saw("loss.input_is_probability", True, call.place)
+        if normalised_over_rows(call):
+            notes.saw("softmax.rows_sum_to_one", False, call.place)
+        elif gets_scores(call):
+            notes.saw("loss.input_outside_unit", True, call.place)
+    if seen.unequal:
+        first, second, place = seen.unequal[0]
+        notes.saw("loss.broadcast_shapes", [first, second], place)
+    notes.check(
+        "Loss", "the loss functions are given what they expect", "softmax-before-cross-entropy",
+        "probability-loss-on-logits", "loss-broadcast", "softmax-axis", "flipped-sign",
+        seen=", ".join(dict.fromkeys(call.name for call in seen.losses)) or "none of torch's own is called",
+    )  # fmt: skip
+    shares = [share for call in calls if (share := supervised_share(call)) is not None]
+    if shares:
+        notes.saw("labels.supervised_share", max(shares), "the batch")
+        seen_share = f"{max(shares):.0%} of the labels are learned from"
+        notes.check(
+            "Loss",
+            "the labels are classes, and not all are ignored",
+            "label-out-of-range",
+            "all-labels-masked",
+            seen=seen_share,
+        )
+    loss = bench.first.loss
+    turned = [call for call in calls if isinstance(loss, Tensor) and loss.numel() == 1 and negated(call, loss)]
+    if turned and len(calls) == 1:
+        notes.saw("loss.negated", True, turned[0].place)
+    if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
+        notes.saw("data.input_scale", seen.input_scale, "what the first layer is given")
+    scale = "" if seen.input_scale is None else f"the first layer is given values of about {seen.input_scale:.2g}"
+    notes.check("Loss", "the input is scaled", "unscaled-input", seen=scale)
+    starts = [start for call in calls if (start := start_of(call)) is not None]
+    if not starts:
+        notes.check("Loss", START, skipped="no cross entropy over classes was called")
+        return
+    initial, expected, place = max(starts, key=lambda start: start[0] / start[1])
+    text = f"{initial:.4g}; an untrained model has ln(classes) = {expected:.4g}"
+    if _starts_high(bench.model) and initial > expected:
+        notes.check("Loss", START, seen=f"{text}, and this family starts higher by its making")
+        return
+    notes.saw("loss.initial", initial, place)
+    notes.saw("loss.expected_initial", expected, place)
+    notes.check("Loss", START, "bad-initial-loss", "high-initial-loss", seen=text)
+
+
+def _starts_high(model: nn.Module) -> bool:
+    """Whether scores of several times the usual size are this family's own way: T5's head is not scaled."""
+    config = getattr(unwrapped(model), "config", None)
+    return str(getattr(config, "model_type", "")) in HIGH_FAMILIES

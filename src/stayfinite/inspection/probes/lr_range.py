@@ -1,0 +1,151 @@
+"""The learning-rate range test: the rate climbs from far too low to far too high, and the loss tells which is right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.notes import Notes, Table
+from stayfinite.inspection.probes.descent import descend, planned_rate
+
+RANGE = "learning-rate range"
+STEPS = 60
+SMOOTHING = 0.6
+"""The weight of what was before in the smoothed loss."""
+LOST = 4.0
+"""A smoothed loss that lies this many times the best fall above the best one has run away."""
+NOTICEABLE = 0.02
+"""The share of the whole fall that has to have happened for a rate to count as learning."""
+ROWS = 20
+WIDTH = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LrRange:
+    """What a sweep over learning rates showed."""
+
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    """At each rate, before the step is taken with it; the last one may not be finite."""
+    smoothed: tuple[float, ...]
+    starts: float | None
+    """The rate from which on the loss falls; None when it never does."""
+    steepest: float | None
+    """The rate at which it falls fastest."""
+    diverges: float | None
+    """The rate at which it runs away; None when it never does."""
+    planned: float
+    """The optimizer's own rate."""
+
+    @property
+    def suggested(self) -> float | None:
+        """The rate of the steepest fall, and at most a tenth of where it runs away."""
+        if self.steepest is None:
+            return None
+        return self.steepest if self.diverges is None else min(self.steepest, self.diverges / 10)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; what draws it needs no more."""
+        names = ("starts", "steepest", "diverges", "planned", "suggested")
+        series = {name: list(getattr(self, name)) for name in ("rates", "losses", "smoothed")}
+        return series | {name: getattr(self, name) for name in names}
+
+
+def learning_rate_range(bench: Bench, lowest: float = 1e-7, highest: float = 10.0, steps: int = STEPS) -> LrRange:
+    """Sweep the learning rate on the bench's batch; everything is put back.
+
+    Arguments:
+        bench: the training.
+        lowest: the first rate.
+        highest: the last one; the sweep ends where the loss is lost.
+        steps: how many rates.
+
+    Raises:
+        UsageError: the rates are no range, or the step cannot be taken.
+    """
+    if not 0 < lowest < highest < math.inf or steps < 5:
+        raise UsageError(
+            f"a sweep from {lowest:g} to {highest:g} in {steps} steps is none",
+            fix="give a lowest rate above 0, a higher highest one, and at least 5 steps",
+        )
+    planned = max(planned_rate(group) for group in bench.optimizer.param_groups)
+    growth = (highest / lowest) ** (1 / (steps - 1))
+    rates = [lowest * growth**number for number in range(steps)]
+    # Groups keep their proportions; without any rate of their own they all get the same.
+    taken = descend(bench, steps, lambda number: rates[number] / planned) if planned > 0 else None
+    if taken is None or taken.error or len(taken.losses) < 2:
+        reason = "the learning rate is 0" if taken is None else taken.error or "the loss is not finite"
+        raise UsageError(f"the learning rate cannot be swept: {reason}", fix="make a single step work first")
+    # The loss before a step tells of the rates before it.
+    losses = taken.losses[1:]
+    return _read(tuple(rates[: len(losses)]), losses, taken.losses[0], planned)
+
+
+def _read(rates: tuple[float, ...], losses: tuple[float, ...], first: float, planned: float) -> LrRange:
+    smoothed: list[float] = []
+    for loss in losses:
+        before = smoothed[-1] if smoothed else first
+        smoothed.append(SMOOTHING * before + (1 - SMOOTHING) * loss if math.isfinite(loss) else loss)
+    finite = [value for value in smoothed if math.isfinite(value)]
+    best = min(finite, default=first)
+    fall = first - best
+    end = next((n for n, value in enumerate(smoothed) if _lost(value, first, best, fall)), len(smoothed))
+    diverges = rates[end] if end < len(rates) else None
+    fell = [first, *smoothed[:end]]
+    start = next((n for n, value in enumerate(fell[1:]) if fall > 0 and first - value > NOTICEABLE * fall), None)
+    slopes = [after - before for before, after in pairwise(fell)]
+    steepest = min(range(len(slopes)), key=lambda n: slopes[n], default=None)
+    falls = start is not None and steepest is not None and slopes[steepest] < -1e-6 * abs(first)
+    return LrRange(
+        rates=rates,
+        losses=losses,
+        smoothed=tuple(smoothed),
+        starts=rates[start] if falls and start is not None else None,
+        steepest=rates[steepest] if falls and steepest is not None else None,
+        diverges=diverges,
+        planned=planned,
+    )
+
+
+def _lost(value: float, first: float, best: float, fall: float) -> bool:
+    return not math.isfinite(value) or (value > first and value - best > LOST * max(fall, 0.05 * abs(first)))
+
+
+def look_at_rates(bench: Bench, notes: Notes) -> LrRange:
+    """Sweep the rate and add a line and a drawing to the notes."""
+    found = learning_rate_range(bench)
+    if found.suggested is None:
+        seen = f"the loss falls at no rate between {found.rates[0]:.0e} and {found.rates[-1]:.0e}"
+    else:
+        ends = "and never runs away" if found.diverges is None else f"and runs away at {found.diverges:.1e}"
+        falls = f"falls from {found.starts:.1e} on {ends}"
+        seen = f"{falls}; try {found.suggested:.1e} (the optimizer has {found.planned:.1e})"
+    notes.check("Learning", RANGE, seen=seen)
+    notes.tables.append(drawn(found))
+    return found
+
+
+def drawn(found: LrRange) -> Table:
+    """The smoothed loss over the rate as a picture of bars."""
+    finite = [value for value in found.smoothed if math.isfinite(value)]
+    low, first = min(finite, default=0.0), found.losses[0]
+    top = first + max(0.5 * (first - low), 1e-12) if math.isfinite(first) else low + 1.0
+    every = max(1, len(found.rates) // ROWS)
+    rows = []
+    for number in range(0, len(found.rates), every):
+        value = found.smoothed[number]
+        share = 1.0 if not math.isfinite(value) else min(1.0, (value - low) / max(top - low, 1e-12))
+        after = found.rates[number + every] if number + every < len(found.rates) else math.inf
+        mark = _mark(found, found.rates[number], after)
+        rows.append((f"{found.rates[number]:.1e}", f"{value:.4g}", "█" * max(1, round(WIDTH * share)), mark))
+    return Table(title="Loss over the learning rate", columns=("rate", "loss", "", ""), rows=tuple(rows))
+
+
+def _mark(found: LrRange, low: float, high: float) -> str:
+    marks = {"try this": found.suggested, "falls fastest": found.steepest, "runs away": found.diverges}
+    marks[f"planned {found.planned:.1e}"] = found.planned
+    return ", ".join(name for name, rate in marks.items() if rate is not None and low <= rate < high)

@@ -1,0 +1,59 @@
+"""Modes: training or evaluation, dropout, BatchNorm, gradients switched off."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.names import names_in_short
+from stayfinite.inspection.notes import Notes
+
+
+def look(bench: Bench, notes: Notes) -> None:
+    """Note the mode that the model is in while the loss is computed."""
+    first = bench.first
+    training = first.seen.training if first.seen.training is not None else bench.model.training
+    notes.saw("model.training_in_train", training, "the first step")
+    asleep = _asleep(bench)
+    if training and asleep:
+        notes.saw("modules.in_eval", asleep, "the first step")
+    dropouts = [m for m in bench.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
+    norms = [m for m in bench.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    seen = f"{len(dropouts)} dropouts, {len(norms)} BatchNorms"
+    notes.check("Modes", "the model is in training mode", "wrong-mode", seen=seen)
+    if bench.trainable and first.seen.grad_enabled is False and first.forward_error is None and not first.attached:
+        notes.saw("model.grad_disabled_in_train", True, "the first step")
+    notes.check("Modes", "gradients are on in the forward pass", "detached-loss", "wrong-mode")
+    fixed = [m for m in norms if not m.training and m.weight is not None and m.weight.requires_grad]
+    if fixed:
+        notes.check(
+            "Modes", "BatchNorm's statistics are fixed", seen=f"{len(fixed)} of {len(norms)} in eval, on purpose?"
+        )
+
+
+def _asleep(bench: Bench) -> list[str]:
+    """Dropouts in evaluation mode inside of a part that learns, where no dropout of such a part is awake.
+
+    A model that `from_pretrained` gave is in evaluation mode, also when it becomes a part of another one.
+    """
+    dropouts = [
+        (name, module)
+        for name, module in bench.model.named_modules()
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+    ]
+    learning = [(name, module) for name, module in dropouts if _learns(bench, name)]
+    if (
+        bench.first.seen.training is None
+        or not learning
+        or any(id(module) in bench.first.seen.awake for _, module in learning)
+    ):
+        return []
+    return [names_in_short([name for name, _ in learning])]
+
+
+def _learns(bench: Bench, name: str) -> bool:
+    """Whether what surrounds a module learns in the main: a frozen backbone under a small head or adapters does not."""
+    around = bench.model.get_submodule(name.rpartition(".")[0])
+    own = list(around.parameters())
+    learning = sum(p.numel() for p in own if p.requires_grad)
+    return bool(own) and 2 * learning > sum(p.numel() for p in own)

@@ -1,0 +1,43 @@
+"""Layers and tensors that learn and that the model does not know of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def unregistered(model: nn.Module, leaves: frozenset[int]) -> list[str]:
+    """Names of tensors in plain lists, dictionaries and attributes that the loss hangs on and parameters() has not.
+
+    Arguments:
+        model: the model.
+        leaves: the ``id`` of every tensor that the loss can be differentiated by.
+    """
+    known = {id(p) for p in model.parameters()} | {id(b) for b in model.buffers()}
+    modules = {id(module) for module in model.modules()}
+    found: dict[int, str] = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                continue
+            for where, tensor in _tensors(value, f"{path}.{name}" if path else name, modules, 3):
+                if tensor.requires_grad and tensor.is_leaf and id(tensor) in leaves and id(tensor) not in known:
+                    found.setdefault(id(tensor), where)
+    return list(found.values())
+
+
+def _tensors(value: Any, where: str, modules: set[int], depth: int) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield where, value
+    elif isinstance(value, nn.Module):
+        if id(value) not in modules:
+            for name, p in value.named_parameters():
+                yield f"{where}.{name}", p
+    elif isinstance(value, list | tuple) and depth:
+        for index, each in enumerate(value):
+            yield from _tensors(each, f"{where}.{index}", modules, depth - 1)
+    elif isinstance(value, dict) and depth:
+        for key, each in value.items():
+            yield from _tensors(each, f"{where}.{key}", modules, depth - 1)

@@ -1,0 +1,63 @@
+"""One real step of the optimizer, measured and taken back: what moves, by how much, and what moves without a reason."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from stayfinite.inspection.first_pass import FirstPass
+from stayfinite.inspection.keeping import Keeping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What one step of the optimizer did."""
+
+    error: str = ""
+    """Why it could not be taken."""
+    moved: frozenset[str] = frozenset()
+    """Parameters with at least one other value than before."""
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    """Norm of the update over norm of the weight, of weights that are not all zero and have a gradient that is not;
+    those with two dimensions or more."""
+    lost: float | None = None
+    """The share of values in 16 bits with a gradient that are what they were; None where there are none."""
+
+
+def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], first: FirstPass, kept: Keeping) -> Update:
+    """Take the step that the first pass calls for, look, and undo it."""
+    if not first.worked:
+        return Update(error="there are no gradients to step with")
+    moved, ratios = set(), {}
+    lost = held = 0
+    with kept.undone(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, p in trainable.items():
+            p.grad = None if first.gradients[name] is None else first.gradients[name].clone()  # type: ignore[union-attr]
+        try:
+            optimizer.step()
+        except Exception as error:  # whatever an optimizer may raise
+            return Update(error=f"{type(error).__name__}: {error}")
+        for name, p in trainable.items():
+            before, gradient = kept.copies[id(p)].to(p.device), first.gradients[name]
+            changed = p.detach() != before
+            if bool(changed.any()):
+                moved.add(name)
+            if p.dtype in (torch.bfloat16, torch.float16) and gradient is not None and not gradient.is_sparse:
+                alive = gradient != 0
+                held += int(alive.sum())
+                lost += int((alive & ~changed).sum())
+            size = _norm(before)
+            if p.dim() > 1 and size > 0 and gradient is not None and _norm(gradient) > 0:
+                ratios[name] = _norm(p.detach() - before) / size
+    return Update(moved=frozenset(moved), ratios=ratios, lost=lost / held if held else None)
+
+
+def _norm(tensor: Tensor) -> float:
+    tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
+    return float(torch.linalg.vector_norm(tensor.detach().float()))

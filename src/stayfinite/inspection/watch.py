@@ -1,0 +1,257 @@
+"""Watching one pass from above autograd: which parameters are used and in what order, what loss functions are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stayfinite.autopsy.frames import places
+from stayfinite.autopsy.function_mode import FunctionChange
+from stayfinite.inspection.graph_walk import made_by
+
+MOST_CUTS = 8
+LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+DIFFERENCES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "__sub__", "__rsub__"})
+CUTS = frozenset({"detach", "item", "numpy", "tolist"})
+ENOUGH_SAMPLES = 16
+"""Of a unit; that it is 0 on fewer says nothing."""
+
+
+class RefusedIndex(IndexError):
+    """An index that a kernel would have crashed on; on CUDA that takes the whole process along."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossCall:
+    """A loss function that was called, with what it was given."""
+
+    name: str
+    input: Tensor
+    made_by: str
+    """The operator that the input comes from, `Softmax`."""
+    learns: bool
+    """Whether the input hangs on anything that requires a gradient."""
+    target: Tensor
+    settings: dict[str, Any]
+    value: Tensor | None
+    """What it returned; None when it was not called."""
+    place: str
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen of a pass."""
+
+    training: bool | None = None
+    """The model's mode when its first parameter was used."""
+    grad_enabled: bool | None = None
+    """Whether there was a graph then."""
+    awake: frozenset[int] = frozenset()
+    """The ``id`` of every module that was in training mode then."""
+    order: list[str] = field(default_factory=list)
+    """Parameters by their first use."""
+    spreads: dict[str, float] = field(default_factory=dict)
+    """Standard deviation of what a layer with this weight puts out."""
+    input_scale: float | None = None
+    """Mean or spread, whichever is larger, of what the first layer is given, where that is data."""
+    dead: list[tuple[float, str]] = field(default_factory=list)
+    """Of each ReLU: the share of units that are 0 on every sample, and the last weight used before it."""
+    losses: list[LossCall] = field(default_factory=list)
+    unequal: list[tuple[list[int], list[int], str]] = field(default_factory=list)
+    """Shapes that were compared and do not agree, with the line."""
+    bad_ids: dict[str, list[int]] = field(default_factory=dict)
+    """Ids that a table has no row for, by the table's name."""
+    ids: list[Tensor] = field(default_factory=list)
+    """What each embedding was asked for, in order."""
+    cuts: list[str] = field(default_factory=list)
+    """Lines that cut the graph: `detach at train.py:12`."""
+
+
+class Watch(FunctionChange):
+    """Sees a pass.
+
+    Arguments:
+        model: whose parameters are known by name.
+        change_ids: ``(call, ids) -> ids``; changes what the embeddings are asked for, by the number of the call.
+    """
+
+    def __init__(self, model: nn.Module, change_ids: Callable[[int, Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.seen = Seen()
+        self._model, self._change_ids = model, change_ids
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._used: set[str] = set()
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Look, call, look."""
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            if args and getattr(func, "__self__", None) is Tensor.data:
+                self._note_cut("data", args[0])
+            return func(*args, **kwargs)
+        used = self._note_use(args, kwargs)
+        if func is F.embedding:
+            args, kwargs = self._embedding(args, kwargs)
+        elif name in _LOSSES and func is getattr(F, name, None):
+            return self._loss(name, func, args, kwargs)
+        elif name in CUTS and args:
+            self._note_cut(name, args[0])
+        if name in DIFFERENCES:
+            self._note_shapes(name, args)
+        result = func(*args, **kwargs)
+        if used and name in LAYERS and isinstance(result, Tensor) and result.is_floating_point() and result.numel() > 1:
+            if not self.seen.spreads and isinstance(args[0], Tensor) and not args[0].requires_grad:
+                data = args[0].detach().float()
+                self.seen.input_scale = max(abs(float(data.mean())), float(data.std()))
+            self.seen.spreads.setdefault(used, float(result.detach().float().std()))
+        elif name in ("relu", "relu_") and isinstance(result, Tensor):
+            self._note_dead(result.detach())
+        return result
+
+    def _note_use(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The first weight among the arguments that has at least two dimensions."""
+        found = ""
+        for arg in (*args, *kwargs.values()):
+            name = self._names.get(id(arg)) if isinstance(arg, Tensor) else None
+            if name is None:
+                continue
+            if self.seen.training is None:
+                self.seen.training, self.seen.grad_enabled = self._model.training, torch.is_grad_enabled()
+                self.seen.awake = frozenset(id(module) for module in self._model.modules() if module.training)
+            if name not in self._used:
+                self._used.add(name)
+                self.seen.order.append(name)
+            if not found and arg.dim() > 1:
+                found = name
+        return found
+
+    def _embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        ids = args[0] if args else kwargs["input"]
+        table = args[1] if len(args) > 1 else kwargs["weight"]
+        rows = int(table.shape[0])
+        if self._change_ids is not None:
+            ids = self._change_ids(len(self.seen.ids), ids)
+            args, kwargs = ((ids, *args[1:]), kwargs) if args else (args, {**kwargs, "input": ids})
+        self.seen.ids.append(ids.detach())
+        bad = ids[(ids < 0) | (ids >= rows)] if not ids.is_meta else ids[:0]
+        if bad.numel():
+            name = self._names.get(id(table), "an embedding")
+            self.seen.bad_ids[name] = bad.unique()[:8].tolist()
+            raise RefusedIndex(f"{name} has {rows} rows and is asked for {self.seen.bad_ids[name]}")
+        return args, kwargs
+
+    def _loss(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(_LOSSES[name], args, strict=False)) | kwargs
+        input, target = given.get("input", given.get("log_probs")), given.get("target", given.get("targets"))
+        if not isinstance(input, Tensor) or not isinstance(target, Tensor):
+            return func(*args, **kwargs)
+        settings = {key: value for key, value in given.items() if key not in ("input", "target")}
+        if name in DIFFERENCES:
+            self._note_shapes(name, (input, target))
+        else:
+            self._refuse(name, input, target, settings)
+        value = func(*args, **kwargs)
+        self._note_loss(name, input, target, settings, value.detach() if isinstance(value, Tensor) else None)
+        return value
+
+    def _note_loss(
+        self, name: str, input: Tensor, target: Tensor, settings: dict[str, Any], value: Tensor | None
+    ) -> None:
+        learns = input.requires_grad or not torch.is_grad_enabled()
+        self.seen.losses.append(
+            LossCall(name, input.detach(), made_by(input), learns, target.detach(), settings, value, _here())
+        )
+
+    def _refuse(self, name: str, input: Tensor, target: Tensor, settings: dict[str, Any]) -> None:
+        """Stop before a kernel does, where an index or a value lies outside what it takes."""
+        bad = out_of_range(name, input, target, settings)
+        outside = name == "binary_cross_entropy" and not bool(((input >= 0) & (input <= 1)).all())
+        if bad or (outside and bool(input.isfinite().all())):
+            self._note_loss(name, input, target, settings, None)
+            raise RefusedIndex(
+                f"{name} is given labels outside its classes: {bad}" if bad else f"{name} is given scores"
+            )
+
+    def _note_shapes(self, name: str, args: tuple[Any, ...]) -> None:
+        if len(args) < 2 or not all(isinstance(arg, Tensor) for arg in args[:2]):
+            return
+        first, second = args[0], args[1]
+        if first.shape == second.shape or not first.numel() or not second.numel():
+            return
+        column, row = sorted((first, second), key=lambda each: -each.dim())
+        crossed = column.dim() == 2 and row.dim() == 1 and column.shape[1] == 1 and column.shape[0] == row.shape[0] > 1
+        learns = first.requires_grad != second.requires_grad
+        if (crossed and learns) or ("loss" in name and _grows(first, second)):
+            self.seen.unequal.append((list(first.shape), list(second.shape), _here()))
+
+    def _note_dead(self, result: Tensor) -> None:
+        if result.dim() < 2 or not result.numel():
+            return
+        units = result.movedim(1, -1) if result.dim() >= 4 else result
+        flat = units.reshape(-1, units.shape[-1])
+        if flat.shape[0] >= ENOUGH_SAMPLES:
+            after = self.seen.order[-1] if self.seen.order else ""
+            self.seen.dead.append((float((flat.amax(0) <= 0).float().mean()), after))
+
+    def _note_cut(self, kind: str, tensor: Any) -> None:
+        if (
+            len(self.seen.cuts) < MOST_CUTS
+            and isinstance(tensor, Tensor)
+            and tensor.requires_grad
+            and not tensor.is_leaf
+        ):
+            self.seen.cuts.append(f"{kind} at {_here()}")
+
+
+def out_of_range(name: str, input: Tensor, target: Tensor, settings: dict[str, Any]) -> list[float]:
+    """Labels that are no class and not ignored; for binary losses, targets outside 0 to 1."""
+    if target.is_meta or input.is_meta:
+        return []
+    if name.startswith("binary"):
+        bad = target[(target < 0) | (target > 1)]
+    elif name in ("cross_entropy", "nll_loss") and not target.is_floating_point() and input.dim():
+        classes = input.shape[1] if input.dim() > 1 else input.shape[0]
+        ignored = settings.get("ignore_index", -100)
+        bad = target[((target < 0) | (target >= classes)) & (target != ignored)]
+    else:
+        return []
+    return [float(value) if target.is_floating_point() else int(value) for value in bad.unique()[:8].tolist()]
+
+
+def _grows(first: Tensor, second: Tensor) -> bool:
+    """Whether two shapes make more elements together than either has."""
+    try:
+        size = torch.broadcast_shapes(first.shape, second.shape).numel()
+    except RuntimeError:
+        return False
+    # (32, 64, 1) with (32, 1, 64) compares each with every other on purpose.
+    return size > max(first.numel(), second.numel()) and first.dim() != second.dim()
+
+
+def _here() -> str:
+    near, own = places()
+    place = own or near
+    return "" if place is None else f"{Path(place.file).name}:{place.line}"
+
+
+_CLASSES = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing")
+_LOSSES: dict[str, tuple[str, ...]] = {
+    "cross_entropy": _CLASSES,
+    "nll_loss": _CLASSES,
+    "binary_cross_entropy": ("input", "target", "weight", "size_average", "reduce", "reduction"),
+    "binary_cross_entropy_with_logits": (
+        "input", "target", "weight", "size_average", "reduce", "reduction", "pos_weight",
+    ),
+    "kl_div": ("input", "target", "size_average", "reduce", "reduction", "log_target"),
+    "mse_loss": ("input", "target", "size_average", "reduce", "reduction", "weight"),
+    "l1_loss": ("input", "target", "size_average", "reduce", "reduction", "weight"),
+    "smooth_l1_loss": ("input", "target", "size_average", "reduce", "reduction", "beta"),
+    "huber_loss": ("input", "target", "reduction", "delta", "weight"),
+}  # fmt: skip
+"""Their arguments by position."""

@@ -1,0 +1,94 @@
+"""Rows of a JSON file that is one array of objects, taken from it piece by piece."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
+from stayfinite.readers.data.csv_rows import note_encoding
+from stayfinite.readers.data.nesting import as_columns
+from stayfinite.readers.data.text_lines import TORN, TextFile, text_file
+
+PIECE = 4 << 20
+WHOLE = 256 << 20
+"""Characters of a JSON document that may be read at once, where its rows do not stand in one plain array."""
+_BETWEEN = re.compile(r"[\s,]*")
+
+
+def json_chunks(source: Source) -> Iterator[Chunk]:
+    """The rows of a JSON document."""
+    with text_file(source.path, newline=None) as file:
+        source.encoding = note_encoding(source, file)
+        head = file.text.read(PIECE)
+        rows = _array(head, file) if head.lstrip()[:1] == "[" else iter(_document(head, file, source))
+        held: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        broken: list[Broken] = []
+        for number, row in enumerate(rows, 1):
+            if isinstance(row, Broken):
+                broken.append(Broken(number, row.why))
+            elif isinstance(row, dict):
+                held.append(row)
+                numbers.append(number)
+            else:
+                broken.append(Broken(number, f"expected an object with fields, not {str(row)[:40]}"))
+            if len(held) >= CHUNK_ROWS:
+                yield Chunk(path=source.path, columns=as_columns(held), lines=numbers, broken=broken, done=file.done)
+                held, numbers, broken = [], [], []
+        if held or broken:
+            yield Chunk(path=source.path, columns=as_columns(held), lines=numbers, broken=broken, done=file.done)
+
+
+def _array(text: str, file: TextFile) -> Iterator[Any]:
+    """The items of an array, read on as far as each needs."""
+    decode = json.JSONDecoder().raw_decode
+    place, ended = text.index("[") + 1, False
+    while True:
+        place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
+        if text[place : place + 1] == "]":
+            return
+        try:
+            row, after = decode(text, place)
+            # A number at the very end may go on in the next piece.
+            if after < len(text) or ended:
+                yield row
+                place = after
+                continue
+            error: ValueError | RecursionError | None = None
+        except (ValueError, RecursionError) as caught:
+            error = caught
+        if ended or len(text) - place > 16 * CHUNK_SIZE:
+            why = "the array is never closed" if place >= len(text) else str(error).partition(": line")[0]
+            yield Broken(0, f"no JSON from here on: {why}")
+            return
+        try:
+            piece = file.text.read(PIECE)
+        except (UnicodeError, OSError, *TORN) as caught:
+            yield Broken(0, f"the file cannot be read on: {caught}")
+            return
+        text, place, ended = text[place:] + piece, 0, not piece
+
+
+def _document(head: str, file: TextFile, source: Source) -> list[Any]:
+    """Rows of a document that holds them under a key, or column by column."""
+    text = head + file.text.read(WHOLE)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{source.path}: no JSON: {error}", fix="expected an array of objects, or one object a line (.jsonl)"
+        ) from error
+    if isinstance(document, dict):
+        lists = {name: part for name, part in document.items() if isinstance(part, list)}
+        for name, part in lists.items():
+            if part and isinstance(part[0], dict):
+                source.remarks.append(f"rows are those under {name!r}")
+                return part
+        if lists and len({len(part) for part in lists.values()}) == 1:
+            return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        return [document]
+    raise UsageError(f"{source.path}: expected an array of objects, not {str(document)[:40]}", fix="write rows as JSON")

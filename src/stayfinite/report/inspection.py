@@ -1,0 +1,88 @@
+"""An inspection on the terminal: the banner, the check list, and one line of verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stayfinite.report.printable import printable
+
+MARKS = {
+    "pass": ("ok  ", "green"),
+    "warn": ("warn", "bold yellow"),
+    "fail": ("FAIL", "bold red"),
+    "note": ("note", "cyan"),
+    "skip": ("skip", "dim"),
+}
+
+
+def show_inspection(inspection: Mapping[str, Any], console: Console) -> None:
+    """Print an inspection, given as its plain data."""
+    inspection = _clean(inspection)
+    width = max((len(name) for name in inspection["banner"]), default=0)
+    for name, text in inspection["banner"].items():
+        console.print(Text.assemble((f"{name:<{width}}  ", "bold"), text))
+    for group, lines in groupby(inspection["checks"], key=lambda line: line["group"]):
+        console.print(Text(f"\n{group}", style="bold"))
+        for line in lines:
+            _show_line(line, console)
+    for table in inspection["tables"]:
+        console.print()
+        console.print(_drawn(table))
+    console.print(verdict_line(inspection))
+
+
+def verdict_line(inspection: Mapping[str, Any]) -> Text:
+    """The last line: launch, or what to mend first."""
+    count = {status: sum(line["status"] == status for line in inspection["checks"]) for status in MARKS}
+    looked = sum(count[status] for status in ("pass", "warn", "fail", "note"))
+    if inspection["verdict"] == "unknown":
+        return Text("\nNothing could be looked at.", style="bold yellow")
+    if inspection["verdict"] == "healthy":
+        checks = "1 check" if looked == 1 else f"{looked} checks"
+        return Text(f"\nReady to launch: {checks}, nothing is wrong.", style="bold green")
+    wrong = [f"{count['fail']} failed"] * bool(count["fail"]) + [f"{count['warn']} to look at"] * bool(count["warn"])
+    first = next(line for line in inspection["checks"] if line["status"] in ("fail", "warn"))
+    worst = next((line for line in inspection["checks"] if line["status"] == "fail"), first)
+    return Text(
+        f"\nNot ready: {' and '.join(wrong)} of {looked}. First: {worst['fix']} ({worst['code']}).",
+        style="bold red" if count["fail"] else "bold yellow",
+    )
+
+
+def _show_line(line: Mapping[str, Any], console: Console) -> None:
+    """One check, everything under its title; what is fine stands on the title's own line."""
+    mark, style = MARKS[line["status"]]
+    wrong = line["status"] in ("warn", "fail")
+    beside = f"  {line['seen']}" if line["seen"] and not wrong else ""
+    body = Text.assemble(line["title"], (beside, "dim"))
+    if wrong:
+        body.append(f"\n{line['seen']}" if line["seen"] else "")
+        body.append_text(Text.assemble("\n", ("fix  ", "bold green"), line["fix"], (f"  {line['code']}", "dim")))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=4)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(mark, style=style), body)
+    console.print(Padding(grid, (0, 0, 0, 2)))
+
+
+def _drawn(table: Mapping[str, Any]) -> Table:
+    drawn = Table(*table["columns"], title=table["title"], title_justify="left", box=None, pad_edge=False)
+    for row in table["rows"]:
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn
+
+
+def _clean(part: Any) -> Any:
+    """The same data with every text fit for a terminal: names and rows may hold anything."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, Mapping):
+        return {_clean(name): _clean(value) for name, value in part.items()}
+    return [_clean(each) for each in part] if isinstance(part, list) else part

@@ -1,0 +1,171 @@
+"""Accelerator cards: what each computes in, and how much it holds.
+
+Compute capabilities are those of NVIDIA's list (developer.nvidia.com/cuda-gpus); number formats follow from the
+architecture (CUDA programming guide, arithmetic throughput; whitepapers of Volta, Turing, Ampere, Ada, Hopper and
+Blackwell). Memory is what the driver reports with its default ECC setting, which is less than what is sold on cards
+with GDDR memory. AMD's rows are from the data sheets of the Instinct series and ROCm's table of supported types.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, replace
+
+from stayfinite.errors import UsageError
+
+AMPERE = (8, 0)
+"""The first architecture with bf16 and TF32, and the first that FlashAttention 2 supports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One card."""
+
+    name: str
+    architecture: str
+    capability: tuple[int, int]
+    """CUDA compute capability; for AMD (0, 0), which have none."""
+    memory_gib: float
+    """What the driver reports; of several sizes the smallest, unless another one was named."""
+    sizes: tuple[float, ...] = ()
+    """All sizes that are sold under this name, where there are several."""
+    amd: bool = False
+
+    @property
+    def bf16(self) -> bool:
+        """Whether bf16 is computed by the hardware."""
+        return self.amd or self.capability >= AMPERE
+
+    @property
+    def tf32(self) -> bool:
+        """Whether TF32 matrix products exist."""
+        return self.architecture == "CDNA 3" if self.amd else self.capability >= AMPERE
+
+    @property
+    def fp8(self) -> bool:
+        """Whether 8-bit floating point products exist: Ada, Hopper, Blackwell, CDNA 3 and 4."""
+        return self.architecture in ("CDNA 3", "CDNA 4") if self.amd else self.capability >= (8, 9)
+
+    @property
+    def flash_attention_2(self) -> bool:
+        """Whether the flash-attn package, version 2, runs on it."""
+        return self.architecture in ("CDNA 2", "CDNA 3", "CDNA 4") if self.amd else self.capability >= AMPERE
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether half precision is faster than fp32 by much: Volta and newer, but GTX 16."""
+        return self.amd or (self.capability >= (7, 0) and not self.name.startswith("GTX"))
+
+
+_ARCHITECTURES = {
+    (3, 7): "Kepler", (5, 2): "Maxwell", (6, 0): "Pascal", (6, 1): "Pascal", (7, 0): "Volta", (7, 5): "Turing",
+    (8, 0): "Ampere", (8, 6): "Ampere", (8, 9): "Ada", (9, 0): "Hopper", (10, 0): "Blackwell", (10, 3): "Blackwell",
+    (12, 0): "Blackwell",
+}  # fmt: skip
+_NVIDIA: dict[str, tuple[tuple[int, int], *tuple[float, ...]]] = {
+    # data centre
+    "K80": ((3, 7), 11.2), "M40": ((5, 2), 11.2, 22.5), "M60": ((5, 2), 7.6),
+    "P4": ((6, 1), 7.4), "P40": ((6, 1), 22.5), "P100": ((6, 0), 12, 16), "V100": ((7, 0), 16, 32), "T4": ((7, 5), 15),
+    "A2": ((8, 6), 15), "A10": ((8, 6), 22.5), "A10G": ((8, 6), 22.5), "A16": ((8, 6), 15), "A30": ((8, 0), 24),
+    "A40": ((8, 6), 45), "A100": ((8, 0), 40, 80), "A800": ((8, 0), 40, 80),
+    "L4": ((8, 9), 22.5), "L20": ((8, 9), 45), "L40": ((8, 9), 45), "L40S": ((8, 9), 45),
+    "H20": ((9, 0), 95.6, 140), "H100": ((9, 0), 79.6), "H800": ((9, 0), 79.6), "H100 NVL": ((9, 0), 93.6),
+    "H200": ((9, 0), 140.4), "GH200": ((9, 0), 95.6, 140), "B200": ((10, 0), 179), "GB200": ((10, 0), 185),
+    "B300": ((10, 3), 268),
+    # workstations
+    "Quadro RTX 5000": ((7, 5), 16), "Quadro RTX 6000": ((7, 5), 24), "Quadro RTX 8000": ((7, 5), 48),
+    "RTX A2000": ((8, 6), 6, 12), "RTX A4000": ((8, 6), 16), "RTX A4500": ((8, 6), 20), "RTX A5000": ((8, 6), 24),
+    "RTX A6000": ((8, 6), 48), "RTX 4000 Ada": ((8, 9), 20), "RTX 5000 Ada": ((8, 9), 32),
+    "RTX 6000 Ada": ((8, 9), 48), "RTX PRO 6000": ((12, 0), 95.6),
+    "TITAN X": ((6, 1), 12), "TITAN Xp": ((6, 1), 12), "TITAN V": ((7, 0), 12), "TITAN RTX": ((7, 5), 24),
+    # desktops
+    "GTX 1060": ((6, 1), 3, 6), "GTX 1070": ((6, 1), 8), "GTX 1080": ((6, 1), 8), "GTX 1080 Ti": ((6, 1), 11),
+    "GTX 1650": ((7, 5), 4), "GTX 1660": ((7, 5), 6), "GTX 1660 Ti": ((7, 5), 6), "GTX 1660 Super": ((7, 5), 6),
+    "RTX 2060": ((7, 5), 6, 12), "RTX 2070": ((7, 5), 8), "RTX 2080": ((7, 5), 8), "RTX 2080 Ti": ((7, 5), 11),
+    "RTX 2070 Super": ((7, 5), 8), "RTX 2080 Super": ((7, 5), 8),
+    "RTX 3050": ((8, 6), 6, 8), "RTX 3060": ((8, 6), 8, 12), "RTX 3060 Ti": ((8, 6), 8), "RTX 3070": ((8, 6), 8),
+    "RTX 3070 Ti": ((8, 6), 8), "RTX 3080": ((8, 6), 10, 12), "RTX 3080 Ti": ((8, 6), 12), "RTX 3090": ((8, 6), 24),
+    "RTX 3090 Ti": ((8, 6), 24),
+    "RTX 4060": ((8, 9), 8), "RTX 4060 Ti": ((8, 9), 8, 16), "RTX 4070": ((8, 9), 12), "RTX 4070 Ti": ((8, 9), 12),
+    "RTX 4070 Super": ((8, 9), 12), "RTX 4070 Ti Super": ((8, 9), 16), "RTX 4080": ((8, 9), 16),
+    "RTX 4080 Super": ((8, 9), 16), "RTX 4090": ((8, 9), 24), "RTX 4090 D": ((8, 9), 24),
+    "RTX 5060": ((12, 0), 8), "RTX 5060 Ti": ((12, 0), 8, 16), "RTX 5070": ((12, 0), 12), "RTX 5070 Ti": ((12, 0), 16),
+    "RTX 5080": ((12, 0), 16), "RTX 5090": ((12, 0), 32),
+}  # fmt: skip
+_AMD: dict[str, tuple[str, float]] = {
+    "MI100": ("CDNA", 32), "MI210": ("CDNA 2", 64), "MI250": ("CDNA 2", 64), "MI250X": ("CDNA 2", 64),
+    "MI300A": ("CDNA 3", 128), "MI300X": ("CDNA 3", 192), "MI325X": ("CDNA 3", 256), "MI350X": ("CDNA 4", 288),
+    "MI355X": ("CDNA 4", 288),
+}  # fmt: skip
+"""Of MI250 and MI250X each half counts as a device of its own."""
+
+
+def _nvidia(name: str, capability: tuple[int, int], *sizes: float) -> Card:
+    several = sizes if len(sizes) > 1 else ()
+    architecture = _ARCHITECTURES[capability]
+    return Card(name=name, architecture=architecture, capability=capability, memory_gib=sizes[0], sizes=several)
+
+
+def _amd(name: str, architecture: str, size: float) -> Card:
+    return Card(name=name, architecture=architecture, capability=(0, 0), memory_gib=size, amd=True)
+
+
+CARDS: tuple[Card, ...] = (
+    *(_nvidia(name, *row) for name, row in _NVIDIA.items()),
+    *(_amd(name, *row) for name, row in _AMD.items()),
+)
+
+_SIZE = re.compile(r"(?<![a-z0-9])(\d{1,3})\s*gi?b?\b", re.IGNORECASE)
+_FILLING = re.compile(
+    r"^\s*\d+ ?x(?= ?[a-z\d])|\b(?:x ?\d+|nvidia|amd|ati|tesla|geforce|instinct|radeon|graphics|gpu|accelerator|"
+    r"sxm\d?|pcie|hbm\d\w?|oam|ms|dgx|hgx|laptop|mobile|max-?q|generation|corporation|tensor core|"
+    r"series|server edition|workstation edition|blackwell|hopper|ampere|dgxs|fhhl)\b",
+    re.IGNORECASE,
+)
+
+
+def card_named(text: str) -> Card | None:
+    """The card of this name, however it is spelled: `t4`, `NVIDIA A100-SXM4-80GB`, `rtx 3090`, `A10G`, `MI300X`."""
+    words = text.replace("_", " ").replace("-", " ")
+    size = _SIZE.search(words)
+    bare = _key(_FILLING.sub(" ", _SIZE.sub(" ", words)))
+    card = _by_key().get(bare)
+    if card is None or size is None or not card.sizes:
+        return card
+    # 80 GB are sold, 79.6 GiB reported: the nearest size is meant.
+    nearest = min(card.sizes, key=lambda each: abs(each - float(size.group(1))))
+    return replace(card, memory_gib=nearest)
+
+
+def card_asked_for(text: str) -> Card:
+    """The card of this name. Raises UsageError, with the names that are near, where none is called so."""
+    card = card_named(text)
+    if card is not None:
+        return card
+    names = {_key(each.name): each.name for each in CARDS}
+    close = [names[key] for key in difflib.get_close_matches(_key(text), names, n=3, cutoff=0.5)]
+    usual = "T4, V100, A10G, A100, A100-80GB, L4, L40S, H100, H200, B200, RTX 3090, RTX 4090, MI300X"
+    raise UsageError(
+        f"no card is known by the name {text!r}",
+        fix=f"did you mean {' or '.join(close)}?" if close else f"known are, among others, {usual}",
+    )
+
+
+def _key(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _by_key() -> dict[str, Card]:
+    """Every spelling: with and without the series' name, where the number alone is clear."""
+    keys = {_key(card.name): card for card in CARDS}
+    for card in CARDS:
+        series, _, number = card.name.partition(" ")
+        if series in ("RTX", "GTX") and number[0].isdigit() and "Ada" not in number:
+            keys.setdefault(_key(number), card)
+        if series == "RTX" and number.startswith(("A", "PRO")):
+            keys.setdefault(_key(number), card)
+        if series == "Quadro":
+            keys.setdefault(_key(number), card)
+    keys["rtx6000"] = keys["quadrortx6000"]
+    return keys

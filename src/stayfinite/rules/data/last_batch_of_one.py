@@ -1,0 +1,53 @@
+"""The last batch is a single row, and the model normalises over the batch.
+
+## What it means
+The number of rows leaves a remainder of one, `drop_last` is off, and a batch normalisation of the model cannot be
+computed over one value: the epoch ends with an error, after all of it was trained. Where a row has several positions it
+can be computed, and says next to nothing.
+
+## Why it happens
+`len(dataset) % batch_size == 1`. It comes and goes with the size of a split, so that it shows first on the real data.
+
+## How to recognise it
+- `ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256])`, at the end of
+  the first epoch.
+- A loss that jumps at each epoch's last step.
+
+## How to fix it
+- `DataLoader(..., drop_last=True)` for training; transformers: `dataloader_drop_last=True`.
+- A batch size that leaves another remainder, or `GroupNorm` or `LayerNorm` in place of `BatchNorm`.
+- `SyncBatchNorm` over several ranks sees the rows of all of them.
+
+## When it is a false alarm
+A sampler of one's own may leave another remainder than the dataset's length says. In evaluation mode the running
+statistics are used, and one row is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Only a look at loader and model can tell: a remainder of one, and a forward pass that fails with one row."""
+    fails = facts.seen("loader.last_batch_fails")
+    if fails is not None and fails.value:
+        text = f"{fails.value} rows leave a last batch of one, with which {fails.where} cannot normalise"
+        yield Clue(text, PROOF, fails.where)
+
+
+RULE = Rule(
+    code="SF321",
+    slug="last-batch-of-one",
+    severity="error",
+    title="The last batch holds one row, and batch normalisation needs more.",
+    fix="DataLoader(..., drop_last=True), or a batch size that leaves another remainder",
+    judge=judge,
+    page=__doc__,
+    observes={
+        "loader.last_batch_fails": "rows of a dataset whose last batch is one row with which the model fails, else 0"
+    },
+)

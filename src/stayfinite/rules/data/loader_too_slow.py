@@ -1,0 +1,63 @@
+"""Batches come slower than the model takes them.
+
+## What it means
+The device waits for the loader in every step. Training is right and takes several times as long as it has to.
+
+## Why it happens
+- `num_workers=0`: rows are read, decoded and put together between two steps, by the process that trains.
+- Decoding, tokenising or augmenting in the loader what could be done once and stored.
+- Many small files on a network disk; rows of a compressed file that are read one by one.
+- Workers that start anew in every epoch.
+
+## How to recognise it
+- The device's utilisation saws between 0 and 100 %.
+- A loop over the loader alone takes as long as training.
+- `preflight(..., loader=loader)` measures both.
+
+## How to fix it
+- `DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True)`; transformers:
+  `dataloader_num_workers=4`, `dataloader_persistent_workers=True`.
+- Tokenise once: `dataset.map(tokenize, batched=True)`, and store it.
+- Larger files that are read in one piece (WebDataset, parquet, memory-mapped arrow).
+- Augmentations on the device.
+
+## When it is a false alarm
+The first batches pay for cold disk caches. A step measured on a slower machine than the training's hides it, and one
+measured without compilation shows it too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import STRONG, Clue, Rule
+
+SLOWER = 2.0
+"""Time of a batch over time of a step."""
+LONG = 0.1
+"""Seconds a batch, below which it is not worth a word."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Only a measurement can tell."""
+    batch, step = facts.seen("loader.seconds_per_batch"), facts.seen("loader.seconds_per_step")
+    if batch is None or step is None or not batch.value > LONG or not batch.value > SLOWER * step.value:
+        return
+    text = f"a batch takes {batch.value:.2g} s to come and {step.value:.2g} s to train on"
+    yield Clue(text, STRONG + 1.0, batch.where)
+
+
+RULE = Rule(
+    code="SF322",
+    slug="loader-too-slow",
+    severity="warning",
+    title="The loader is slower than the model: the device waits for data.",
+    fix="DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True), and prepare rows once beforehand",
+    judge=judge,
+    page=__doc__,
+    observes={
+        "loader.seconds_per_batch": "the typical time in which the loader gives a batch",
+        "loader.seconds_per_step": "the time of a forward and backward pass on one",
+    },
+)

@@ -1,0 +1,49 @@
+"""The first step fails with an error.
+
+## What it means
+Forward or backward pass raised an exception on a real batch. Training would stop at the same place.
+
+## Why it happens
+Anything that a program can do wrong: shapes that do not fit, an argument that the model does not take, a dtype that
+meets another, a batch that was put together differently from what the model expects. Where the error's words name a
+known cause, that cause is found beside this one and stands before it.
+
+## How to recognise it
+The error itself, with the place where it was raised: `forward` or `backward`.
+
+## How to fix it
+- Read the last line of the error and the innermost line of your own code in the traceback: run
+  `forward(batch).backward()` by hand to see it whole.
+- Shapes: print those of the batch (the banner has them) and of the layer that refuses.
+- On CUDA, run the same on the CPU: errors of kernels come late and without their line.
+
+## When it is a false alarm
+A forward function that needs more than the batch (a global step, a state that the loop sets up) fails when it is called
+by itself; give `preflight` one that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """An error that a probe met. Weaker than any rule that knows its words."""
+    error = facts.seen("step.error")
+    if error is not None and error.value:
+        yield Clue(str(error.value), STRONG + 0.5, error.where)
+
+
+RULE = Rule(
+    code="SF509",
+    slug="step-fails",
+    severity="error",
+    title="The first step fails with an error.",
+    fix="run forward(batch).backward() by hand and mend what its last line says",
+    judge=judge,
+    page=__doc__,
+    observes={"step.error": "the error that the first forward or backward pass raised"},
+)

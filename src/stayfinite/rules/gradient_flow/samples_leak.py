@@ -1,0 +1,60 @@
+"""Samples of a batch leak into one another.
+
+## What it means
+With one row of the input changed, the outputs of other rows change as well, in evaluation mode. What the model says of
+a sample then depends on its neighbours in the batch: it learns from company that it will not have later, and its
+results depend on the batch size.
+
+## Why it happens
+- Batch and time are swapped: `nn.MultiheadAttention` and `nn.Transformer` without `batch_first=True` are given
+  (batch, time, features) and attend over the batch.
+- `view` or `reshape` where `transpose` or `permute` was meant: features of one sample end up in another.
+- A mean, a softmax or a norm over dimension 0.
+- A broadcast of (batch, 1) against (batch).
+
+## How to recognise it
+- Backpropagate from the output of one sample alone: the gradient at the other inputs must be zero.
+- Evaluation with a batch of 1 gives other results than with a batch of 32.
+- Training looks better than it should, validation does not follow.
+
+## How to fix it
+- `batch_first=True`, or `x.transpose(0, 1)` before and after.
+- `permute` to reorder dimensions, `reshape` only to join or split neighbouring ones.
+- Name the dimension in every reduction: `x.mean(dim=1)`.
+
+## When it is a false alarm
+BatchNorm in training mode, contrastive losses within the batch, mixtures of experts with a capacity, graphs whose nodes
+are the rows, and retrieval over the batch mix samples on purpose. The probe looks in evaluation mode, and passes over
+outputs with a value for each pair of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.numbers import measured
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+
+SEEN = 0.01
+"""Change of the others over the row's own change; below it is rounding."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A probe that changed one row and looked at the others."""
+    leak = measured(facts, "samples.leak")
+    if leak is not None and leak[0] > SEEN:
+        text = f"with one row changed, other rows change by {leak[0]:.0%} of what that row does"
+        yield Clue(text, PROOF if leak[0] > 10 * SEEN else STRONG + 1.0, leak[1])
+
+
+RULE = Rule(
+    code="SF413",
+    slug="samples-leak",
+    severity="warning",
+    title="Samples of a batch leak into one another.",
+    fix="batch_first=True, permute instead of view, no reduction over dimension 0",
+    judge=judge,
+    page=__doc__,
+    observes={"samples.leak": "the change of other rows' outputs over that of the one row whose input was changed"},
+)

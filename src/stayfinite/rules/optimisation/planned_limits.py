@@ -1,0 +1,112 @@
+"""Which learning rates are out of scale, by the optimizer and by what is trained: judged before a launch.
+
+The limits lie well outside of what recipes that work use, because a plan has no symptoms that could speak against it:
+what stands between is left in peace.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRate:
+    """A learning rate with all that decides whether it fits."""
+
+    rate: float
+    text: str
+    """As written: `learning_rate: 3e-4`."""
+    optimizer: str = ""
+    """In small letters; empty where the settings do not say, which is AdamW in most frameworks."""
+    trained: str = ""
+    """`whole` (a pre-trained model, all of it), `adapters`, `prompt` (soft prompts), `scratch`, or empty."""
+    model: str = ""
+    """The family of models: `large` for decoders of billions, `t5`, `transformer`, or empty."""
+    batch: float | None = None
+    """Rows in an update, where it is known."""
+    clipped: bool = False
+    preference: bool = False
+    """Reinforcement learning or preference training, whose rates are tiny by design."""
+    factor: bool = False
+    """No scale applies: the schedule takes the rate for a factor (Noam), or a head alone is trained."""
+
+
+_ADAPTIVE = re.compile(r"adam|lamb|rmsprop|nadam|radam|adagrad|sophia|adopt|ademamix|stable")
+_OWN_SCALE = re.compile(
+    r"prodigy|d-?adapt|schedule_?free|lars|rprop|adadelta|dog\b|muon|shampoo|soap|apollo|galore|lomo"
+)
+
+
+def highest(plan: PlannedRate) -> tuple[float, str] | None:
+    """The rate from which on it is out of scale, and what for; None where no scale is known."""
+    name = plan.optimizer
+    if plan.factor or _OWN_SCALE.search(name):
+        return None
+    if "adafactor" in name:
+        return 0.1, "Adafactor"
+    if "lion" in name:
+        return (1e-3, "Lion on a pre-trained model") if plan.trained == "whole" else (5e-3, "Lion")
+    if "sgd" in name or "momentum" in name or "nag" in name:
+        return _highest_of_sgd(plan)
+    if name and not _ADAPTIVE.search(name):
+        return None
+    called = "Adam" if name else "what is most likely Adam"
+    if plan.trained == "prompt":
+        return 1.0, f"soft prompts under {called}"
+    if plan.trained == "adapters":
+        return 5e-3, f"adapters under {called}"
+    if plan.trained == "whole":
+        if plan.model == "large":
+            return 5e-4, f"a pre-trained model of this size under {called}"
+        if plan.model == "t5":
+            return 5e-3, f"a pre-trained T5 under {called}"
+        if plan.model == "transformer":
+            return 1e-3, f"a pre-trained transformer under {called}"
+        return 2e-2, f"a pre-trained model under {called}"
+    if plan.model:
+        return 2e-2, f"a transformer under {called}"
+    return (0.1, called) if name else None
+
+
+def _highest_of_sgd(plan: PlannedRate) -> tuple[float, str] | None:
+    if plan.clipped:
+        return None  # with clipped gradients rates of 20 and 30 are used, for LSTMs
+    if plan.trained == "whole" and plan.model:
+        return 1.0, "SGD on a pre-trained transformer"
+    if plan.batch is not None:
+        return max(1.0, 2.0 * plan.batch / 256), f"SGD with a batch of {plan.batch:g}"
+    return 10.0, "SGD"
+
+
+def lowest(plan: PlannedRate) -> tuple[float, str] | None:
+    """The rate up to which nothing can be learned, and what for; None where no scale is known."""
+    name = plan.optimizer
+    if plan.factor or _OWN_SCALE.search(name):
+        return None
+    if "sgd" in name:
+        return 1e-6, "SGD"
+    if plan.preference:
+        return 1e-9, "any optimizer"
+    if plan.trained == "adapters":
+        return 5e-7, "adapters"
+    if plan.trained == "scratch":
+        return 1e-7, "a model from scratch"
+    return 1e-8, "any optimizer"
+
+
+def too_high(plan: PlannedRate) -> str:
+    """How the rate is above what it may be; empty when it is not."""
+    limit = highest(plan) if math.isfinite(plan.rate) and plan.rate > 0 else None
+    if limit is None or plan.rate < limit[0]:
+        return ""
+    return f"{plan.text} is out of scale for {limit[1]}: below {limit[0]:g} is usual"
+
+
+def too_low(plan: PlannedRate) -> str:
+    """How the rate is below what moves anything; empty when it is not."""
+    limit = lowest(plan) if math.isfinite(plan.rate) and plan.rate > 0 else None
+    if limit is None or plan.rate >= limit[0]:
+        return ""
+    return f"{plan.text} moves nothing with {limit[1]}: above {limit[0]:g} is usual"

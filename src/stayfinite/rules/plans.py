@@ -1,0 +1,21 @@
+"""What a plan says before anything has run: remarks on settings, as the file probes of `stayfinite check` note them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue
+
+Remarks = list[tuple[str, str]]
+"""What was seen and where: ``("fp16: True and bf16: True", "train.yaml:3")``."""
+
+REMARKS = "what the settings say of it, each remark with its place"
+"""For a rule's `observes`."""
+
+
+def planned(facts: Facts, name: str, weight: float = PROOF) -> Iterator[Clue]:
+    """A clue for each remark under a name. Settings are risks: nothing has happened yet."""
+    seen = facts.seen(name)
+    for text, where in [] if seen is None else seen.value:
+        yield Clue(text, weight, where, risk=True)

@@ -1,0 +1,51 @@
+"""A gradient scaler where nothing is in fp16.
+
+## What it means
+The forward pass computes in bf16, which has the range of fp32, and the loss is scaled all the same. Nothing is gained.
+The scaler doubles its scale every 2,000 steps until gradients overflow even there, skips that step, and begins anew;
+and whoever forgets `unscale_` clips and logs gradients that are thousands of times too large.
+
+## Why it happens
+A script was moved from fp16 to bf16 by changing the dtype of autocast alone. The scaler is the other half of fp16 and
+goes with it.
+
+## How to recognise it
+- `torch.autocast(..., dtype=torch.bfloat16)` beside `GradScaler()` without `enabled=False`.
+- Gradient norms of about 65,536 times what they should be, or a logged loss scale that grows and grows.
+- `preflight(...)` sees products in bf16 and is given an enabled scaler.
+
+## How to fix it
+- plain torch: `scaler = torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)`: all its calls may stay, and do
+  nothing.
+- transformers: `bf16=True, fp16=False`. Lightning: `precision="bf16-mixed"` and no scaler in the plugin.
+- accelerate: `mixed_precision="bf16"` makes none.
+
+## When it is a false alarm
+Parts of the model that compute in fp16 on their own, in a kernel that the check does not see, do need the scaler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Only a probe can see it: products in bf16, none in fp16, and a scaler that is on."""
+    scaled = facts.seen("scaler.without_fp16")
+    if scaled is not None and scaled.value:
+        yield Clue("the forward pass computes in bf16, and the loss is scaled as fp16 needs it", PROOF, scaled.where)
+
+
+RULE = Rule(
+    code="SF117",
+    slug="scaler-without-fp16",
+    severity="warning",
+    title="A gradient scaler is on though nothing computes in fp16.",
+    fix='switch it off with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
+    judge=judge,
+    page=__doc__,
+    observes={"scaler.without_fp16": "whether an enabled scaler is given while products run in bf16 and none in fp16"},
+)

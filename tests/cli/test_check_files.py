@@ -1,0 +1,127 @@
+"""`stayfinite check` and `diff` as a user calls them: answers, exit codes, odd and hostile input."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from command_cost import command_cost
+from stayfinite.cli import main
+
+SICK = "model_name_or_path: google/mt5-small\nfp16: true\nlearning_rate: 1e-4\noutput_dir: o\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_plan_that_works_ends_with_0(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "train.yaml").write_text(SICK.replace("fp16", "bf16"))
+    assert main(["check", "train.yaml"]) == 0
+    assert "Ready to launch" in capsys.readouterr().out
+
+
+def test_a_plan_with_a_fault_ends_with_1_and_names_line_and_fix(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "train.yaml").write_text(SICK)
+    assert main(["check", "train.yaml"]) == 1
+    shown = capsys.readouterr().out
+    for part in ("FAIL", "train.yaml:2", "SF102", "bf16=True", "Not ready"):
+        assert part in shown
+
+
+def test_json_is_json_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "train.yaml").write_text(SICK)
+    assert main(["check", "train.yaml", "--json", "--gpu", "t4"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["findings"][0]["cause"]) == ("sick", "fp16-overflow-model-family")
+    assert found["banner"]["card"].startswith("T4, Turing, 15 GiB")
+
+
+def wrong_use(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return err
+
+
+def test_what_cannot_be_read_is_wrong_use_and_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "empty.yaml").write_text(" \n")
+    (here / "picture.yaml").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(range(256)) * 8)
+    (here / "huge.yaml").write_bytes(b"# x\n" * 2_000_000)
+    (here / "huge.ipynb").write_bytes(b'{"cells": [' + b" " * 5_000_000)
+    (here / "folder").mkdir()
+    (here / "folder" / "train.yaml").write_text(SICK)
+    assert "an empty name" in wrong_use(capsys, "check", "")
+    assert "nowhere.yaml does not exist" in wrong_use(capsys, "check", "nowhere.yaml")
+    assert "empty.yaml is empty" in wrong_use(capsys, "check", "empty.yaml")
+    assert "picture.yaml is not text" in wrong_use(capsys, "check", "picture.yaml")
+    assert "up to 4 MiB" in wrong_use(capsys, "check", "huge.yaml")
+    assert "--clear-output" in wrong_use(capsys, "check", "huge.ipynb")
+    assert "folder/train.yaml" in wrong_use(capsys, "check", "folder")
+    assert "is a directory" in wrong_use(capsys, "diff", "folder", "empty.yaml")
+    assert "did you mean H100" in wrong_use(capsys, "check", "folder/train.yaml", "--gpu", "h10")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+def test_a_pipe_is_refused_and_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(here / "pipe.yaml")
+    assert "stayfinite check: pipe.yaml is not a regular file" in wrong_use(capsys, "check", "pipe.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x [*x]\n",
+        "lr: !!python/object/apply:os.system ['touch hurt']\nepochs: 1\n",
+        "lr: 1e999\nepochs: .nan\nwarmup_steps: .inf\nmax_steps: 10\n",
+        "learning_rate: nan\nbatch_size: -1\nmax_grad_norm: nan\n",
+        "{{ template }}: {% if x %}\nlr: 1e-4\n",
+        "lr: '\x1b[31mred\x1b[0m'\nepochs: 1\n",
+        "? [a, b]\n: 1\nlr: 3\n",
+        "lr: " + "9" * 5000 + "\n",
+        "fp16: {enabled: {really: yes}}\nbf16: [true]\nlr: {a: 1}\n",
+    ],
+)
+def test_odd_and_hostile_text_is_answered_and_never_executed(
+    text: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "odd.yaml").write_text(text)
+    (here / "plain.yaml").write_text("lr: 1e-4\n")
+    assert main(["check", "odd.yaml", "--gpu", "A100"]) in (0, 1, 2)
+    assert main(["diff", "odd.yaml", "plain.yaml"]) in (0, 1, 2)
+    assert "\x1b[31m" not in capsys.readouterr().out
+    assert not (here / "hurt").exists()
+
+
+@pytest.mark.parametrize("name", ["odd.py", "odd.ipynb", "odd.json", "odd.toml", "odd.sh", "odd.txt"])
+@pytest.mark.parametrize(
+    "text", ["(" * 3000, "def f(:\n  lr = 1e-4\n", '{"cells": 3}', "x" * 100_000, "=\n[[[\n", "\\\n" * 500]
+)
+def test_text_that_is_not_of_its_kind_is_answered(name: str, text: str, here: Path) -> None:
+    (here / name).write_text(text)
+    assert main(["check", name]) in (0, 1, 2)
+
+
+def test_diff_shows_both_sides_and_what_it_means(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "a.yaml").write_text("lr: 1e-4\nfp16: false\nlogs: x\n")
+    (here / "b.yaml").write_text("lr: 3e-4\nfp16: true\n")
+    assert main(["diff", "a.yaml", "b.yaml"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.index("fp16 ") < shown.index("0.0003")
+    assert "65,504" in shown
+    assert "1 on one side only (--all shows them)" in shown
+    assert main(["diff", "a.yaml", "a.yaml"]) == 0
+    assert "The same" in capsys.readouterr().out
+    assert main(["diff", "a.yaml", "b.yaml", "--json"]) == 1
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)["training"]] == ["fp16", "lr"]
+
+
+def test_checking_takes_less_than_a_second_and_no_torch(here: Path) -> None:
+    (here / "train.yaml").write_text(SICK.replace("fp16", "bf16"))
+    loaded, seconds = command_cost(["check", "train.yaml"], modules=["torch", "transformers", "numpy"], times=3)
+    assert loaded == []
+    assert seconds < 1.0

@@ -1,0 +1,67 @@
+"""What leaves fp16's range is named before it happens: the prediction is held against a real pass in fp16."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from inspection.probes.planted_ranges import HEALTHY, PLANTED
+from stayfinite.autopsy.events import Health
+from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.trace import trace_step
+from stayfinite.autopsy.tracer import is_constant_infinity
+from stayfinite.inspection.probes.ranges import ranges_of
+from stayfinite.state.rng import capture_rng
+
+
+def step_of(model: nn.Module, batch: Tensor) -> Step:
+    return Step(model=model, forward=model, batch=batch, rng=capture_rng())
+
+
+def predicted(step: Step) -> set[str]:
+    ranges = ranges_of(step)
+    assert not ranges.fp16_error
+    return {each.module for each in ranges.overflows if each.first and not each.backward}
+
+
+def really(step: Step) -> set[str]:
+    """Modules with an operator that makes something infinite of what is finite, in fp16 as torch computes it."""
+    traced = trace_step(step.changed(autocast=partial(torch.autocast, "cpu", dtype=torch.float16)))
+    assert traced.tracer is not None
+    assert "float16" in traced.dtypes
+    return {
+        event.module
+        for event in traced.tracer.events
+        if event.phase == "forward"
+        and event.dtype == "float16"
+        and event.after > Health.FINITE
+        and all(health is Health.FINITE for health in event.before)
+        and not is_constant_infinity(event)
+    }
+
+
+@pytest.mark.parametrize("times", [1.3, 5.0])
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_modules_that_are_named_are_those_that_overflow_in_fp16(name: str, times: float) -> None:
+    torch.manual_seed(0)
+    step = step_of(*PLANTED[name](times))
+    named = predicted(step)
+    assert named
+    assert named == really(step)
+
+
+@pytest.mark.parametrize("times", [0.5, 0.8])
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_near_miss_is_cleared(name: str, times: float) -> None:
+    torch.manual_seed(0)
+    step = step_of(*PLANTED[name](times))
+    assert really(step) == set()
+    assert predicted(step) == set()
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_model_is_cleared(name: str) -> None:
+    torch.manual_seed(0)
+    step = step_of(*HEALTHY[name]())
+    assert predicted(step) == set()
