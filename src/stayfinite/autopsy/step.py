@@ -181,8 +181,10 @@ def _size(gradients: list[Tensor], scale: float) -> tuple[float, float, float]:
     """Norm, largest magnitude and share of zeros of all gradients together."""
     if not gradients:
         return 0.0, 0.0, 0.0
-    norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64).cpu() for g in gradients])
-    # Python's max would lose a NaN that does not come first.
-    sizes = torch.stack([g.abs().amax().double().cpu() for g in gradients if g.numel()] or [norms.new_zeros(())])
+    # A number at a time: a tensor on the host would be an operator on a device that the step may have left.
+    norms = [float(torch.linalg.vector_norm(g, dtype=torch.float64)) for g in gradients]
+    sizes = [float(g.abs().amax()) for g in gradients if g.numel()]
     zeros = sum(int((g == 0).sum()) for g in gradients) / max(1, sum(g.numel() for g in gradients))
-    return float(torch.linalg.vector_norm(norms)) / scale, float(sizes.max()) / scale, zeros
+    # Python's max would lose a NaN that does not come first.
+    largest = next((size for size in sizes if math.isnan(size)), max(sizes, default=0.0))
+    return math.hypot(*norms) / scale, largest / scale, zeros
