@@ -38,6 +38,7 @@ def test_the_code_of_a_page_runs(tmp_path, monkeypatch, capsys, page):
     said = capsys.readouterr().out
     if page == "lightning.md":
         assert "the framework asks before its optimizer may step" in said
+        assert "checkpoints are the framework's own" in said
         assert "tensor(" in said
         assert list(tmp_path.rglob("stayfinite/steps.jsonl"))
         assert (tmp_path / "runs" / "fabric" / "steps.jsonl").exists()

@@ -18,6 +18,7 @@ own. It cannot be told to call ``guard.step(loss)``; but it can be asked to wait
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from stayfinite.core.decision import Decision
 from stayfinite.errors import OrderError, UsageError
+from stayfinite.guard.checks import check_max_norm
 from stayfinite.guard.gates import Heard
 from stayfinite.guard.guard import Guard
 from stayfinite.guard.passes import Pass
@@ -120,13 +122,19 @@ class DrivenGuard(Guard):
     def clips_alike(self, parameters: Iterable[Tensor]) -> bool:
         """Whether :meth:`clip` does to the last bit what ``torch.nn.utils.clip_grad_norm_`` would do to these."""
         roster = self._shop.roster
-        asked = {id(p) for p in parameters if p.grad is not None}
+        # In their order, too: norms are summed in it, and a sum in another order may end in another bit.
+        asked = [id(p) for p in parameters if p.grad is not None]
         return (
             self._ranks.world == 1
-            and asked == {id(p) for p in roster.parameters if p.grad is not None}
+            and asked == [id(p) for p in roster.parameters if p.grad is not None]
             and not any(dtype in HALF for _, dtype in roster.places)
             and all(p.grad is None or (type(p.grad) is Tensor and not p.grad.is_sparse) for p in roster.parameters)
         )
+
+    def clips_at(self, max_norm: float) -> None:
+        """The framework clips to this norm, as it turns out: for the record, and for what a step is called."""
+        if self._max_norm != max_norm and 0 < max_norm < math.inf:
+            self._max_norm = self._judge.max_norm = self._shop.max_norm = check_max_norm(max_norm)
 
     def clip(self, max_norm: float) -> Tensor:
         """Clip with the norms that were just measured, which spares a second pass over the gradients."""

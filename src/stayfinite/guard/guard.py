@@ -351,7 +351,8 @@ class Guard:
 
     def describe(self) -> str:
         """What is guarded, how, and what it costs, in a few lines."""
-        kept = f"{self._recovery.in_words()}; {'no run_dir' if self._saving is None else self._saving.in_words()}"
+        saved = "checkpoints are the framework's own" if self._driven else "no run_dir"
+        kept = f"{self._recovery.in_words()}; {saved if self._saving is None else self._saving.in_words()}"
         ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
         return (
             f"{training_in_words(self._model, self._shop)}\n"

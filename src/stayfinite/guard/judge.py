@@ -19,12 +19,13 @@ class Judge:
         self.memory = Memory()
         self.options: Callable[[], Options] = Options
         """Tells what could be done beyond a veto at this moment."""
-        self._max_norm = max_norm
+        self.max_norm = max_norm
+        """What gradients are clipped to."""
 
     def __call__(self, signals: Signals, verdict: Verdict | None) -> Judgement:
         """Judge the next step; ``verdict`` is what a device has already acted upon."""
         judgement = judge(
-            signals, self.memory, self.policy, max_norm=self._max_norm, verdict=verdict, options=self.options()
+            signals, self.memory, self.policy, max_norm=self.max_norm, verdict=verdict, options=self.options()
         )
         self.memory = judgement.memory
         return judgement

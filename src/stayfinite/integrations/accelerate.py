@@ -58,7 +58,6 @@ class StayFinite(LoopGuard):
         explain: whether the first bad step of each kind is run again at once, to find its cause.
         checkpointing: whether ``save_state`` and ``load_state`` carry the guard's memory. Turn it off to load a state
             that was saved without one.
-        max_norm: what the loop clips to, for the record.
         console: where lines go when something happens; stderr by default.
 
     Raises:
@@ -77,7 +76,6 @@ class StayFinite(LoopGuard):
         forward: Callable[[Any], Tensor] | None = None,
         explain: bool = True,
         checkpointing: bool = True,
-        max_norm: float | None = None,
         console: Console | None = None,
     ) -> None:
         _check(accelerator, model, optimizer)
@@ -87,7 +85,8 @@ class StayFinite(LoopGuard):
             raw = raw.optimizer
         seams = Seams(
             owner=accelerator,
-            clips=("clip_grad_norm_", "clip_grad_value_"),
+            called=model,
+            clips=("clip_grad_value_",),
             log="log",
             loss="loss",
             metrics="values",
@@ -107,13 +106,19 @@ class StayFinite(LoopGuard):
             policy if explain else replace(policy, autopsy_seconds=0),
             _place(accelerator, run_dir),
             forward,
-            max_norm,
             console,
         )
+        self._shadows.put(accelerator, "clip_grad_norm_", self._clip_norm)
         self._shadows.put(accelerator, "save_state", self._save_state)
         self._shadows.put(accelerator, "end_training", self._end_training)
         if checkpointing:
             accelerator.register_for_checkpointing(self)
+
+    def _clip_norm(self, original: Any, parameters: Any, max_norm: float, norm_type: float = 2) -> Any:
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if not self._seams.steps_now() or norm_type != 2:
+            return self._clip(original, parameters, max_norm, norm_type)
+        return self._clip_whole(parameters, max_norm, lambda: original(parameters, max_norm, norm_type))
 
     def _save_state(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()

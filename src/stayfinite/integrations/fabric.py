@@ -38,7 +38,6 @@ class FabricGuard(LoopGuard):
             logger, if it has one. None for nowhere.
         forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
         explain: whether the first bad step of each kind is run again at once, to find its cause.
-        max_norm: what the loop clips to, for the record.
         console: where lines go when something happens; stderr by default.
 
     Raises:
@@ -56,7 +55,6 @@ class FabricGuard(LoopGuard):
         run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
         forward: Callable[[Any], Tensor] | None = None,
         explain: bool = True,
-        max_norm: float | None = None,
         console: Console | None = None,
     ) -> None:
         _check(fabric, model, optimizer)
@@ -64,7 +62,8 @@ class FabricGuard(LoopGuard):
         precision = fabric.strategy.precision
         seams = Seams(
             owner=fabric,
-            clips=("clip_gradients",),
+            called=model,
+            clips=(),
             log="log_dict",
             loss="tensor",
             metrics="metrics",
@@ -79,14 +78,22 @@ class FabricGuard(LoopGuard):
         )
         super().__init__(
             seams,
-            model,
+            # Without Fabric's own wrapper, so that parameters have the names that their author gave them.
+            getattr(model, "_forward_module"),  # noqa: B009
             [] if scheduler is None else [scheduler],
             policy if explain else replace(policy, autopsy_seconds=0),
             _place(fabric, run_dir),
             forward,
-            max_norm,
             console,
         )
+        self._shadows.put(fabric, "clip_gradients", self._clip_gradients)
+
+    def _clip_gradients(self, original: Any, module: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        norm = kwargs.get("max_norm")
+        if args or norm is None or kwargs.get("norm_type", 2.0) != 2.0 or optimizer is not self._seams.optimizer:
+            return self._clip(original, module, optimizer, *args, **kwargs)
+        parameters = [parameter for group in self._seams.raw.param_groups for parameter in group["params"]]
+        return self._clip_whole(parameters, norm, lambda: original(module, optimizer, **kwargs))
 
 
 def fabric_guard(fabric: Any, model: nn.Module, optimizer: Any, scheduler: Any = None, **settings: Any) -> FabricGuard:

@@ -37,6 +37,7 @@ class GuardedOptimizer:
         self.again = False
         """Whether a bad step is being run again, and must not step."""
         self._gathered = False
+        self._looked_at: list[int] = []
 
     def gather(self, loss: Tensor) -> None:
         """Backward is about to be run on this loss."""
@@ -50,7 +51,7 @@ class GuardedOptimizer:
             self.early = False
             return
         self.settle()
-        if not any(p.grad is not None for group in self.optimizer.param_groups for p in group["params"]):
+        if not any(parameter.grad is not None for parameter in self._parameters()):
             # The training_step returned None, or nothing of this optimizer took part: there is nothing to judge.
             return
         if not self._gathered:
@@ -60,6 +61,23 @@ class GuardedOptimizer:
         self.open, self.early, self.refused = True, early, decision.refused
         self.vetoes += decision.refused
         self.norm = decision.signals.grad_norm
+        self._looked_at = self._versions()
+
+    def clip(self, original: Any, max_norm: float) -> None:
+        """In place of a clip by norm: with the norms that were just measured, if they are those of these gradients."""
+        if self.refused:
+            return
+        if self.open and self._looked_at == self._versions() and self.guard.clips_alike(self._parameters()):
+            self.guard.clip(float(max_norm))
+        else:
+            original(self.optimizer, max_norm)
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def _versions(self) -> list[int]:
+        """How often each gradient was written to: a hook of the module may change them after they were measured."""
+        return [parameter.grad._version for parameter in self._parameters() if parameter.grad is not None]
 
     def step(self, original: Any, closure: Any = None, **settings: Any) -> Any:
         """In place of ``optimizer.step``: the closure (Lightning's forward and backward), then the step if it may."""
@@ -122,7 +140,9 @@ class GuardedFit:
             self._shadows.put(module, "training_step", self._training_step)
         for each in self.guarded:
             self._shadows.put(each.optimizer, "step", each.step)
-        if self.guarded and not module.automatic_optimization:
+        if self.guarded and module.automatic_optimization:
+            self._shadows.put(trainer.precision_plugin, "clip_grad_by_norm", self._clip_by_norm)
+        elif self.guarded:
             self._shadows.put(module, "clip_gradients", self._clip_gradients)
 
     def _guard(
@@ -179,6 +199,13 @@ class GuardedFit:
         if each.refused:
             self._hold_schedules()
         return each.refused
+
+    def _clip_by_norm(self, original: Any, optimizer: Any, clip_val: float) -> None:
+        (each,) = self.guarded
+        if optimizer is each.optimizer or optimizer is self._trainer.strategy._lightning_optimizers[0]:
+            each.clip(original, clip_val)
+        else:
+            original(optimizer, clip_val)
 
     def _clip_gradients(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         if not self.before_step(optimizer, early=True):

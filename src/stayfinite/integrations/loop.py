@@ -10,7 +10,7 @@ import atexit
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,9 @@ class Seams:
 
     owner: object
     """The framework's object that has ``backward`` and the methods that clip."""
+
+    called: nn.Module
+    """The model as the loop calls it."""
 
     clips: tuple[str, ...]
     """Names of its methods that clip gradients."""
@@ -88,18 +91,17 @@ class LoopGuard:
         policy: Policy | None,
         run_dir: Path | None,
         forward: Callable[[Any], Tensor] | None,
-        max_norm: float | None,
         console: Console | None,
     ) -> None:
-        self._seams, self._model = seams, model
+        self._seams, self._run_dir = seams, run_dir
         self._forward = forward
-        self._calls = ModelCalls(model)
+        self._calls = ModelCalls(seams.called)
         self.driven = DrivenGuard(
             model,
             seams.raw,
             Schedules.of(schedulers),
             seams.scaler,
-            max_norm,
+            None,
             policy or Policy(),
             run_dir,
             self._again,
@@ -118,8 +120,8 @@ class LoopGuard:
         """Those that have moved since the last one."""
         self._shadows = Shadows()
         self._hooks = [
-            model.register_forward_pre_hook(self._before_forward, with_kwargs=True),
-            model.register_forward_hook(self._after_forward),
+            seams.called.register_forward_pre_hook(self._before_forward, with_kwargs=True),
+            seams.called.register_forward_hook(self._after_forward),
         ]
         put, owner = self._shadows.put, seams.owner
         put(owner, "backward", self._backward)
@@ -152,6 +154,11 @@ class LoopGuard:
     def refused(self) -> bool:
         """Whether the last step was refused."""
         return self._decision is not None and self._decision.refused
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Where the run is written."""
+        return self._run_dir
 
     @property
     def decisions(self) -> list[Decision]:
@@ -242,6 +249,15 @@ class LoopGuard:
             # Clipping would spread a NaN over all gradients, or raise.
             return self.driven.grad_norm
         return original(*args, **kwargs)
+
+    def _clip_whole(self, parameters: Iterable[Tensor], max_norm: float, otherwise: Callable[[], Any]) -> Any:
+        """A clip by norm: with the norms that were just measured, if they are those of these parameters."""
+        self.driven.clips_at(float(max_norm))
+        if self._judge():
+            return self.driven.grad_norm
+        if self._decision is not None and self._seams.scaler is None and self.driven.clips_alike(parameters):
+            return self.driven.clip(float(max_norm))
+        return otherwise()
 
     def _step(self, original: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
         result = None

@@ -248,6 +248,14 @@ def test_a_backward_pass_past_accelerate_is_not_guarded_and_says_so():
     assert training.optimizer.state_dict()["state"]
 
 
+def test_the_record_tells_what_the_loop_clips_to(tmp_path):
+    training = train({"run_dir": tmp_path}, clip=0.5)
+    assert training.guard.run_dir == tmp_path
+    assert json.loads((tmp_path / "run.json").read_text())["launches"][0]["max_norm"] == 0.5
+    actions = {json.loads(line)["decision"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()}
+    assert actions == {"accept", "clip"}
+
+
 def test_a_guard_is_told_of_what_was_not_prepared():
     accelerator = Accelerator(cpu=True)
     model = torch.nn.Linear(2, 1)

@@ -292,3 +292,27 @@ def test_lbfgs_cannot_be_guarded_and_trains_on_with_a_warning(tmp_path):
     with pytest.warns(NotGuarded, match="closure"):
         fit(tmp_path, [guarded(tmp_path)], ours)
     assert same(alone, ours)
+
+
+class TwoGroups(Regression):
+    """Groups in another order than the model's: a norm is summed in another order, too."""
+
+    def configure_optimizers(self):
+        groups = [{"params": list(self.net.down.parameters())}, {"params": list(self.net.up.parameters())}]
+        return torch.optim.AdamW([*groups, {"params": list(self.net.norm.parameters())}], lr=0.02)
+
+
+class HalvesGradients(Regression):
+    """Changes its gradients after they were measured and before they are clipped."""
+
+    def on_before_optimizer_step(self, optimizer):
+        for parameter in self.parameters():
+            parameter.grad.mul_(0.5)
+
+
+@pytest.mark.parametrize("kind", [TwoGroups, HalvesGradients])
+def test_clipping_is_lightnings_own_to_the_last_bit(tmp_path, kind):
+    alone, ours = build(kind), build(kind)
+    fit(tmp_path, [], alone, gradient_clip_val=0.3)
+    fit(tmp_path, [guarded(tmp_path)], ours, gradient_clip_val=0.3)
+    assert same(alone, ours)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -121,12 +122,12 @@ def test_our_own_reader_of_tensorboards_files_reads_it(run, tmp_path):
     assert series.last.grad_norm is not None
 
 
-def wandb_history(folder: Path) -> list[dict[str, float]]:
+def wandb_records(folder: Path) -> list[Any]:
     """What W&B has written for its server: records in blocks of 32 KiB, each with a header of 7 bytes."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    file = max(folder.rglob("*.wandb"), key=lambda each: each.stat().st_mtime_ns) if folder.is_dir() else folder
-    content, place, piece, lines = file.read_bytes(), 7, b"", []
+    (file,) = (each for each in folder.rglob("*.wandb") if not each.parent.is_symlink())
+    content, place, piece, records = file.read_bytes(), 7, b"", []
     while place + 7 <= len(content):
         left = 32768 - place % 32768
         if left < 7:
@@ -136,11 +137,24 @@ def wandb_history(folder: Path) -> list[dict[str, float]]:
         piece += content[place + 7 : place + 7 + length]
         place += 7 + length
         if kind in (1, 4):  # a whole record, or the last part of one
-            record, piece = Record.FromString(piece), b""
-            if record.WhichOneof("record_type") == "history":
-                items = {"/".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
-                lines.append({name: json.loads(value) for name, value in items.items()})
-    return lines
+            records.append(Record.FromString(piece))
+            piece = b""
+    return records
+
+
+def wandb_history(folder: Path) -> list[dict[str, float]]:
+    # finish() returns before its service has written everything; the last record is that of the end.
+    deadline = time.monotonic() + 30
+    records = wandb_records(folder)
+    while "exit" not in {each.WhichOneof("record_type") for each in records}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        records = wandb_records(folder)
+    return [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in each.history.item}
+        for each in records
+        if each.WhichOneof("record_type") == "history"
+    ]
 
 
 def test_wandb_has_it(run, tmp_path, monkeypatch):
