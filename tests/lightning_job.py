@@ -1,4 +1,4 @@
-"""A Lightning training in processes of its own, run by tests as ``lightning_job.py FOLDER kill|resume|ddp``."""
+"""A Lightning training in processes of its own, run by tests as ``lightning_job.py FOLDER kill|bad|plain|fabric``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric import Fabric
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from lightning_training import NAN, Regression, build, guarded, loader, trainer
+from lightning_training import NAN, Net, Regression, build, guarded, loader, trainer
+from stayfinite.integrations.lightning import fabric_guard
+from tiny_training import Lines
 
 LAST = "saved/last.ckpt"
 
@@ -65,11 +68,36 @@ def several_ranks(folder: Path, fault: str) -> None:
     (folder / f"seen-{runner.global_rank}.json").write_text(json.dumps(seen))
 
 
+def several_ranks_with_fabric(folder: Path) -> None:
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric.launch()
+    torch.manual_seed(0)
+    net = Net()
+    model, optimizer = fabric.setup(net, torch.optim.AdamW(net.parameters(), lr=0.02))
+    guard = fabric_guard(
+        fabric, model, optimizer, run_dir=folder / "run", console=Lines(),
+        forward=lambda batch: (model(batch[0]) - batch[1]).square().mean(),
+    )  # fmt: skip
+    refused = []
+    for number, batch in enumerate(fabric.setup_dataloaders(loader())):
+        if fabric.global_rank == 1 and number == 7:
+            batch[0][3, 2] = NAN
+        fabric.backward(guard.forward(batch))
+        optimizer.step()
+        refused += [number + 1] if guard.refused else []
+        optimizer.zero_grad()
+    guard.close()
+    weights = {name: value.reshape(-1).tolist() for name, value in model.state_dict().items()}
+    (folder / f"seen-{fabric.global_rank}.json").write_text(json.dumps({"weights": weights, "refused": refused}))
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     place, act = Path(sys.argv[1]), sys.argv[2]
     if act == "kill":
         resumable(place, kill_after=60)
+    elif act == "fabric":
+        several_ranks_with_fabric(place)
     else:
         several_ranks(place, act)

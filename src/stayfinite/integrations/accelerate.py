@@ -85,6 +85,7 @@ class StayFinite(LoopGuard):
             raw = raw.optimizer
         seams = Seams(
             owner=accelerator,
+            called=model,
             clips=("clip_grad_value_",),
             log="log",
             loss="loss",

@@ -62,6 +62,7 @@ class FabricGuard(LoopGuard):
         precision = fabric.strategy.precision
         seams = Seams(
             owner=fabric,
+            called=model,
             clips=(),
             log="log_dict",
             loss="tensor",
@@ -77,7 +78,8 @@ class FabricGuard(LoopGuard):
         )
         super().__init__(
             seams,
-            model,
+            # Without Fabric's own wrapper, so that parameters have the names that their author gave them.
+            getattr(model, "_forward_module"),  # noqa: B009
             [] if scheduler is None else [scheduler],
             policy if explain else replace(policy, autopsy_seconds=0),
             _place(fabric, run_dir),

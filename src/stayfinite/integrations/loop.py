@@ -41,6 +41,9 @@ class Seams:
     owner: object
     """The framework's object that has ``backward`` and the methods that clip."""
 
+    called: nn.Module
+    """The model as the loop calls it."""
+
     clips: tuple[str, ...]
     """Names of its methods that clip gradients."""
 
@@ -90,9 +93,9 @@ class LoopGuard:
         forward: Callable[[Any], Tensor] | None,
         console: Console | None,
     ) -> None:
-        self._seams, self._model, self._run_dir = seams, model, run_dir
+        self._seams, self._run_dir = seams, run_dir
         self._forward = forward
-        self._calls = ModelCalls(model)
+        self._calls = ModelCalls(seams.called)
         self.driven = DrivenGuard(
             model,
             seams.raw,
@@ -117,8 +120,8 @@ class LoopGuard:
         """Those that have moved since the last one."""
         self._shadows = Shadows()
         self._hooks = [
-            model.register_forward_pre_hook(self._before_forward, with_kwargs=True),
-            model.register_forward_hook(self._after_forward),
+            seams.called.register_forward_pre_hook(self._before_forward, with_kwargs=True),
+            seams.called.register_forward_hook(self._after_forward),
         ]
         put, owner = self._shadows.put, seams.owner
         put(owner, "backward", self._backward)

@@ -116,6 +116,8 @@ def test_a_bad_step_touches_nothing_and_training_goes_on_to_learn(tmp_path, faul
     assert [number for number, refused in enumerate(training.refused) if refused] == [at]
     (veto,) = events(tmp_path, "veto")
     assert veto["step"] == at + 1
+    if fault == "nan-gradient":
+        assert veto["bad_parameters"] == ["up.weight"]
     if fault == "nan-batch":
         assert events(tmp_path, "autopsy")[0]["cause"] == "bad-data-row"
     assert training.finite()

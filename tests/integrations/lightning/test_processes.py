@@ -67,3 +67,14 @@ def test_a_bad_batch_on_the_second_of_two_ranks_is_refused_on_both(tmp_path):
 @pytest.mark.slow
 def test_without_the_callback_the_bad_rank_ruins_both(tmp_path):
     assert "NaN" in json.dumps(together(tmp_path / "plain", "plain"))
+
+
+@pytest.mark.slow
+def test_a_bad_batch_on_one_rank_of_fabric_is_refused_on_both(tmp_path):
+    seen = together(tmp_path, "fabric")
+    assert seen[0]["refused"] == seen[1]["refused"] == [8]
+    assert "NaN" not in json.dumps(seen)
+    (veto,) = events(tmp_path, "veto")
+    assert veto["bad_ranks"] == [1]
+    assert veto["bad_parameters"][0] == "up.weight"
+    assert '"cause": "bad-data-row"' in (tmp_path / "run" / "events-rank00001.jsonl").read_text()
