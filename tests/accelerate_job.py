@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from accelerate_training import NAN, Training
 
 LAST = "saved"

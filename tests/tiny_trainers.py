@@ -87,11 +87,13 @@ class Faulty(Seq2SeqTrainer):
         if self.fault == "spike":
             return found * 50
         if self.fault == "nan-gradient":
-            return _SpoiltBackward.apply(found)
+            return SpoiltBackward.apply(found)
         return found
 
 
-class _SpoiltBackward(torch.autograd.Function):
+class SpoiltBackward(torch.autograd.Function):
+    """A loss that is fine, and gradients that are not."""
+
     @staticmethod
     def forward(ctx: Any, loss: Tensor) -> Tensor:
         return loss.clone()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from guarded_training import NAN, GuardedTraining
 
+from guarded_training import NAN, GuardedTraining
 from stayfinite import Policy
 
 

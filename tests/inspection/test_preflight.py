@@ -119,3 +119,21 @@ def test_two_faults_are_two_findings_though_one_could_explain_the_other():
 
     found = preflight(model, torch.optim.SGD(model.head.parameters(), lr=0.1), batch(), forward, steps=0)
     assert [each.cause for each in found] == ["unregistered-module", "params-not-in-optimizer"]
+
+
+def test_after_an_id_without_a_row_no_other_pass_is_begun():
+    """On CUDA the kernel of a second pass would take the process along."""
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    ids, labels = torch.tensor([[1, 2], [3, 10]]), torch.tensor([0, 1])
+    begun = []
+
+    def forward(batch):
+        begun.append(batch)
+        return torch.nn.functional.cross_entropy(model(batch["ids"]), batch["labels"])
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    found = preflight(
+        model, optimizer, {"ids": ids, "labels": labels}, forward, loader=[{"ids": ids, "labels": labels}]
+    )
+    assert found[0].cause == "token-id-out-of-range"
+    assert len(begun) == 1

@@ -212,8 +212,9 @@ class Tracer(TorchDispatchMode):
         """Write down an operator that has run, in backward with its node."""
         around = self._modules[-1] if self._modules else _OUTSIDE
         backward = node is not None
+        # On an accelerator autograd has a thread of its own, with no frame above the mode's.
         near, user = self._lines.above(
-            sys._getframe(2), backward=backward, until=0 if backward else around.frame, then=around.places
+            sys._getframe(1).f_back, backward=backward, until=0 if backward else around.frame, then=around.places
         )
         number = len(self.events)
         event = Event(

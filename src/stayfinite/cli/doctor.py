@@ -31,8 +31,8 @@ class Doctor:
     wrong. What follows the script belongs to the script.
     """
 
-    script: Annotated[Path, tyro.conf.Positional]
-    """The training script."""
+    script: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SCRIPT")]
+    """The training script; all words after it are its own."""
 
     watch: bool = False
     """Only observe: every step is taken as without the guard."""

@@ -429,6 +429,7 @@ class Guard:
 
     def _finish(self, event: str, reason: str, **details: str) -> None:
         self._over = reason
+        self._ranks.stop_looking()
         if self._saving is not None:
             self._saving.tell(wait=True)
         self._incidents.finish()

@@ -2,14 +2,37 @@
 
 Afterwards one rank's NaN is everybody's. Both ways of averaging offer a place to look from: DDP a communication hook,
 FSDP2 its reduce-scatter. The look is one norm of what is about to be sent, on the device.
+
+torch cannot take a hook off again. So it is put on a model once, looks for one guard at a time, and does nothing but
+send when no guard is left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+
+Look = Callable[[Tensor], None]
+
+
+class Lookout:
+    """The place on one model from which gradients are seen, and who stands there."""
+
+    def __init__(self) -> None:
+        self.look: Look | None = None
+
+    def show(self, sent: Tensor) -> None:
+        """This is about to be sent."""
+        if self.look is not None:
+            self.look(sent)
+
+
+_LOOKOUTS: WeakKeyDictionary[nn.Module, Lookout] = WeakKeyDictionary()
+"""Those that were put up, by DDP or FSDP module."""
 
 
 class LocalGradients:
@@ -17,6 +40,7 @@ class LocalGradients:
 
     def __init__(self, model: nn.Module) -> None:
         self._bad: Tensor | None = None
+        self._lookouts: list[Lookout] = []
         if isinstance(model, nn.parallel.DistributedDataParallel):
             self._hook_into_ddp(model)
         else:
@@ -27,21 +51,27 @@ class LocalGradients:
         bad, self._bad = self._bad, None
         return bad
 
+    def stop(self) -> None:
+        """Look no more; what is sent is sent as ever."""
+        for lookout in self._lookouts:
+            if lookout.look == self._look:
+                lookout.look = None
+
     def _look(self, sent: Tensor) -> None:
         norm = torch.linalg.vector_norm(sent.detach(), dtype=torch.float32)
         bad = (~torch.isfinite(norm)).to(torch.float64)
         self._bad = bad if self._bad is None else torch.maximum(self._bad, bad)
 
+    def _stand_at(self, module: nn.Module, put_up: Callable[[nn.Module, Lookout], None]) -> None:
+        if module not in _LOOKOUTS:
+            put_up(module, lookout := Lookout())
+            _LOOKOUTS[module] = lookout
+        _LOOKOUTS[module].look = self._look
+        self._lookouts.append(_LOOKOUTS[module])
+
     def _hook_into_ddp(self, model: nn.parallel.DistributedDataParallel) -> None:
-        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-        def look(bucket: Any) -> torch.futures.Future[Tensor]:
-            self._look(bucket.buffer())
-            return allreduce_hook(model.process_group, bucket)
-
         try:
-            # A lambda, because torch compares annotations, which are strings here, with its own classes.
-            model.register_comm_hook(None, lambda _state, bucket: look(bucket))
+            self._stand_at(model, _put_on_ddp)
         except RuntimeError:
             # The loop has a hook of its own; the guilty rank is then known by its loss alone.
             return
@@ -53,18 +83,39 @@ class LocalGradients:
         except ImportError:
             # A torch without this seam; the guilty rank is then known by its loss alone.
             return
-        look = self._look
 
         class LookingReduceScatter(DefaultReduceScatter):
+            def __init__(self, lookout: Lookout) -> None:
+                super().__init__()
+                self._lookout = lookout
+
             def __call__(
                 self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any, async_op: bool = False
             ) -> Any:
-                look(input_tensor)
+                self._lookout.show(input_tensor)
                 return super().__call__(output_tensor, input_tensor, group, op, async_op)
 
+        def put_on_fsdp(module: Any, lookout: Lookout) -> None:
+            module.set_custom_reduce_scatter(LookingReduceScatter(lookout))
+
         for module in model.modules():
-            if isinstance(module, FSDPModule) and _sends_as_usual(module, DefaultReduceScatter):
-                module.set_custom_reduce_scatter(LookingReduceScatter())
+            if isinstance(module, FSDPModule) and (
+                module in _LOOKOUTS or _sends_as_usual(module, DefaultReduceScatter)
+            ):
+                self._stand_at(module, put_on_fsdp)
+
+
+def _put_on_ddp(model: Any, lookout: Lookout) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    group = model.process_group
+
+    def look(bucket: Any) -> torch.futures.Future[Tensor]:
+        lookout.show(bucket.buffer())
+        return allreduce_hook(group, bucket)
+
+    # A lambda, because torch compares annotations, which are strings here, with its own classes.
+    model.register_comm_hook(None, lambda _state, bucket: look(bucket))
 
 
 def _sends_as_usual(module: Any, usual: type) -> bool:

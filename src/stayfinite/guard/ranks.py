@@ -59,6 +59,11 @@ class Ranks:
         together = replace(gradients, norms=norms, total=squares.sum().sqrt().to(total.dtype))
         return replace(reading, loss=rows[:, 0].mean(), gradients=together, ranks=rows)
 
+    def stop_looking(self) -> None:
+        """The guard is done: its look at this rank's own gradients ends."""
+        if self._own is not None:
+            self._own.stop()
+
     def agree(self, supply: Supply) -> Supply:
         """The worst of all ranks' supplies."""
         return Supply(self.highest(int(supply)))

@@ -19,6 +19,7 @@ from stayfinite.inspection.keeping import Keeping
 from stayfinite.inspection.names import names_in_short, without_values
 from stayfinite.inspection.still_pass import StillPass, still_pass
 from stayfinite.inspection.update import Update, one_update
+from stayfinite.inspection.watch import RefusedIndex
 from stayfinite.state.rng import capture_rng
 
 LONG = 3.0
@@ -59,7 +60,17 @@ class Bench:
     @cached_property
     def step(self) -> Step:
         """One step that can be run again with something changed."""
-        return Step(model=self.model, forward=self.forward, batch=self.batch, rng=capture_rng())
+        return Step(model=self.model, forward=self.run_forward, batch=self.batch, rng=capture_rng())
+
+    def run_forward(self, batch: Any) -> Any:
+        """The training's forward pass; refused where the first one asked for a row that a table does not have.
+
+        On CUDA a second one, which nobody watches, would take the whole process along.
+        """
+        first: FirstPass | None = self.__dict__.get("first")
+        if first is not None and isinstance(first.forward_error, RefusedIndex):
+            raise first.forward_error
+        return self.forward(batch)
 
     @cached_property
     def first(self) -> FirstPass:

@@ -29,12 +29,9 @@ def run_script(script: Path, arguments: Sequence[str]) -> int:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as ended:
         return _code(ended)
-    except KeyboardInterrupt:
-        traceback.print_exc()
-        return 130
     except BaseException as error:
         _print_without_us(error)
-        return int(getattr(error, "exit_code", 1))
+        return 130 if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", 1))
     finally:
         sys.argv, sys.excepthook = argv, hook
         sys.path[:] = path
@@ -70,11 +67,11 @@ def _code(ended: SystemExit) -> int:
 
 
 def _print_without_us(error: BaseException) -> None:
-    """The traceback from the script's first line on."""
+    """The traceback from the script's first line on; a script that cannot be compiled has none."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__") != "__main__":
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace or error.__traceback__)
+    traceback.print_exception(type(error), error, trace)
 
 
 class _Limited:

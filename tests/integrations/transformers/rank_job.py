@@ -11,18 +11,20 @@ from transformers import LlamaForCausalLM, Trainer
 
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.transformers import StayFinite
-from tiny_trainers import Faulty, Sentences, Tokens, arguments, tiny_llama, tiny_t5
+from tiny_trainers import Faulty, Sentences, SpoiltBackward, Tokens, arguments, tiny_llama, tiny_t5
 
 
 class BadOnTheLastRank(Faulty):
-    """One rank's loss is not a number at step 7."""
+    """One rank's loss, or its gradients alone, are not numbers at step 7."""
 
-    bad = False
+    bad, gradient = False, False
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         found = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
         here = self.bad and self.args.process_index == self.args.world_size - 1 and self.state.global_step == 6
-        return found * math.nan if here else found
+        if not here:
+            return found
+        return SpoiltBackward.apply(found) if self.gradient else found * math.nan
 
 
 def build(folder: Path, kind: str) -> Trainer:
@@ -44,7 +46,9 @@ def build(folder: Path, kind: str) -> Trainer:
         return trainer
     # Two ranks share eight rows a step; the second one has the last four.
     data = Sentences(bad=(8 * 6 + 5,) if "bad" in kind else ())
-    return Faulty(model=tiny_t5(dropout_rate=0.0), args=args, train_dataset=data, callbacks=callbacks)
+    trainer = BadOnTheLastRank(model=tiny_t5(dropout_rate=0.0), args=args, train_dataset=data, callbacks=callbacks)
+    trainer.bad = trainer.gradient = "gradient" in kind
+    return trainer
 
 
 def main(folder: Path, kind: str) -> None:

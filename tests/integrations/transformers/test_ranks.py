@@ -62,13 +62,13 @@ def test_a_nan_on_one_rank_of_a_sharded_model_is_refused_by_both(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_second_training_of_one_trainer_knows_the_guilty_rank_too(tmp_path):
-    first, second = run(tmp_path, "twice-bad")
+def test_the_second_training_of_one_trainer_knows_the_rank_with_the_bad_gradients_too(tmp_path):
+    first, second = run(tmp_path, "twice-gradient")
     assert first == second
     for name in ("stayfinite", "stayfinite-2"):
         (veto,) = (
             event
-            for line in (tmp_path / "twice-bad" / name / "events.jsonl").read_text().splitlines()
+            for line in (tmp_path / "twice-gradient" / name / "events.jsonl").read_text().splitlines()
             if (event := json.loads(line))["event"] == "veto"
         )
         assert veto["bad_ranks"] == [1]

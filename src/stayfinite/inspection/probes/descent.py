@@ -135,7 +135,7 @@ def _loss_and_gradients(bench: Bench, *, last: bool) -> float:
     for parameter in bench.model.parameters():
         parameter.grad = None
     with torch.enable_grad():
-        loss = bench.forward(bench.step.fresh_batch())
+        loss = bench.run_forward(bench.step.fresh_batch())
     value = float(loss.detach().float())
     if not last and math.isfinite(value):
         scaler = bench.scaler
