@@ -1,4 +1,4 @@
-"""A training with accelerate in processes of its own: ``accelerate launch accelerate_job.py FOLDER ours|plain|kill``"""
+"""A training with accelerate in processes of its own: ``accelerate_job.py FOLDER ours``, or ``plain``, or ``kill``."""
 
 from __future__ import annotations
 
