@@ -85,7 +85,7 @@ def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
         if where == source.name and text.startswith(("not whole", "read line by line"))
     ]
     for text, where in broken:
-        contradict(notes, text, where)
+        contradict(notes, text, where, "write the file again, or mend it where its parser stops")
     if broken:
         notes.check("Files", "whole, and what their names say", CAUSE)
 
