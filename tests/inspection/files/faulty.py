@@ -419,4 +419,10 @@ PLANTED = [
         "t5-base",
         given=("LR=1e-4; python run.py --lr $LR --fp16 --model_name_or_path ${MODEL:-t5-base} && echo done",),
     ),
+    _one(
+        "config-contradiction",
+        "cut_off.py",
+        'from transformers import TrainingArguments\nargs = TrainingArguments("o", learning_rate=1e-4, bf16=True\n',
+        "never closed",
+    ),
 ]
