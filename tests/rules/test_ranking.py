@@ -64,3 +64,9 @@ def test_confidence_is_a_probability_below_certainty_and_grows_with_every_clue_f
 @pytest.mark.parametrize("facts", [SICK, FINE, Facts()])
 def test_no_rule_at_all_is_no_finding(facts):
     assert rank(facts, []) == []
+
+
+def test_a_clue_that_knows_what_to_do_says_so_in_place_of_the_rule():
+    (plain,) = rank(SICK, [rule("a", Clue("seen", PROOF))])
+    (told,) = rank(SICK, [rule("a", Clue("seen", PROOF, fix="lower it"), Clue("and this", FAIR, fix="lower it"))])
+    assert (plain.fix, told.fix) == ("f", "lower it")

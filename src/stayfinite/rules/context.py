@@ -23,7 +23,7 @@ CHECKPOINTING = (
 )  # fmt: skip
 MODEL = (
     "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id", "base_model", "pretrained_model",
-    "from_pretrained_name", "model_type", "checkpoint", "model_checkpoint", "arch", "model", "llm",
+    "from_pretrained_name", "model_type", "checkpoint", "model_checkpoint", "arch", "model_component", "model", "llm",
 )  # fmt: skip
 ADAPTERS = (
     "lora_r", "lora_rank", "lora_alpha", "use_lora", "use_peft", "lora_target", "lora_target_modules", "qlora", "lora",

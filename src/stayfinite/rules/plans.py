@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue
 
-Remarks = list[tuple[str, str]]
-"""What was seen and where: ``("fp16: True and bf16: True", "train.yaml:3")``."""
+Remark = tuple[str, str] | tuple[str, str, str]
+"""What was seen and where: ``("fp16: True and bf16: True", "train.yaml:3")``; and what to do about it, where the rule's
+own fix does not say it."""
 
 REMARKS = "what the settings say of it, each remark with its place"
 """For a rule's `observes`."""
@@ -17,5 +18,5 @@ REMARKS = "what the settings say of it, each remark with its place"
 def planned(facts: Facts, name: str, weight: float = PROOF) -> Iterator[Clue]:
     """A clue for each remark under a name. Settings are risks: nothing has happened yet."""
     seen = facts.seen(name)
-    for text, where in [] if seen is None else seen.value:
-        yield Clue(text, weight, where, risk=True)
+    for text, where, *fix in [] if seen is None else seen.value:
+        yield Clue(text, weight, where, risk=True, fix=fix[0] if fix else "")

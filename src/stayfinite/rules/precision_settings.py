@@ -82,6 +82,8 @@ def _negated(setting: Setting) -> bool:
 
 
 def _format_of(setting: Setting) -> Known | None:
+    if setting.value is None and setting.plain.endswith("dtype"):
+        return None  # left to the library, which takes the card's or the checkpoint's
     text = str(setting.value)
     for pattern, name in ((_BRAIN, "bf16"), (_HALF, "fp16"), (_FULL, "fp32")):
         if pattern.search(text):

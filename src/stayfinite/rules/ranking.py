@@ -103,7 +103,7 @@ def _finding(suspect: Suspect) -> Finding:
         where=where,
         title=suspect.rule.title,
         evidence=tuple(lines),
-        fix=suspect.rule.fix,
+        fix="; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix)) or suspect.rule.fix,
     )
 
 

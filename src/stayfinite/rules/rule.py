@@ -56,6 +56,8 @@ class Clue:
     """`train.log:17`."""
     risk: bool = False
     """It says that the failure could happen (a setting), not that it did (a symptom)."""
+    fix: str = ""
+    """What to do about this very thing, where it is known better than the rule's own fix says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -373,4 +373,56 @@ PLANTED = [
         ),
         gpu="A100-40GB",
     ),
+    _one(
+        "config-contradiction",
+        "lightning.yaml",
+        "trainer:\n  max_epochs: 9\nmodel:\n  lr: 3e-4\noptimizer:\n  class_path: torch.optim.AdamW\n"
+        "  init_args:\n    lr: -3e-4\n",
+        "optimizer.init_args.lr: -0.0003",
+    ),
+    _one(
+        "lr-too-high",
+        "tune.yaml",
+        "model:\n  _component_: torchtune.models.llama3.llama3_8b\nepochs: 3\ndtype: bf16\noptimizer:\n"
+        "  _component_: bitsandbytes.optim.PagedAdamW\n  lr: 2e-1\n",
+        "optimizer.lr: 0.2",
+    ),
+    _one(
+        "fp16-overflow-model-family",
+        "tune16.yaml",
+        "model:\n  _component_: torchtune.models.llama3.llama3_8b\nepochs: 3\ndtype: fp16\noptimizer:\n"
+        "  _component_: torch.optim.AdamW\n  lr: 2e-5\n",
+        "llama3_8b",
+    ),
+    _one(
+        "lr-too-high",
+        "gpt.py",
+        "learning_rate = 6e-1\nmax_iters = 600000\nbeta1 = 0.9\nbeta2 = 0.95\ngrad_clip = 1.0\nwarmup_iters = 2000\n",
+        "out of scale for Adam",
+    ),
+    _one(
+        "lr-too-high",
+        "rcnn.py",
+        "optim_wrapper = dict(optimizer=dict(type='SGD', lr=20, momentum=0.9), clip_grad=dict(max_norm=35))\n"
+        "train_cfg = dict(max_epochs=12)\ntrain_dataloader = dict(batch_size=2)\n",
+        "out of scale for SGD",
+    ),
+    _one(
+        "pure-fp16-weights",
+        "half_under_bf16.py",
+        TRAINER.format(loading=", torch_dtype=torch.float16", more="bf16=True", data=""),
+        "no loss scaler under bf16",
+    ),
+    Planted(
+        "fp16-overflow-model-family",
+        {},
+        "t5-base",
+        given=("LR=1e-4; python run.py --lr $LR --fp16 --model_name_or_path ${MODEL:-t5-base} && echo done",),
+    ),
+    _one(
+        "config-contradiction",
+        "cut_off.py",
+        'from transformers import TrainingArguments\nargs = TrainingArguments("o", learning_rate=1e-4, bf16=True\n',
+        "never closed",
+    ),
 ]

@@ -136,3 +136,35 @@ def test_no_plan_of_a_run_that_went_well_is_warned_of(here: Path) -> None:
                     looked += 1
                     assert inspect_files([str(path)]).findings == [], case.name
     assert looked > 20
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("learning_rate: -1e-4\n", "above 0"),
+        ("learning_rate: 10\noptimizer: adamw\n", "well below 0.001"),
+        ("warmup_steps: 900\nmax_steps: 900\n", "shorten the warmup"),
+        ("gradient_accumulation_steps: 0\n", "from 1 on"),
+        ("load_best_model_at_end: true\neval_strategy: epoch\nsave_strategy: steps\n", "both"),
+        ("metric_for_best_model: loss\ngreater_is_better: true\n", "greater_is_better=False"),
+        ("load_best_model_at_end: true\neval_strategy: steps\nsave_strategy: steps\neval_steps: 50\nsave_steps: 70\n",
+         "multiple of eval_steps"),
+    ],
+)  # fmt: skip
+def test_the_fix_speaks_of_the_fault_that_was_found(text: str, fix: str, here: Path) -> None:
+    plan = BERT.replace("learning_rate: 2e-5\n", "") if text.startswith("learning_rate") else BERT
+    (here / "train.yaml").write_text(plan + text)
+    (finding,) = inspect_files(["train.yaml"]).findings
+    assert fix in finding.fix
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_reference_model_in_fp16_is_not_the_one_that_is_trained(precision: str, here: Path) -> None:
+    (here / "dpo.py").write_text(
+        "from trl import DPOConfig, DPOTrainer\n"
+        'model = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+        'ref_model = AutoModelForCausalLM.from_pretrained(\n    "gpt2",\n    torch_dtype=torch.float16,\n)\n'
+        f'args = DPOConfig(output_dir="o", learning_rate=5e-7, {precision}=True, per_device_train_batch_size=2)\n'
+        "DPOTrainer(model=model, ref_model=ref_model, args=args, train_dataset=data).train()\n"
+    )
+    assert inspect_files(["dpo.py"]).findings == []

@@ -115,3 +115,47 @@ def test_a_side_without_any_setting_is_an_error(here: Path) -> None:
     (here / "b.txt").write_text("\n\n \n")
     with pytest.raises(UsageError, match="is empty"):
         compare("a.yaml", "b.txt")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "name"),
+    [
+        (
+            "model:\n  lr: 3e-4\noptimizer:\n  lr: 3e-4\n",
+            "model:\n  lr: 3e-4\noptimizer:\n  lr: 3e-1\n",
+            "optimizer_lr",
+        ),
+        ("bf16:\n  enabled: true\n", "bf16:\n  enabled: true\nfp16:\n  enabled: true\n", "fp16_enabled"),
+        ("bf16: auto\n", "bf16: true\n", "bf16"),
+    ],
+)
+def test_a_second_value_of_the_same_matter_is_not_passed_over(one: str, other: str, name: str, here: Path) -> None:
+    (here / "one.yaml").write_text(f"epochs: 3\n{one}")
+    (here / "other.yaml").write_text(f"epochs: 3\n{other}")
+    for pair in (("one.yaml", "other.yaml"), ("other.yaml", "one.yaml")):
+        found = compare(*pair)
+        (difference,) = (*found.training, *found.other, *found.one_sided)
+        assert difference.name == name
+        assert difference.means
+
+
+def test_the_second_of_two_calls_may_be_the_one_that_differs(here: Path) -> None:
+    text = "x = tok(a, max_length=512)\ny = tok(b, max_length={})\nlr = 1e-4\n"
+    (here / "one.py").write_text(text.format(128))
+    (here / "other.py").write_text(text.format(64))
+    (found,) = compare("one.py", "other.py").training
+    assert (found.left and found.left.value, found.right and found.right.value) == (128, 64)
+    assert compare("one.py", "one.py").same
+
+
+def test_a_value_that_a_command_overrules_is_no_difference(here: Path) -> None:
+    (here / "base.yaml").write_text("learning_rate: 1e-3\nseed: 1\n")
+    (here / "flat.yaml").write_text("learning_rate: 1e-4\nseed: 1\n")
+    assert not compare("python train.py --config base.yaml --learning_rate 1e-4", "flat.yaml").training
+
+
+def test_a_dtype_that_is_left_to_the_library_is_no_fp32(here: Path) -> None:
+    (here / "one.py").write_text("dtype = None\nlr = 1e-4\nfp16 = not supported()\n")
+    (here / "other.py").write_text("dtype = None\nlr = 1e-4\nbf16 = True\n")
+    (found,) = compare("one.py", "other.py").training
+    assert "supported" in str(found.left and found.left.value)

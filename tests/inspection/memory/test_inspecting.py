@@ -52,10 +52,20 @@ def test_the_table_has_every_kind_of_memory_for_every_precision_with_and_without
         assert all(int(cell) > 2 for cell in table["rows"][-1][1:])
 
 
-def test_a_card_without_bf16_is_advised_fp16(capsys: Any) -> None:
-    _, found = asked(capsys, "t5-base", "--batch", "2", "--gpu", "V100")
+def test_a_card_without_bf16_is_advised_fp16_where_the_model_bears_it(capsys: Any) -> None:
+    _, found = asked(capsys, "bert-base-uncased", "--batch", "2", "--gpu", "V100")
     assert found["tables"][0]["columns"] == ["", "fp32", "fp16 autocast", "pure bf16"]
     assert found["banner"]["suggestion"].startswith("fp16 autocast fits")
+
+
+def test_a_t5_is_never_advised_fp16_without_a_word(capsys: Any) -> None:
+    suggestion = asked(capsys, "t5-base", "--batch", "2", "--gpu", "V100")[1]["banner"]["suggestion"]
+    assert suggestion.startswith("fp32 fits")
+    assert "fp16" not in suggestion
+    asked_for = asked(capsys, "t5-base", "--batch", "2", "--gpu", "V100", "--precision", "fp16")[1]["banner"]
+    assert "leave fp16's range" in asked_for["suggestion"]
+    refused = asked(capsys, "t5-base", "--gpu", "T4", "--precision", "bf16")[1]["banner"]["suggestion"]
+    assert refused.endswith("take --precision fp32")
 
 
 def test_bf16_on_a_card_without_it_is_told_from_a_lack_of_memory(capsys: Any) -> None:

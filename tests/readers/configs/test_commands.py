@@ -154,3 +154,15 @@ def test_a_shell_script_is_read_with_its_variables_arrays_and_written_files(tmp_
     assert settings.value("fp16") is True
     assert any("accelerate launch" in text for _, text in settings.notes)
     assert all(setting.kind in {"command", "file"} for setting in settings)
+
+
+def test_variables_of_the_same_line_and_their_defaults_are_put_in():
+    found = settings_of_command("LR=1e-4; python t.py --lr $LR --model ${MODEL:-t5-base} --x ${Y} && echo done", "c")
+    values = {setting.name: setting.value for setting in found}
+    assert (values["--lr"], values["--model"]) == (1e-4, "t5-base")
+    assert isinstance(values["--x"], Expression)
+
+
+def test_the_next_command_is_no_value_of_the_last_option():
+    found = settings_of_command("python t.py --name a; echo b", "c")
+    assert {setting.name: setting.value for setting in found}["--name"] == "a"

@@ -92,3 +92,16 @@ def test_the_notebooks_of_2014_keep_their_cells_in_worksheets(tmp_path):
         json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": ["lr = 0.1\n"]}]}], "nbformat": 3})
     )
     assert read_config(path).value("lr") == 0.1
+
+
+def test_a_notebook_with_large_pictures_is_read_with_its_lines(tmp_path):
+    picture = {"output_type": "display_data", "data": {"image/png": "iVBOR" + "A" * 6_000_000 + "=="}}
+    cells = [
+        {"cell_type": "code", "source": ["plot()\n"], "outputs": [picture]},
+        {"cell_type": "code", "source": ["learning_rate = 3e-4\n"], "outputs": []},
+    ]
+    path = tmp_path / "plots.ipynb"
+    path.write_text(json.dumps({"cells": cells, "nbformat": 4}, indent=1))
+    (setting,) = read_config(path)
+    line = next(number for number, text in enumerate(path.read_text().split("\n"), 1) if "learning_rate" in text)
+    assert (setting.name, setting.value, setting.line) == ("learning_rate", 3e-4, line)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from stayfinite.inspection.data import column_names as names
 from stayfinite.inspection.data.copies import twins_in
 from stayfinite.inspection.data.leaks import Leak
@@ -19,7 +21,8 @@ def tell_rows(splits: list[Split], notes: Notes) -> None:
     notes.saw("data.rows", train.rows, train.sources[0].path.name)
     bad = [text for split in splits for text in _bad_rows(split)]
     if bad:
-        notes.saw("data.bad_rows", bad)
+        place = re.match(r".+?:\d+", bad[0])
+        notes.saw("data.bad_rows", bad, place.group() if place else "")
     rows = ", ".join(f"{split.rows:,} rows ({split.name})" for split in splits)
     elsewhere = [f"{name} {count:,}" for name, count in train.elsewhere.most_common(4)]
     more = f"; empty, which does no harm: {', '.join(elsewhere)}" if elsewhere else ""

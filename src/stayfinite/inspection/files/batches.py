@@ -10,6 +10,7 @@ from stayfinite.inspection.files.plan import Plan, shown
 from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.known import is_on, number_in
+from stayfinite.rules.plans import Remark
 
 ROWS = (
     "per_device_train_batch_size", "micro_batch_size", "train_batch_size", "train_micro_batch_size_per_gpu",
@@ -32,7 +33,7 @@ def look_at_batches(plan: Plan, notes: Notes) -> None:
     for source in plan.sources:
         if _is_deepspeed(source):
             remarks += _products(source) + _offloading(source) + _against_trainer(source, plan)
-    causes = {contradict(notes, text, where) for text, where in remarks}
+    causes = {contradict(notes, *remark) for remark in remarks}
     found = [plan.find(name) for name in (*ROWS, "gradient_accumulation_steps", "accumulate_grad_batches")]
     told = {id(each): each for each in found if each is not None and number_in(each.value) is not None}
     seen = [shown(each) for each in told.values()][:3]
@@ -47,13 +48,15 @@ def look_at_batches(plan: Plan, notes: Notes) -> None:
     )
 
 
-def _impossible(plan: Plan) -> list[tuple[str, str]]:
-    found = []
+def _impossible(plan: Plan) -> list[Remark]:
+    found: list[Remark] = []
     for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "accumulate_grad_batches"):
         setting = plan.find(name)
         value = None if setting is None or isinstance(setting.value, bool) else number_in(setting.value)
         if setting is not None and value is not None and value < 1:
-            found.append((f"{setting.name}: {setting.value} cannot be below 1", setting.where))
+            found.append(
+                (f"{setting.name}: {setting.value} cannot be below 1", setting.where, "write a whole number from 1 on")
+            )
     return found
 
 
@@ -71,7 +74,7 @@ def _of(source: Source, name: str) -> tuple[float, Setting] | None:
     return None
 
 
-def _products(source: Source) -> list[tuple[str, str]]:
+def _products(source: Source) -> list[Remark]:
     whole, part, steps = (
         _of(source, name)
         for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -82,32 +85,46 @@ def _products(source: Source) -> list[tuple[str, str]]:
     if each > 0 and whole[0] % each == 0:
         return []
     text = f"train_batch_size {whole[0]:g} is no multiple of {each:g}, the rows of one card in an update"
-    return [(text, whole[1].where)]
+    fix = "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x number of cards"
+    return [(text, whole[1].where, fix)]
 
 
-def _offloading(source: Source) -> list[tuple[str, str]]:
+def _offloading(source: Source) -> list[Remark]:
     stage = _of(source, "zero_optimization.stage")
     if stage is None:
         return []
     if stage[0] not in (0, 1, 2, 3):
-        return [(f"zero_optimization.stage: {stage[0]:g} is none of 0, 1, 2, 3", stage[1].where)]
+        return [
+            (
+                f"zero_optimization.stage: {stage[0]:g} is none of 0, 1, 2, 3",
+                stage[1].where,
+                "set the stage to 0, 1, 2 or 3",
+            )
+        ]
     for setting in source.settings:
         device = str(setting.value).lower()
         if setting.name == "zero_optimization.offload_param.device" and device in ("cpu", "nvme") and stage[0] < 3:
-            return [(f"offload_param works with stage 3 alone, and the stage is {stage[0]:g}", setting.where)]
+            return [
+                (
+                    f"offload_param works with stage 3 alone, and the stage is {stage[0]:g}",
+                    setting.where,
+                    "stage 3, or no offload_param",
+                )
+            ]
     return []
 
 
-def _against_trainer(source: Source, plan: Plan) -> list[tuple[str, str]]:
+def _against_trainer(source: Source, plan: Plan) -> list[Remark]:
     """Values of a DeepSpeed file that the Trainer's own contradict; `auto` takes them over."""
     others = [each for each in plan.settings if each.source != source.name and each.kind != "default"]
-    found = []
+    found: list[Remark] = []
+    fix = 'write "auto" in the DeepSpeed file, and the value in the Trainer alone'
     for theirs, ours in _SAME.items():
         one = _of(source, theirs)
         other = next((each for each in others if last_step(each) == ours and number_in(each.value) is not None), None)
         if one is None or other is None or isinstance(other.value, Expression) or number_in(other.value) == one[0]:
             continue
-        found.append((f"{theirs}: {one[1].value}, and {other.name}: {other.value} ({other.where})", one[1].where))
+        found.append((f"{theirs}: {one[1].value}, and {other.name}: {other.value} ({other.where})", one[1].where, fix))
     for name in ("fp16", "bf16"):
         switch = next((each for each in source.settings if each.name == f"{name}.enabled"), None)
         other = next((each for each in others if last_step(each) == name), None)
@@ -115,6 +132,6 @@ def _against_trainer(source: Source, plan: Plan) -> list[tuple[str, str]]:
             continue
         if is_on(switch.value) is not is_on(other.value) and not isinstance(other.value, Expression):
             found.append(
-                (f"{switch.name}: {switch.value}, and {other.name}: {other.value} ({other.where})", switch.where)
+                (f"{switch.name}: {switch.value}, and {other.name}: {other.value} ({other.where})", switch.where, fix)
             )
     return found

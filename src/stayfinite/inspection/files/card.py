@@ -10,6 +10,7 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.rules.cards import Card
 from stayfinite.rules.context import ATTENTION
 from stayfinite.rules.known import is_on
+from stayfinite.rules.plans import Remark
 
 _PARAMETERS = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)[ _-]?b(?![a-z])", re.IGNORECASE)
 _EIGHT_BITS = re.compile(
@@ -54,21 +55,27 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     )
 
 
-def _lacking(plan: Plan, card: Card) -> list[tuple[str, str]]:
-    found = []
+def _lacking(plan: Plan, card: Card) -> list[Remark]:
+    found: list[Remark] = []
     tf32 = plan.on("tf32")
     if tf32 is not None and not card.tf32:
-        found.append((f"{tf32.text}, and a {card.name} ({card.architecture}) has no TF32", tf32.where))
+        found.append((f"{tf32.text}, and a {card.name} ({card.architecture}) has no TF32", tf32.where, "tf32=False"))
     attention = plan.find(*ATTENTION, "flash_attention")
     if attention is not None and not card.flash_attention_2:
         word = str(attention.value).lower()
         if is_on(attention.value) is True or word in ("flash_attention_2", "fa2", "flash_attn_2", "flash_attention_3"):
             said = f"{attention.name}: {attention.value}"
             text = f"{said}, and FlashAttention 2 does not run on a {card.name} ({card.architecture})"
-            found.append((text, attention.where))
+            found.append((text, attention.where, 'FlashAttention off: attn_implementation="sdpa"'))
     eight = plan.settings.search(_EIGHT_BITS)
     if eight is not None and not card.fp8:
-        found.append((f"{eight[1].strip()[:80]}, and a {card.name} ({card.architecture}) has no fp8", eight[0]))
+        found.append(
+            (
+                f"{eight[1].strip()[:80]}, and a {card.name} ({card.architecture}) has no fp8",
+                eight[0],
+                "bf16 in place of fp8" if card.bf16 else "fp16 in place of fp8, where the model bears it",
+            )
+        )
     return found
 
 

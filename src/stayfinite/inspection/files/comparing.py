@@ -5,80 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
 
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.errors import UsageError
+from stayfinite.inspection.files.comparison import Comparison, Difference, Side, same_value
 from stayfinite.inspection.files.learning_rate import batch_of
 from stayfinite.inspection.files.matters import ACCUMULATION, BATCH, MATTERS, PRECISION, PRECISION_MEANS, Matter
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.sources import read_sources
-from stayfinite.rules.known import is_on, number_in
+from stayfinite.rules.known import Known, is_on, number_in, written
 
 _CALLED = re.compile(r"(?:self\.)?[a-z_]\w*(?:\.\w+)*\.\w+")
 """`loss.backward`, `trainer.train`: a method that is called, which code has and configs do not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """A value as one of the two has it."""
-
-    name: str
-    value: Any
-    where: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        value = (
-            self.value if isinstance(self.value, (bool, int, float, str, list, dict, type(None))) else str(self.value)
-        )
-        if isinstance(value, float) and not math.isfinite(value):
-            value = str(value)
-        return {"name": self.name, "value": value, "where": self.where}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One setting that differs."""
-
-    name: str
-    left: Side | None
-    """None where this side does not set it."""
-    right: Side | None
-    means: str = ""
-    """What it means for stability; empty for settings that have nothing to do with it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        sides = {name: side.to_json() if side else None for name, side in (("left", self.left), ("right", self.right))}
-        return {"name": self.name, **sides, "means": self.means}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """What two plans have in common and what not."""
-
-    left: str
-    right: str
-    training: tuple[Difference, ...]
-    """What both set, differently, and matters for stability, the weightiest first."""
-    other: tuple[Difference, ...]
-    """What both set, differently, and is of another kind: paths, logging."""
-    one_sided: tuple[Difference, ...]
-    """What only one of them sets; what matters for stability first."""
-    equal: int
-
-    @property
-    def same(self) -> bool:
-        """Whether nothing differs."""
-        return not (self.training or self.other or self.one_sided)
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        parts = {name: [each.to_json() for each in getattr(self, name)] for name in ("training", "other", "one_sided")}
-        return {"same": self.same, "left": self.left, "right": self.right, **parts, "equal": self.equal}
 
 
 def compare(left: str, right: str) -> Comparison:
@@ -90,7 +30,7 @@ def compare(left: str, right: str) -> Comparison:
     taken: tuple[set[int], set[int]] = (set(), set())
     found = [*_precision(plans, taken), *_matters(plans, taken), *_rest(plans, taken)]
     both = [each for each in found if each.left is not None and each.right is not None]
-    differing = [each for each in both if not _same(each.left, each.right)]
+    differing = [each for each in both if each.differs]
     return Comparison(
         left=plans[0].sources[0].name,
         right=plans[1].sources[0].name,
@@ -103,28 +43,48 @@ def compare(left: str, right: str) -> Comparison:
 
 def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
     """The number format first, by whatever switch it is asked for."""
-    known = [plan.precision for plan in plans]
-    for plan, ids in zip(plans, taken, strict=True):
-        ids.update(id(each) for each in plan.settings if PRECISION.fullmatch(last_step(each)))
-        ids.update(id(each) for each in plan.settings if re.search(r"(?:fp16|bf16)\.enabled$", each.name))
+    known = [plan.precision or _left_open(plan) for plan in plans]
+    formats = ["fp32" if each is None else str(each.value) for each in known]
+    for plan, ids, number_format in zip(plans, taken, formats, strict=True):
+        # A switch for another format than the one it comes to is a setting of its own: both may be on.
+        ids.update(id(each) for each in plan.settings if _is_switch(each) and not _asks_for_other(each, number_format))
     if all(each is None for each in known):
         return
-    formats = ["fp32" if each is None else each.value for each in known]
     names = {"" if each is None else _last(each.text.partition(":")[0]) for each in known}
     sides = []
     for each, number_format in zip(known, formats, strict=True):
         if each is None:
             sides.append(Side(name="", value="not set", where=""))
             continue
-        name, _, written = each.text.strip().partition(":")
+        name, _, value = each.text.strip().partition(":")
         # The switch as written where both have the same one; else the format that it comes to.
         plain = len(names) == 1 and formats[0] != formats[1]
-        sides.append(Side(name=name, value=written.strip() if plain else number_format, where=each.where))
+        sides.append(Side(name=name, value=value.strip() if plain else number_format, where=each.where))
     if formats[0] == formats[1]:  # two spellings of one format are no difference
         sides = [Side(name=side.name, value=formats[0], where=side.where) for side in sides]
     means = PRECISION_MEANS.get(frozenset(formats), "what is finite in one format may not be in the other")
     called = names.pop() if len(names) == 1 else "precision"
     yield Difference(name=called, left=sides[0], right=sides[1], means=means)
+
+
+def _left_open(plan: Plan) -> Known | None:
+    """A switch whose value only the run will tell: `bf16: auto`, `fp16=not is_bf16_supported()`."""
+    for setting in plan.settings:
+        if _is_switch(setting) and isinstance(setting.value, str) and is_on(setting.value) is None:
+            return written(setting, f"{last_step(setting)}: {setting.value}")
+    return None
+
+
+def _is_switch(setting: Setting) -> bool:
+    return (
+        PRECISION.fullmatch(last_step(setting)) is not None
+        or re.search(r"(?:fp16|bf16)\.enabled$", setting.name) is not None
+    )
+
+
+def _asks_for_other(setting: Setting, number_format: str) -> bool:
+    asked = re.search(r"bf16|fp16", setting.name)
+    return asked is not None and asked.group() != number_format and is_on(setting.value) is True
 
 
 def _matters(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
@@ -143,7 +103,7 @@ def _matter(matter: Matter, plans: tuple[Plan, ...], taken: tuple[set[int], ...]
     numbers = [None if each is None else number_in(each.value) for each in found]
     if matter.higher and all(value is not None and math.isfinite(value) and value > 0 for value in numbers):
         low, high = sorted(value for value in numbers if value is not None)
-        means = matter.higher.format(ratio=f"{high / low:.3g}")
+        means = matter.higher.format(ratio=f"{high / low:.3g}" if high < 100 * low else f"{high / low:,.0f}")
     yield Difference(name=_called(matter.key, sides), left=sides[0], right=sides[1], means=means)
 
 
@@ -174,30 +134,62 @@ def _first(plan: Plan, names: tuple[str, ...], taken: set[int]) -> Setting | Non
         if id(setting) not in taken:
             by_name.setdefault(last_step(setting), []).append(setting)
     found = [each for name in names for each in by_name.get(name, []) if not isinstance(each.value, dict)]
-    taken.update(id(each) for each in found)
     doubt = {"default": 1}
-    return min(
+    chosen = min(
         found, key=lambda each: 2 if isinstance(each.value, Expression) else doubt.get(each.kind, 0), default=None
     )
+    if chosen is not None:
+        taken.update(id(each) for each in found if each is chosen or not _says_more(each, chosen))
+    return chosen
+
+
+def _says_more(setting: Setting, chosen: Setting) -> bool:
+    """Whether a second setting of the same matter has a value of its own: another group's rate, another limit."""
+    if setting.source != chosen.source or setting.kind != chosen.kind or isinstance(setting.value, Expression):
+        return False  # overruled, a default, or not known
+    return not same_value(setting.value, chosen.value)
 
 
 def _rest(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
-    """Everything else, by its name: whole path first, then the last step where it is the only one of that name."""
+    """Everything else, by its name: the whole path in configs, the last step in code."""
     left, right = (_by_name(plan, ids) for plan, ids in zip(plans, taken, strict=True))
+    all_left, all_right = (_by_name(plan, set()) for plan in plans)
     for name in dict.fromkeys((*left, *right)):
-        one, other = left.get(name), right.get(name)
-        yield Difference(
-            name=name, left=None if one is None else _side(one), right=None if other is None else _side(other)
-        )
+        # What one side has said already, under a weightier name, may be what the other side says here.
+        ours = left.get(name) or all_left.get(name, [])
+        theirs = right.get(name) or all_right.get(name, [])
+        shared = next(((one, other) for one in ours for other in theirs if same_value(one.value, other.value)), None)
+        # A name may stand several times: what one side has and the other has not is the difference.
+        only_ours = [each for each in ours if not any(same_value(each.value, other.value) for other in theirs)]
+        only_theirs = [each for each in theirs if not any(same_value(each.value, other.value) for other in ours)]
+        if shared is not None:
+            yield Difference(name=name, left=_side(shared[0]), right=_side(shared[1]))
+        for one, other in zip_longest(only_ours, only_theirs):
+            told = one if one is not None else other
+            yield Difference(
+                name=name,
+                left=None if one is None else _side(one),
+                right=None if other is None else _side(other),
+                means=_means(told) if told is not None else "",
+            )
 
 
-def _by_name(plan: Plan, taken: set[int]) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+def _means(setting: Setting) -> str:
+    """What a further setting of a matter that was told of means; empty for what has nothing to do with stability."""
+    if _is_switch(setting):
+        return "a second number format is asked for: only one of them can be in force"
+    return next((matter.means for matter in MATTERS if last_step(setting) in matter.names), "")
+
+
+def _by_name(plan: Plan, taken: set[int]) -> dict[str, list[Setting]]:
+    found: dict[str, list[Setting]] = {}
     for setting in plan.settings:
         call = setting.value is True and _CALLED.fullmatch(setting.name) and setting.kind in ("script", "notebook")
         if id(setting) not in taken and not call and not isinstance(setting.value, Expression):
             code = setting.kind in ("script", "notebook", "command", "default") or "." not in setting.name
-            found.setdefault(last_step(setting) if code else setting.plain, setting)
+            alike = found.setdefault(last_step(setting) if code else setting.plain, [])
+            if not any(same_value(setting.value, each.value) for each in alike):
+                alike.append(setting)
     return found
 
 
@@ -213,24 +205,3 @@ def _called(key: str, sides: list[Side | None]) -> str:
 
 def _last(name: str) -> str:
     return re.split(r"[./]", name.strip())[-1].lstrip("-")
-
-
-def _same(one: Side | None, other: Side | None) -> bool:
-    if one is None or other is None:
-        return False
-    left, right = one.value, other.value
-    if isinstance(left, bool) or isinstance(right, bool):
-        return is_on(left) is not None and is_on(left) == is_on(right)
-    numbers = [
-        number_in(each) if isinstance(each, (int, float)) or _whole_number(each) else None for each in (left, right)
-    ]
-    if None not in numbers:
-        return numbers[0] == numbers[1] or all(math.isnan(each) for each in numbers if each is not None)
-    return left == right or str(left).strip().lower() == str(right).strip().lower()
-
-
-def _whole_number(value: Any) -> bool:
-    return (
-        isinstance(value, str)
-        and re.fullmatch(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", value.strip(), re.IGNORECASE) is not None
-    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 from stayfinite.inspection.files.contradictions import contradict
+from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.known import is_on, number_in
+from stayfinite.rules.plans import Remark
 
 _LOWER_IS_BETTER = re.compile(r"(?:eval_)?(?:loss|\w*_loss|wer|cer|perplexity|ppl|mae|r?mse|ter)")
 _HIGHER_IS_BETTER = re.compile(
@@ -20,7 +22,7 @@ _EVERY = 500
 def look_at_evaluation(plan: Plan, notes: Notes) -> None:
     """Strategies that have to match, metrics that have to exist, data that has to be there."""
     remarks = [*_best_model(plan), *_metric(plan), *_data(plan)] if plan.is_transformers else []
-    causes = {contradict(notes, text, where) for text, where in remarks}
+    causes = {contradict(notes, *remark) for remark in remarks}
     names = (
         "eval_strategy",
         "save_strategy",
@@ -42,7 +44,7 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
     )
 
 
-def _best_model(plan: Plan) -> list[tuple[str, str]]:
+def _best_model(plan: Plan) -> list[Remark]:
     best = plan.on("load_best_model_at_end")
     if best is None:
         return []
@@ -61,7 +63,8 @@ def _best_model(plan: Plan) -> list[tuple[str, str]]:
                 ("save_strategy", saves, when_saved),
             )
         ]
-        return [(f"{best.text} needs both alike: {' and '.join(told)}", best.where)]
+        fix = 'eval_strategy and save_strategy both "steps" or both "epoch", or load_best_model_at_end=False'
+        return [(f"{best.text} needs both alike: {' and '.join(told)}", best.where, fix)]
     if when_evaluated != "steps":
         return []
     between = plan.number("eval_steps") or plan.number("logging_steps")
@@ -74,37 +77,34 @@ def _best_model(plan: Plan) -> list[tuple[str, str]]:
     if whole or (shares and (every < 1) != (kept < 1) and (between is None or saving is None)):
         return []
     where = (saving or between or best).where
-    return [(f"{best.text} needs saving at multiples of evaluating: save_steps {kept:g}, eval_steps {every:g}", where)]
+    text = f"{best.text} needs saving at multiples of evaluating: save_steps {kept:g}, eval_steps {every:g}"
+    return [(text, where, "make save_steps a multiple of eval_steps")]
 
 
-def _metric(plan: Plan) -> list[tuple[str, str]]:
+def _metric(plan: Plan) -> list[Remark]:
     metric = plan.find("metric_for_best_model")
     if metric is None or not isinstance(metric.value, str):
         return []
-    found = []
+    found: list[Remark] = []
     name = metric.value.strip().lower()
     greater = plan.find("greater_is_better")
     upwards = None if greater is None else is_on(greater.value)
-    if greater is not None and upwards is True and _LOWER_IS_BETTER.fullmatch(name):
-        found.append(
-            (f"{metric.name}: {metric.value} with {shown(greater)}: the worst checkpoint is kept", metric.where)
-        )
-    if greater is not None and upwards is False and _HIGHER_IS_BETTER.fullmatch(name):
-        found.append(
-            (f"{metric.name}: {metric.value} with {shown(greater)}: the worst checkpoint is kept", metric.where)
-        )
+    wrong_way = _LOWER_IS_BETTER if upwards is True else _HIGHER_IS_BETTER if upwards is False else None
+    if greater is not None and wrong_way is not None and wrong_way.fullmatch(name):
+        text = f"{metric.name}: {metric.value} with {shown(greater)}: the worst checkpoint is kept"
+        found.append((text, metric.where, f"greater_is_better={not upwards}"))
     calls = [source for source in plan.scripts if re.search(r"\bTrainer\(", source.text) or "Trainer(" in source.text]
     computed = any(
         re.search(r"compute_metrics|class \w+\(\w*Trainer\)|def evaluat", source.text) for source in plan.scripts
     )
     if calls and not computed and not name.endswith("loss") and plan.on("load_best_model_at_end") is not None:
-        found.append(
-            (f"{metric.name}: {metric.value} is never computed: the Trainer has no compute_metrics", metric.where)
-        )
+        text = f"{metric.name}: {metric.value} is never computed: the Trainer has no compute_metrics"
+        fix = f'give the Trainer a compute_metrics that returns {metric.value!r}, or metric_for_best_model="loss"'
+        found.append((text, metric.where, fix))
     return found
 
 
-def _data(plan: Plan) -> list[tuple[str, str]]:
+def _data(plan: Plan) -> list[Remark]:
     strategy = plan.find("eval_strategy", "evaluation_strategy")
     if strategy is None or plan.word("eval_strategy", "evaluation_strategy") not in ("steps", "epoch"):
         return []
@@ -112,7 +112,7 @@ def _data(plan: Plan) -> list[tuple[str, str]]:
     if plan.framework == "llama-factory":
         share = plan.number("val_size")
         if plan.find("eval_dataset") is None and (share is None or share.value == 0):
-            return [(f"{told}, and neither val_size nor eval_dataset is set", strategy.where)]
+            return [(f"{told}, and neither val_size nor eval_dataset is set", strategy.where, "val_size: 0.1, say")]
         return []
     trainers = {
         each.name.rpartition(".")[0]: each
@@ -124,7 +124,8 @@ def _data(plan: Plan) -> list[tuple[str, str]]:
         if (given is None or given.value is None) and not re.search(
             rf"{call.rpartition('.')[2]}\([^)]*\*\*", _text(plan, setting.source)
         ):
-            return [(f"{told}, and {call}(...) is given no eval_dataset", strategy.where)]
+            fix = f'give {call}(...) an eval_dataset, or {last_step(strategy)}="no"'
+            return [(f"{told}, and {call}(...) is given no eval_dataset", strategy.where, fix)]
     return []
 
 

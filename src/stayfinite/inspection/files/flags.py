@@ -88,7 +88,7 @@ def _look(source: Source, plan: Plan) -> Iterator[_Looked]:
 
 
 def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
-    words = [unquoted(token) for token, _ in split_command(text)]
+    words = [unquoted(token) for token, _ in split_command(text) if token]
     place = next((index for index, word in enumerate(words) if _SCRIPT.fullmatch(word)), None)
     launching, flags = (
         _flags(words[:place] if place is not None else []),

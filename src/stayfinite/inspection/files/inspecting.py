@@ -24,6 +24,7 @@ from stayfinite.inspection.files.schedule import look_at_schedule
 from stayfinite.inspection.files.sources import Source, read_sources
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
+from stayfinite.readers.configs.syntax import open_bracket
 from stayfinite.rules.cards import card_asked_for
 
 TOPICS = (
@@ -84,8 +85,12 @@ def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
         for where, text in source.settings.notes
         if where == source.name and text.startswith(("not whole", "read line by line"))
     ]
+    for source in plan.sources:
+        cut = open_bracket(source.text) if source.kind == "script" and source.name.endswith(".py") else None
+        if cut is not None:
+            broken.append((f"{source.name} is no Python: {cut[1]}", f"{source.name}:{cut[0]}"))
     for text, where in broken:
-        contradict(notes, text, where)
+        contradict(notes, text, where, "write the file again, or mend it where its parser stops")
     if broken:
         notes.check("Files", "whole, and what their names say", CAUSE)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 
-from stayfinite.core.settings import Expression
+from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP, OPTIMIZER
-from stayfinite.rules.known import Known, number_in
+from stayfinite.rules.known import Known, number_in, written
 from stayfinite.rules.optimisation.planned_limits import PlannedRate
 
 _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Baichuan", "InternLM", "Yi", "OLMo",
@@ -31,24 +31,33 @@ _OPTIMIZERS = re.compile(
     r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta)\b", re.IGNORECASE
 )
 
+_OPTIMIZER_CLASS = ("optim_wrapper_optimizer_type", "optimizer_class_path", "optimizer_target", "optimizer_component")
+"""Where mmengine, Lightning, Hydra and torchtune write the class."""
+_ADAMS_OWN = frozenset({"beta1", "beta2", "betas", "adam_beta1", "adam_beta2", "adam_betas"})
+_MOST_STEP = 25.0
+"""The rate times the largest gradient norm, up to which clipping bounds a step of SGD: word language models with LSTMs
+take 20 x 0.25 and 1 x 10."""
+
 
 def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     """Whether it is there, a number above 0, and on the scale of its optimizer and of what is trained."""
     causes: tuple[str, ...] = ("lr-zero", "lr-too-high", "lr-too-low")
     title = "on the scale of the optimizer and of what is trained"
-    known = plan.number(*RATES)
-    if known is None:
+    setting = _counting(plan)
+    if setting is None:
         notes.check("Learning rate", title, *causes, skipped="no setting gives it as a number")
         return
-    setting = plan.find(*RATES)
-    if not math.isfinite(known.value) or known.value < 0:
-        causes = (*causes, contradict(notes, f"{known.text}: a learning rate is a number above 0", known.where))
+    known = written(setting, number_in(setting.value))
+    impossible = _impossible(plan, known)
+    if impossible is not None:
+        text = f"{impossible.text}: a learning rate is a number above 0"
+        causes = (*causes, contradict(notes, text, impossible.where, "write the rate as a finite number above 0"))
     elif known.value == 0 and _all_zero(plan):
         notes.saw("plan.lr_zero", [(f"{known.text}: nothing is learned", known.where)])
     planned = planned_rate(plan, known)
     notes.saw("plan.rate", planned, known.where)
     for_what = " for ".join(part for part in (planned.optimizer, _trained_words(planned)) if part)
-    seen = (shown(setting) if setting is not None else known.text) + (f", {for_what}" if for_what else "")
+    seen = shown(setting) + (f", {for_what}" if for_what else "")
     notes.check("Learning rate", title, *causes, seen=seen)
 
 
@@ -61,7 +70,7 @@ def planned_rate(plan: Plan, known: Known) -> PlannedRate:
         trained=trained(plan),
         model=model_kind(plan),
         batch=batch_of(plan),
-        clipped=any(plan.number(name) is not None and plan.number(name).value > 0 for name in CLIP),  # type: ignore[union-attr]
+        clipped=_bounded(plan, float(known.value)),
         preference=plan.preference,
         factor=plan.says(_FACTOR) or (plan.adapters is None and plan.says(_FROZEN)),
     )
@@ -69,13 +78,15 @@ def planned_rate(plan: Plan, known: Known) -> PlannedRate:
 
 def optimizer_of(plan: Plan) -> str:
     """The optimizer's name in small letters; empty where nothing says it."""
-    for setting in plan.settings.all(*OPTIMIZER, "optimizer_type", "optim_wrapper_optimizer_type"):
+    for setting in plan.settings.all(*OPTIMIZER, *_OPTIMIZER_CLASS):
         if isinstance(setting.value, str) and (found := _OPTIMIZERS.search(setting.value)):
             return found.group().lower()
     for setting in plan.settings:
         found = _OPTIMIZERS.search(setting.name)
         if found is not None and setting.name.rpartition(".")[2] == "lr":  # torch.optim.SGD.lr
             return found.group().lower()
+    if any(last_step(setting) in _ADAMS_OWN for setting in plan.settings):
+        return "adam"
     return "adamw" if plan.framework else ""
 
 
@@ -120,6 +131,38 @@ def batch_of(plan: Plan) -> float | None:
     steps = plan.number("gradient_accumulation_steps", "accumulate_grad_batches", "update_freq")
     cards = plan.number("num_processes", "nproc_per_node", "num_gpus", "gpus", "world_size")
     return float(rows.value) * max(1.0, steps.value if steps else 1.0) * max(1.0, cards.value if cards else 1.0)
+
+
+def _counting(plan: Plan) -> Setting | None:
+    """The setting that gives the rate: beside others in the same file, that of the optimizer itself."""
+    first = next((found for name in RATES if (found := plan.find(name)) and number_in(found.value) is not None), None)
+    if first is None or first.kind != "file":
+        return first
+    for setting in plan.settings:
+        of_optimizer = setting.source == first.source and setting.name.startswith(("optimizer.", "optim."))
+        if of_optimizer and last_step(setting) in RATES and number_in(setting.value) is not None:
+            return setting
+    return first
+
+
+def _impossible(plan: Plan, counts: Known) -> Known | None:
+    """A rate that no optimizer takes: the one that counts, or that of a further group or optimizer of the same file."""
+    if not math.isfinite(counts.value) or counts.value < 0:
+        return counts
+    for setting in plan.settings:
+        if last_step(setting) not in RATES or setting.kind == "default" or isinstance(setting.value, Expression):
+            continue
+        value = number_in(setting.value)
+        same_file = counts.where.rpartition(":")[0] in ("", setting.source)
+        if same_file and value is not None and (not math.isfinite(value) or value < 0):
+            return written(setting, value)
+    return None
+
+
+def _bounded(plan: Plan, rate: float) -> bool:
+    """Whether clipping keeps a step of plain SGD short at this rate."""
+    norms = [norm.value for name in CLIP if (norm := plan.number(name)) is not None]
+    return any(norm > 0 and rate * norm <= _MOST_STEP for norm in norms)
 
 
 def _all_zero(plan: Plan) -> bool:

@@ -53,7 +53,7 @@ def look_at_lengths(plan: Plan, notes: Notes) -> None:
             and (low[0] > high[0] or (least == "doc_stride" and low[0] == high[0]))
         ):
             text = f"{low[1].name}: {low[1].value} is no less than {high[1].name}: {high[1].value} ({high[1].where})"
-            causes.append(contradict(notes, text, low[1].where))
+            causes.append(contradict(notes, text, low[1].where, f"lower {least}, or raise {most}"))
     seen: dict[str, str] = {}
     for name in LIMITS:
         found = _named(plan, name)

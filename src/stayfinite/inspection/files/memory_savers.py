@@ -67,7 +67,11 @@ def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[tuple[str,
         return None
     if any(_LETS_GRADIENTS_IN.search(source.text) for source in plan.scripts) or plan.soft_prompt:
         return None
-    how = f"{reentrant.name}: {reentrant.value}" if reentrant is not None else "use_reentrant is left to its default"
+    how = (
+        f"{reentrant.name}: {reentrant.value}"
+        if reentrant is not None
+        else "use_reentrant is left to its default, which is True before transformers 5"
+    )
     said = f"{checkpointing.name}: {checkpointing.value}"
     text = f"{said} over a frozen base with adapters ({plan.adapters.where}), and {how}"
     remarks = [(text, checkpointing.where)]

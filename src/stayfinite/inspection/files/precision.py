@@ -17,6 +17,10 @@ _OTHER_MODEL = re.compile(
 """Models beside the one that is trained: they are often held in fp16."""
 _MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\.)*(?:cuda|to|from_pretrained)\b)")
 
+_LOADED = re.compile(r"[\s\"]*([\w.]+)\s*(?::[^=]*)?=[^=].*\.from_pretrained\(")
+_LONGEST_CALL = 12
+"""Lines from the beginning of a call to its last argument."""
+
 
 def look_at_precision(plan: Plan, notes: Notes) -> None:
     """One 16-bit format, the family of the model, and the weights' own format."""
@@ -47,7 +51,8 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         and plan.is_transformers
         and _no_cast(precision, weights)
     ):
-        text = f"{weights.name}: {weights.value}, no adapters and no mixed precision: fp16 weights are updated directly"
+        cast = "no mixed precision" if precision is None or precision.value != "bf16" else "no loss scaler under bf16"
+        text = f"{weights.name}: {weights.value}, no adapters and {cast}: fp16 weights are updated directly"
         notes.saw("plan.pure_fp16", [(text, weights.where)])
     seen = f"{precision.value} ({precision.where})" if precision is not None else ""
     causes = ("both-half-formats", "fp16-overflow-model-family")
@@ -65,7 +70,8 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
 
 
 def _no_cast(precision: Known | None, weights: Setting) -> bool:
-    return precision is None or precision.value == "fp32" or _says_both(precision, weights)
+    """Whether nothing stands between fp16 weights and their updates; autocast in bf16 leaves them as they are."""
+    return precision is None or precision.value in ("fp32", "bf16") or _says_both(precision, weights)
 
 
 def _says_both(precision: Known, weights: Setting) -> bool:
@@ -110,7 +116,9 @@ def _meet(one: Setting, other: Setting, plan: Plan) -> bool:
 
 def _half_weights(plan: Plan) -> Setting | None:
     for setting in plan.settings.all("torch_dtype", "from_pretrained_dtype", "model_dtype", "params_dtype"):
-        if isinstance(setting.value, Expression) or _OTHER_MODEL.search(setting.name):
+        if isinstance(setting.value, Expression) or _OTHER_MODEL.search(
+            f"{setting.name} {_assigned_to(plan, setting)}"
+        ):
             continue
         if isinstance(setting.value, str) and _HALF.fullmatch(setting.value):
             return setting
@@ -118,3 +126,11 @@ def _half_weights(plan: Plan) -> Setting | None:
         if last_step(setting) == "half" and _MODEL.match(first_steps(setting)) and is_on(setting.value) is True:
             return setting
     return None
+
+
+def _assigned_to(plan: Plan, setting: Setting) -> str:
+    """`ref_model` of `ref_model = AutoModel.from_pretrained(...)`; empty where it is not seen."""
+    text = next((source.text for source in plan.scripts if source.name == setting.source), "")
+    above = text.split("\n")[max(0, setting.line - _LONGEST_CALL) : setting.line]
+    found = [match.group(1) for line in above if (match := _LOADED.match(line))]
+    return found[-1] if found else ""

@@ -10,6 +10,7 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import WARMUP
 from stayfinite.rules.known import Known, number_in, written
 from stayfinite.rules.optimisation.planned_rate import EPOCHS, KIND, STEPS
+from stayfinite.rules.plans import Remark
 
 _LENGTHS = (
     "warmup_num_steps",
@@ -21,6 +22,8 @@ _LENGTHS = (
 )
 _MOST_SHARE = 0.9
 """A warmup of this share leaves next to nothing of the training at the rate that was set."""
+
+_SHORTER = "shorten the warmup to a tenth of the training or less"
 
 STEEP = {"scratch": 3e-4, "large": 1e-4, "transformer": 5e-4}
 """Rates from which on Adam needs a warmup, by what is trained."""
@@ -59,14 +62,14 @@ def _warmup(plan: Plan) -> Known | None:
     return None if setting is None else written(setting, number_in(setting.value))
 
 
-def _too_long(plan: Plan, warmup: Known | None) -> list[tuple[str, str]]:
+def _too_long(plan: Plan, warmup: Known | None) -> list[Remark]:
     if warmup is None or warmup.value <= 0:
         return []
     name = warmup.text.partition(":")[0].lower()
     share = "ratio" in name or "proportion" in name or "fraction" in name
     if share or (warmup.value < 1 and "token" not in name):
         if warmup.value >= _MOST_SHARE:
-            return [(f"{warmup.text}: warmup takes the whole training, as a share of it", warmup.where)]
+            return [(f"{warmup.text}: warmup takes the whole training, as a share of it", warmup.where, _SHORTER)]
         return []
     if "token" in name:
         return []
@@ -76,23 +79,27 @@ def _too_long(plan: Plan, warmup: Known | None) -> list[tuple[str, str]]:
     if total is None or total.value <= 0 or warmup.value < total.value:
         return []
     text = f"{warmup.text} takes all {total.value:g} {unit} ({total.where}): the rate that was set is never reached"
-    return [(text, warmup.where)]
+    return [(text, warmup.where, _SHORTER)]
 
 
-def _upside_down(plan: Plan) -> list[tuple[str, str]]:
+def _upside_down(plan: Plan) -> list[Remark]:
     """A schedule that ends above where it begins, or before its warmup has ended."""
-    found = []
+    found: list[Remark] = []
     rate, least = plan.number(*RATES), plan.number("min_lr", "eta_min", "lr_end", "final_lr")
     if rate is not None and least is not None and 0 < rate.value < least.value:
         found.append(
-            (f"{least.text} is above {rate.text} ({rate.where}), from which the schedule comes down", least.where)
+            (
+                f"{least.text} is above {rate.text} ({rate.where}), from which the schedule comes down",
+                least.where,
+                f"set it below the rate, to a tenth of it, say ({rate.value / 10:g})",
+            )
         )
     decay, warm = (
         plan.number("lr_decay_iters", "lr_decay_steps"),
         plan.number("warmup_iters", "lr_warmup_iters", "warmup_steps"),
     )
     if decay is not None and warm is not None and 0 < decay.value <= warm.value:
-        found.append((f"{decay.text} ends before {warm.text} ({warm.where})", decay.where))
+        found.append((f"{decay.text} ends before {warm.text} ({warm.where})", decay.where, _SHORTER))
     return found
 
 

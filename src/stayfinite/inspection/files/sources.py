@@ -84,8 +84,8 @@ def _read_file(path: str, named_by: str = "") -> Source:
         raise UsageError(f"{path} is not text", fix="name a config, a script, a notebook, or a command in quotes")
     if content.cut and kind == "notebook":
         raise UsageError(
-            f"{path} has {size}, and notebooks of up to {MOST_BYTES >> 20} MiB are read",
-            fix=f"clear its outputs: jupyter nbconvert --clear-output --inplace {path}",
+            f"{path} has {size} even without its pictures, and notebooks of up to {MOST_BYTES >> 20} MiB are read",
+            fix=f"write a copy without outputs: jupyter nbconvert --clear-output --to notebook --output bare {path}",
         )
     if content.cut and kind != "pickle":
         raise UsageError(

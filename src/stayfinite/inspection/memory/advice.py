@@ -10,19 +10,23 @@ from stayfinite.inspection.memory.columns import Column, column
 from stayfinite.inspection.memory.plan import PRECISIONS, Plan
 from stayfinite.inspection.memory.shape import Shape
 from stayfinite.rules.cards import Card
+from stayfinite.rules.model_families import SUREST, family_of
 
 RANK = 16
 """Of adapters that are proposed."""
+_OVERFLOWS = ". Models of this family leave fp16's range, though (SF102): a card with bf16 is the better way"
 
 
 def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     """One sentence: how it fits, or what would make it fit. Asks for as little change as will do."""
     asked = found[0].plan.batch
+    overflows = leaves_half(shape)
     if not any(each.runs for each in found):
-        return f"{card.name} does not compute in bf16: take --precision fp16"
+        return f"{card.name} does not compute in bf16: take --precision {'fp32' if overflows else 'fp16'}"
     # Weights that are themselves in bf16 lose small updates: the last choice, unless they are frozen.
     ranked = sorted(found, key=lambda each: (each.plan.precision.name == "pure-bf16") and not each.plan.lora)
     fitting = [each for each in ranked if each.fits and each.runs]
+    fitting = [each for each in fitting if not _risky(each, overflows)] or fitting
     if fitting:
         best = max(fitting[:2], key=lambda each: each.plan.precision.autocast)
         text = f"{_named(best)} fits with batch {asked} on {card.name}; the largest batch is {best.largest}"
@@ -31,21 +35,32 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
         text += f", and {most.largest} in {_named(most)}" if most is not None else ""
         if best.plan.precision.name == "pure-bf16" and not best.plan.lora:
             text += f". Weights in bf16 lose small updates: adapters (--lora {RANK}) are the better way"
-        return text
+        return text + (_OVERFLOWS if _risky(best, overflows) else "")
     smaller = [each for each in ranked if each.runs and each.largest]
+    smaller = [each for each in smaller if not _risky(each, overflows)] or smaller
     if smaller:
         best = max(smaller, key=lambda each: (each.plan.precision.name != "pure-bf16", each.largest or 0))
         steps = math.ceil(asked / (best.largest or 1))
         return (
             f"batch {best.largest} fits on {card.name} in {_named(best)}: take it with "
             f"gradient_accumulation_steps={steps} for the same effective batch"
+            f"{_OVERFLOWS if _risky(best, overflows) else ''}"
         )
     return _rescue(shape, found[0].plan, card)
 
 
+def leaves_half(shape: Shape) -> bool:
+    """Whether models of this kind leave fp16's range, whatever of them is trained."""
+    return shape.family == "t5" or family_of(shape.name) in SUREST
+
+
+def _risky(each: Column, overflows: bool) -> bool:
+    return overflows and each.plan.precision.name == "fp16"
+
+
 def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
     """What would make a single row fit, the smallest change first."""
-    half = PRECISIONS["bf16" if card.bf16 else "fp16"]
+    half = PRECISIONS["bf16" if card.bf16 else "fp32" if leaves_half(shape) else "fp16"]
     frozen = PRECISIONS["pure-bf16"] if card.bf16 else half
     lora = plan.lora or RANK
     thrift = replace(plan, batch=1, checkpointing=True)

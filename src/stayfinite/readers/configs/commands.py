@@ -15,7 +15,7 @@ _QUOTED = re.compile(r""""((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)""", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z][\w.\-/]*")
 _PAIR = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@\-]*)=(.*)", re.DOTALL)
 _NEGATION = re.compile(r"--?(?:no|disable)[_-]")
-_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=][^}]*)?\}?")
+_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=]([^}]*))?\}?")
 _PROGRAM = re.compile(
     r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|axolotl|tune|"
     r"litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|poetry|"
@@ -53,6 +53,7 @@ def settings_of_command(
     """Every option, override and environment variable of one command; `--no-fp16` is `fp16` = False."""
     tokens = split_command(_LEAD.sub("", text, count=1))
     settings: list[Setting] = []
+    known = dict(variables or {})
     index = 0
     script_seen = False
     while index < len(tokens):
@@ -67,10 +68,11 @@ def settings_of_command(
             while not equals and index < len(tokens) and _belongs(name, tokens[index][0], values):
                 values.append(unquoted(tokens[index][0]))
                 index += 1
-            name, value = _option(name, [rest] if equals else values, variables)
+            name, value = _option(name, [rest] if equals else values, known)
             script_seen = script_seen or (name == "module" and not _LAUNCHER.match(str(value)))
         elif pair:
-            name, value = pair.group(1), _value(pair.group(2), variables)
+            name, value = pair.group(1), _value(pair.group(2), known)
+            known[name] = pair.group(2)  # LR=1e-4; python train.py --lr $LR
         elif _SCRIPT.fullmatch(bare) and not script_seen:
             name, value = "script", bare
             script_seen = True
@@ -82,18 +84,24 @@ def settings_of_command(
 
 
 def split_command(text: str) -> list[tuple[str, int]]:
-    """The words of a command with their quotes, each with its line from 0; ends at a pipe or a redirection."""
+    """The words of a command with their quotes, each with its line from 0; ends at a pipe or a redirection.
+
+    An empty word stands where one command ends and the next begins (`&&`, `;`).
+    """
     tokens: list[tuple[str, int]] = []
     line = position = 0
     for match in _TOKEN.finditer(text):
         token = match.group()
         line += text.count("\n", position, match.start())
         position = match.start()
-        if token in {"&&", ";", "||"} or not token.strip("\\\n"):
+        if not token.strip("\\\n"):
             continue
         if token in _ENDS or token.startswith("#"):
             break
-        tokens.append((token, line))
+        word = "" if token in {"&&", "||"} else token.removesuffix(";")
+        tokens.append((word, line))
+        if word and word != token:
+            tokens.append(("", line))
         if len(tokens) >= MOST_TOKENS:
             break
     return tokens
@@ -107,7 +115,7 @@ def unquoted(token: str) -> str:
 def _belongs(name: str, token: str, before: list[str]) -> bool:
     """Whether a word is a value of the option before it, and not the next option, the script, or an argument."""
     bare = unquoted(token)
-    if _is_option(bare):
+    if not token or _is_option(bare):
         return False
     if not before:
         if _SCRIPT.fullmatch(bare) and not _TAKES_A_FILE.search(name):
@@ -129,7 +137,7 @@ def _is_option(word: str) -> bool:
     return _FLAG.match(word) is not None and number(word) is None
 
 
-def _option(name: str, values: list[str], variables: dict[str, str] | None) -> tuple[str, Any]:
+def _option(name: str, values: list[str], variables: dict[str, str]) -> tuple[str, Any]:
     if name == "-m" and values:
         return "module", values[0]
     if not values:
@@ -139,9 +147,9 @@ def _option(name: str, values: list[str], variables: dict[str, str] | None) -> t
     return name, plain[0] if len(plain) == 1 else plain
 
 
-def _value(text: str, variables: dict[str, str] | None) -> Any:
+def _value(text: str, variables: dict[str, str]) -> Any:
     if "$" in text:
-        text = _VARIABLE.sub(lambda match: (variables or {}).get(match.group(1), match.group()), text)
+        text = _VARIABLE.sub(lambda match: variables.get(match.group(1), match.group(2) or match.group()), text)
         if "$" in text:
             return Expression(text[:500])
     return value_in_text(text) if text[:1] in "[{(\"'" and text else scalar(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,13 @@ from pathlib import Path
 from stayfinite.errors import UsageError
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of one file. A config is some kilobytes; a notebook with pictures in it may be megabytes."""
+"""Of one file. A config is some kilobytes."""
+
+MOST_OF_A_NOTEBOOK = 128 * 1024 * 1024
+"""With its pictures, which are dropped before anything is parsed."""
+
+_PICTURE = re.compile(rb'"[A-Za-z0-9+/=\\]{4096,}"')
+"""Base64 in the outputs of a notebook: one string, on one line."""
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -48,7 +55,10 @@ def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Con
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{source} is not a regular file", fix="copy what it yields into a file, and name that")
         with Path(path).open("rb") as file:
-            data = file.read(most)
+            data, size = file.read(most), status.st_size
+            if most < size <= MOST_OF_A_NOTEBOOK and Path(path).suffix == ".ipynb":
+                whole = _PICTURE.sub(b'""', data + file.read())
+                data, size = whole[:most], len(whole)
     except UsageError:
         raise  # it is a ValueError too
     except FileNotFoundError:
@@ -59,7 +69,7 @@ def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Con
         raise UsageError(f"{source} cannot be read: {error.strerror or error}", fix="check the path") from None
     except ValueError as error:  # a zero character in the path
         raise UsageError(f"{source!r} is no path: {error}", fix="check the path") from None
-    return Content(source, data, max(status.st_size, len(data)))
+    return Content(source, data, max(size, len(data)))
 
 
 def as_text(data: bytes) -> str | None:

@@ -52,6 +52,17 @@ def parse_python(text: str) -> Parsed | None:
     return None
 
 
+def open_bracket(text: str) -> tuple[int, str] | None:
+    """``(line, what is wrong)`` where a script's first error is a bracket that is never closed, in whatever Python."""
+    try:
+        _parse(text)
+    except SyntaxError as error:
+        return (error.lineno or 1, str(error.msg)) if "never closed" in str(error.msg) else None
+    except (ValueError, RecursionError, MemoryError, OverflowError):
+        return None
+    return None
+
+
 def is_python(text: str) -> bool:
     """Whether a text without a telling name is a script: it parses, and does more than name things.
 

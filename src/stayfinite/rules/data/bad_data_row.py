@@ -282,7 +282,12 @@ def _observed(facts: Facts) -> Iterator[Clue]:
     rows = facts.seen("data.bad_rows")
     if rows is not None and rows.value:
         named = "; ".join(map(str, rows.value)) if isinstance(rows.value, list) else rows.value
-        yield Clue(f"rows that are not finite, empty or corrupt: {named}", PROOF, rows.where)
+        yield Clue(
+            f"rows that are not finite, empty or corrupt: {named}",
+            PROOF,
+            rows.where,
+            fix="repair or drop the rows that are named",
+        )
     removed = facts.seen("worlds.rows_removed.finite")
     if removed is not None:
         if removed.value is True:

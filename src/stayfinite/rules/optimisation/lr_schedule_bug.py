@@ -206,10 +206,7 @@ RULE = Rule(
     slug="lr-schedule-bug",
     severity="error",
     title="The learning rate does not follow the schedule that was set.",
-    fix=(
-        "step the schedule once for each update, after the optimizer, and give it its length in that unit, with a "
-        "warmup well below it"
-    ),
+    fix="step the schedule once for each update, after the optimizer, and give it its length in that unit",
     judge=judge,
     page=__doc__,
     prior=-4.0,

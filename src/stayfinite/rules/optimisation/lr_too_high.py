@@ -59,7 +59,7 @@ from stayfinite.rules.optimisation.course import (
     returns,
     told_climb,
 )
-from stayfinite.rules.optimisation.planned_limits import too_high
+from stayfinite.rules.optimisation.planned_limits import highest, too_high
 from stayfinite.rules.optimisation.rates import rate_of, set_too_high
 from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
@@ -90,7 +90,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"an update is {float(ratio.value):.2g} of its weight", STRONG + HINT, ratio.where)
     plan = facts.seen("plan.rate")
     if plan is not None and (text := too_high(plan.value)):
-        yield Clue(text, PROOF, plan.where, risk=True)
+        limit = highest(plan.value)
+        fix = f"set it well below {limit[0]:g}, warm up over some hundred steps, clip gradients at 1.0" if limit else ""
+        yield Clue(text, PROOF, plan.where, risk=True, fix=fix)
     steps, slower = facts.seen("learning.falls"), facts.seen("learning.falls_at")
     if steps is not None and not steps.value and slower is not None:
         slowly = f"at {slower.value:g} of the rate from {slower.where}"
