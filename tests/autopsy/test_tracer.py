@@ -89,6 +89,7 @@ def test_tracing_leaves_nothing_behind():
 
 
 def test_another_thread_that_trains_another_model_is_not_taken_for_a_part_of_the_step():
+    torch.manual_seed(0)
     ours, other = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1)), nn.Sequential(nn.Linear(3, 3), nn.Tanh())
 
     class Meanwhile(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,8 @@ class Remembered:
     ledger: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data that survives JSON."""
-        return {
+        """As plain data: numbers, texts, lists and dicts, which JSON and ``torch.load(weights_only=True)`` take alike."""
+        record = {
             "version": VERSION,
             "step": self.step,
             "batch": self.batch,
@@ -40,6 +41,8 @@ class Remembered:
             "precision": dict(self.precision),
             "ledger": dict(self.ledger),
         }
+        plain: dict[str, Any] = json.loads(json.dumps(record))
+        return plain
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Remembered:
