@@ -31,7 +31,7 @@ class Remembered:
     ledger: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data: numbers, texts, lists and dicts, which JSON and ``torch.load(weights_only=True)`` take alike."""
+        """As plain data: numbers, texts, lists and dicts, which JSON and ``torch.load(weights_only=True)`` take."""
         record = {
             "version": VERSION,
             "step": self.step,

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OptimizerError, OrderError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.lightning_rerun import loss_of, rerun
+from stayfinite.integrations.lightning.rerun import loss_of, rerun
 from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadows
 from stayfinite.integrations.unguarded import warn_of_unseen_loss

@@ -16,11 +16,11 @@ from transformers import Trainer
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.transformers_logs import TrueLogs
-from stayfinite.integrations.transformers_patches import Patches
-from stayfinite.integrations.transformers_precision import change_precision, precision_of
-from stayfinite.integrations.transformers_rerun import Rerun, prepares_in_its_own_way
-from stayfinite.integrations.transformers_seams import layers_of, plain_optimizer
+from stayfinite.integrations.transformers.logs import TrueLogs
+from stayfinite.integrations.transformers.patches import Patches
+from stayfinite.integrations.transformers.precision import change_precision, precision_of
+from stayfinite.integrations.transformers.rerun import Rerun, prepares_in_its_own_way
+from stayfinite.integrations.transformers.seams import layers_of, plain_optimizer
 from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 

@@ -1,10 +1,4 @@
-"""Lightning: ``Trainer(callbacks=[StayFinite()])``, or ``fabric_guard(fabric, model, optimizer)``.
-
-Example:
-    >>> from stayfinite.integrations.lightning import StayFinite
-    >>> trainer = Trainer(callbacks=[StayFinite()])
-    >>> trainer.fit(module, loader)
-"""
+"""The callback: what Lightning tells it, and the fit that it guards."""
 
 from __future__ import annotations
 
@@ -18,8 +12,8 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.fabric import FabricGuard, fabric_guard
-from stayfinite.integrations.lightning_fit import GuardedFit
-from stayfinite.integrations.lightning_package import as_callback, callback_classes, rebuild
+from stayfinite.integrations.lightning.fit import GuardedFit
+from stayfinite.integrations.lightning.package import as_callback, callback_classes, rebuild
 from stayfinite.integrations.places import DEFAULT, Default, free_place
 from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console

@@ -1,12 +1,4 @@
-"""A guard in transformers' Trainer, by one line.
-
-Example:
-    >>> from stayfinite.integrations.transformers import StayFinite
-    >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[StayFinite()])
-    >>> trainer.train()
-
-Works with Trainer, Seq2SeqTrainer and what is derived from them, such as trl's SFTTrainer and DPOTrainer.
-"""
+"""The callback: what the Trainer tells it, and the training that it guards."""
 
 from __future__ import annotations
 
@@ -28,8 +20,8 @@ try:
     from transformers import TrainerCallback, TrainerState
     from transformers.trainer_callback import ExportableState
 
-    from stayfinite.integrations.transformers_attachment import MARK, Attachment
-    from stayfinite.integrations.transformers_seams import check_version, place_for, trainer_of, why_not
+    from stayfinite.integrations.transformers.attachment import MARK, Attachment
+    from stayfinite.integrations.transformers.seams import check_version, place_for, trainer_of, why_not
 except ImportError as error:
     raise MissingExtra.of("transformers", extra="hf", what_for="stayfinite.integrations.transformers") from error
 

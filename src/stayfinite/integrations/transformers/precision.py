@@ -11,8 +11,8 @@ from torch import nn
 from transformers import Trainer
 
 from stayfinite.guard.precision import DTYPES
-from stayfinite.integrations.transformers_patches import Patches
-from stayfinite.integrations.transformers_seams import layers_of
+from stayfinite.integrations.transformers.patches import Patches
+from stayfinite.integrations.transformers.seams import layers_of
 
 
 def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:

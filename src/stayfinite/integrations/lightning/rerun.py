@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.errors import OrderError
-from stayfinite.integrations.lightning_package import PACKAGES
+from stayfinite.integrations.lightning.package import PACKAGES
 from stayfinite.integrations.shadowing import Shadows
 
 
