@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,15 +14,14 @@ import pytest
 
 from accelerate_job import resumable
 from accelerate_training import events
+from child_processes import environment
 
 TESTS = Path(__file__).parents[2]
 
 
 def run(folder: Path, act: str, *before: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *before, str(TESTS / "accelerate_job.py"), str(folder), act]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment())
 
 
 def together(folder: Path, act: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from child_processes import environment
 from lightning_job import LAST, resumable
 from lightning_training import LIGHTNING_SAYS, events
 
@@ -23,10 +23,8 @@ TESTS = Path(__file__).parents[2]
 
 def run(folder: Path, act: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
-    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(TESTS / "lightning_job.py"), str(folder), act]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment())
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")

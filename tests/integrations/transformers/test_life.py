@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import EarlyStoppingCallback, TrainerCallback
 
+from child_processes import environment
 from stayfinite.core.policy import Policy
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.integrations.transformers import NotGuarded, StayFinite
@@ -216,7 +217,8 @@ def test_an_uncaught_stop_ends_the_process_with_its_own_exit_code(tmp_path):
         "from stayfinite.integrations.transformers import StayFinite\n"
         f"tiny_trainer(Path({str(tmp_path / 'out')!r}), StayFinite(Policy.strict()), bad=tuple(range(128))).train()\n"
     )
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert ended.returncode == 87, ended.stderr
     assert "BadStep" in ended.stderr
 

@@ -4,8 +4,7 @@ import pytest
 from accelerate.utils import DistributedType
 
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.integrations import transformers_seams
-from stayfinite.integrations.transformers import NotGuarded, StayFinite
+from stayfinite.integrations.transformers import NotGuarded, StayFinite, seams
 from tiny_trainers import same, tiny_trainer, weights
 
 
@@ -15,16 +14,16 @@ def test_deepspeed_is_recognised_and_explained(tmp_path):
     # DeepSpeed itself needs an accelerator; this is the one thing by which it is told.
     trainer.accelerator.state.distributed_type = DistributedType.DEEPSPEED
     try:
-        reason = transformers_seams.why_not(trainer)
+        reason = seams.why_not(trainer)
     finally:
         trainer.accelerator.state.distributed_type = DistributedType.NO
     assert "DeepSpeed" in reason
     assert "FSDP2" in reason
-    assert transformers_seams.why_not(trainer) == ""
+    assert seams.why_not(trainer) == ""
 
 
 def test_a_training_that_cannot_be_guarded_is_not_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("stayfinite.integrations.transformers.why_not", lambda _: "the engine steps by itself")
+    monkeypatch.setattr("stayfinite.integrations.transformers.callback.why_not", lambda _: "the engine steps by itself")
     plain = tiny_trainer(tmp_path / "plain", bad=(3,), max_steps=4)
     trainer = tiny_trainer(tmp_path / "out", StayFinite(), max_steps=4, save_strategy="steps", save_steps=2)
     with pytest.warns(NotGuarded, match="the engine steps by itself"):
@@ -37,7 +36,7 @@ def test_a_training_that_cannot_be_guarded_is_not_changed(tmp_path, monkeypatch)
 
 
 def test_a_transformers_without_the_needed_methods_is_refused_with_the_version_that_has_them(monkeypatch):
-    monkeypatch.delattr(transformers_seams.Trainer, "_run_epoch")
+    monkeypatch.delattr(seams.Trainer, "_run_epoch")
     with pytest.raises(UsageError, match="pip install 'transformers>="):
         StayFinite()
 

@@ -26,7 +26,7 @@ def test_the_code_on_the_page_runs(tmp_path, block):
 
 
 def test_the_methods_that_the_page_names_are_those_that_are_exchanged():
-    from stayfinite.integrations import transformers_attachment
+    from stayfinite.integrations.transformers import attachment as transformers_attachment
 
     source = Path(transformers_attachment.__file__).read_text()
     exchanged = set(re.findall(r'put\((?:trainer|accelerator|self\._optimizer), "(\w+)"', source))

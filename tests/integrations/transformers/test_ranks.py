@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from child_processes import environment
 from tiny_trainers import events
 
 JOB = Path(__file__).with_name("rank_job.py")
@@ -16,8 +17,9 @@ def run(folder: Path, kind: str) -> list[dict]:
     (place := folder / kind).mkdir()
     many = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     ended = subprocess.run(
-        [*many, str(JOB), str(place), kind], capture_output=True, text=True, timeout=100, check=False
-    )
+        [*many, str(JOB), str(place), kind],
+        capture_output=True, text=True, timeout=100, check=False, env=environment(),
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-4000:]
     return [json.loads((place / f"rank{rank}.json").read_text()) for rank in range(2)]
 
