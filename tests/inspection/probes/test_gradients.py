@@ -211,3 +211,28 @@ def test_a_first_gradient_that_is_huge_is_found_in_a_net_of_one_layer():
 def test_an_update_that_leaves_nothing_of_its_weight_is_found():
     model = net()
     assert causes(model, torch.optim.AdamW(model.parameters(), lr=3.0))[0] == "lr-too-high"
+
+
+class Routed(nn.Module):
+    """Sends each row to one of many layers that bear no telling name."""
+
+    def __init__(self, *, routed: bool) -> None:
+        super().__init__()
+        self.way, self.parts, self.head = (
+            nn.Linear(12, 24),
+            nn.ModuleList(nn.Linear(12, 12) for _ in range(24)),
+            nn.Linear(12, 5),
+        )
+        self.routed = routed
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.way(x).softmax(-1).max(-1)
+        chosen = chosen if self.routed else chosen % 3
+        rows = [self.parts[int(part)](row) * weight for row, part, weight in zip(x, chosen, weights, strict=True)]
+        return self.head(torch.stack(rows))
+
+
+def test_parts_that_no_row_was_sent_to_are_told_from_parts_that_none_can_reach():
+    torch.manual_seed(0)
+    assert causes(Routed(routed=True)) == []
+    assert causes(Routed(routed=False)) == ["unused-parameters"]

@@ -178,8 +178,8 @@ def test_where_a_pass_takes_long_two_rows_are_driven_down(monkeypatch: pytest.Mo
     assert "2 rows" in line(found, TITLE).seen
     assert len(rows) > 3
     assert set(rows[1:]) == {2}
-    faulty = bench_of(model, optimizer=lambda parameters: SGD(parameters, lr=1e2))
-    assert causes(looked(faulty, learning)) == ["lr-too-high"]
+    faulty = bench_of(model, forward=lambda batch: Reversed.apply(plain(batch)))
+    assert causes(looked(faulty, learning)) == ["cannot-overfit-batch"]
 
 
 def test_no_step_is_taken_with_gradients_that_are_not_finite() -> None:

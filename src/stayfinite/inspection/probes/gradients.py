@@ -15,7 +15,7 @@ from stayfinite.inspection.names import names_in_short
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.loss import checkpointing_warnings, note_checkpointing, told_error
 from stayfinite.inspection.starting_weights import alike
-from stayfinite.inspection.stuck import without_gradient_at_all
+from stayfinite.inspection.stuck import routed_past, without_gradient_at_all
 
 MOST_LOST = 0.9
 WILD = 10.0
@@ -60,7 +60,9 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
     stuck = without_gradient_at_all(bench, zero) if zero else []
     moved = [name for name in stuck if name in bench.update.moved]
     notes.saw("update.without_gradient", moved, names_in_short(moved))
-    unused = [name for name in (*none, *stuck) if name not in spare and name not in moved]
+    rest = [name for name in none if name not in spare]
+    past = routed_past(bench, rest) if rest and norms else []
+    unused = [name for name in (*rest, *stuck) if name not in past and name not in moved]
     if bench.first.reaches_parameters:
         cuts = _cuts(bench, unused)
         where = cuts[0].rpartition(" ")[2] if cuts else "the first step"
@@ -68,6 +70,7 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
         notes.saw("gradient.cut_at", cuts, where)
     told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
     told += [f"{len(spare)} are left over from a library: {names_in_short(spare)}"] * bool(spare)
+    told += [f"{len(past)} are of parts that no row was sent to: {names_in_short(past)}"] * bool(past)
     told += [f"{len(zero) - len(stuck)} are zero now and will not stay so"] * (len(zero) > len(stuck))
     notes.check(
         "Gradients", "every trainable parameter gets one", "unused-parameters", "zero-gradient", "params-frozen",
