@@ -72,6 +72,8 @@ class Seen:
     """What each embedding was asked for, in order."""
     cuts: list[str] = field(default_factory=list)
     """Lines that cut the graph: `detach at train.py:12`."""
+    strangers: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
+    """Parameters of no part of the model by their ``id``, each held so that none other gets it, with the line."""
     cut_off: dict[str, str] = field(default_factory=dict)
     """Parameters behind such a line, or used where gradients are off, with the line."""
 
@@ -130,6 +132,8 @@ class Watch(FunctionChange):
         for arg in (*args, *kwargs.values()):
             name = self._names.get(id(arg)) if isinstance(arg, Tensor) else None
             if name is None:
+                if isinstance(arg, nn.Parameter) and arg.requires_grad and id(arg) not in self.seen.strangers:
+                    self.seen.strangers[id(arg)] = arg, self._here()
                 continue
             if self.seen.training is None:
                 self.seen.training, self.seen.grad_enabled = self._model.training, torch.is_grad_enabled()
