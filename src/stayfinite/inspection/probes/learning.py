@@ -70,7 +70,7 @@ class _Looking:
     def __init__(self, bench: Bench, notes: Notes, taken: Descent, steps: int) -> None:
         self._bench, self._notes, self._taken, self._steps = bench, notes, taken, steps
         self._first = taken.losses[0]
-        self._noise = _noise(bench, self._first)
+        self._noise = _noise(bench, taken)
 
     def conclude(self) -> None:
         taken = self._taken
@@ -148,11 +148,14 @@ def _obstacle(bench: Bench) -> str:
     return ""
 
 
-def _noise(bench: Bench, first: float) -> float:
-    """By how much the same pass over the same rows differs from itself."""
+def _noise(bench: Bench, taken: Descent) -> float:
+    """By how much the same pass over the same rows differs from itself; where few rows fall clearly, nobody asks."""
+    first = taken.losses[0]
     if bench.lean is bench.step:
         again = bench.first.loss
         value = bench.uphill * float(again) if isinstance(again, Tensor) else first
+    elif taken.falls() and taken.drop > CLEARLY * abs(first):
+        return 0.0
     else:
         value = (_descend(bench, 0).losses or (first,))[0]
     return abs(value - first) if math.isfinite(value) and math.isfinite(first) else 0.0
