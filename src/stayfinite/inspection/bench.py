@@ -85,6 +85,12 @@ class Bench:
         """One real step of the optimizer with the gradients of the first pass, and taken back."""
         return one_update(self.optimizer, self.trainable, self.first, self.kept)
 
+    @property
+    def uphill(self) -> float:
+        """-1 where the optimizer is told to climb, and 1 where it goes down."""
+        groups = self.optimizer.param_groups
+        return -1.0 if groups and all(group.get("maximize") for group in groups) else 1.0
+
     @cached_property
     def few(self) -> Any:
         """Two rows of the batch, to ask what depends on what; all of it where rows cannot be told."""

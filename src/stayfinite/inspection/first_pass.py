@@ -49,6 +49,11 @@ class FirstPass:
         return self.forward_error is None and self.backward_error is None and self.attached and self.scalar
 
     @property
+    def reaches_parameters(self) -> bool:
+        """Whether the loss hangs on any parameter: a new tensor that requires a gradient hangs on itself alone."""
+        return self.attached and (not self.worked or any(g is not None for g in self.gradients.values()))
+
+    @property
     def scalar(self) -> bool:
         """Whether the loss is a tensor with one element."""
         return isinstance(self.loss, Tensor) and self.loss.numel() == 1

@@ -47,6 +47,11 @@ class Keeping:
         self._rng = capture_rng()
         self._switches = capture_switches()
 
+    @property
+    def gradients_on(self) -> bool:
+        """Whether gradients were on when this was made."""
+        return bool(self._switches["grad"])
+
     def put_back(self, *, values: bool = True) -> None:
         """Everything as it was.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from stayfinite.inspection.watch import Seen
+
 
 def unregistered(model: nn.Module, leaves: frozenset[int]) -> list[str]:
     """Names of tensors in plain lists, dictionaries and attributes that the loss hangs on and parameters() has not.
@@ -26,6 +28,18 @@ def unregistered(model: nn.Module, leaves: frozenset[int]) -> list[str]:
                 if tensor.requires_grad and tensor.is_leaf and id(tensor) in leaves and id(tensor) not in known:
                     found.setdefault(id(tensor), where)
     return list(found.values())
+
+
+def made_anew(first: Seen, again: Seen, leaves: frozenset[int]) -> list[str]:
+    """Parameters that the loss hangs on and that every pass makes anew: layers that are built inside of ``forward``.
+
+    Another network that takes part, a discriminator, has the same ones in both passes.
+    """
+    lasting = first.strangers.keys() & again.strangers.keys()
+    anew = [each for key, each in first.strangers.items() if key in leaves and key not in lasting]
+    if len(again.strangers) == len(lasting):
+        return []
+    return [f"one of shape {list(tensor.shape)} made in each pass, used at {where}" for tensor, where in anew]
 
 
 def _tensors(value: Any, where: str, modules: set[int], depth: int) -> Iterator[tuple[str, Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stayfinite.autopsy.frames import places
+from stayfinite.autopsy.frames import Lines
 from stayfinite.autopsy.function_mode import FunctionChange
-from stayfinite.inspection.graph_walk import made_by
+from stayfinite.inspection.graph_walk import leaves_of, made_by
 
 MOST_CUTS = 8
 LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
@@ -71,6 +72,10 @@ class Seen:
     """What each embedding was asked for, in order."""
     cuts: list[str] = field(default_factory=list)
     """Lines that cut the graph: `detach at train.py:12`."""
+    strangers: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
+    """Parameters of no part of the model by their ``id``, each held so that none other gets it, with the line."""
+    cut_off: dict[str, str] = field(default_factory=dict)
+    """Parameters behind such a line, or used where gradients are off, with the line."""
 
 
 class Watch(FunctionChange):
@@ -87,6 +92,13 @@ class Watch(FunctionChange):
         self._model, self._change_ids = model, change_ids
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._used: set[str] = set()
+        self._entered = 0
+
+    def __enter__(self) -> Any:
+        """Begin; lines further out than this one are not the training's."""
+        self._entered = id(sys._getframe(1))
+        begin: Any = super().__enter__
+        return begin()
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Look, call, look."""
@@ -120,6 +132,8 @@ class Watch(FunctionChange):
         for arg in (*args, *kwargs.values()):
             name = self._names.get(id(arg)) if isinstance(arg, Tensor) else None
             if name is None:
+                if isinstance(arg, nn.Parameter) and arg.requires_grad and id(arg) not in self.seen.strangers:
+                    self.seen.strangers[id(arg)] = arg, self._here()
                 continue
             if self.seen.training is None:
                 self.seen.training, self.seen.grad_enabled = self._model.training, torch.is_grad_enabled()
@@ -127,6 +141,8 @@ class Watch(FunctionChange):
             if name not in self._used:
                 self._used.add(name)
                 self.seen.order.append(name)
+                if arg.requires_grad and not torch.is_grad_enabled():
+                    self.seen.cut_off[name] = f"gradients off at {self._here()}"
             if not found and arg.dim() > 1:
                 found = name
         return found
@@ -165,7 +181,7 @@ class Watch(FunctionChange):
     ) -> None:
         learns = input.requires_grad or not torch.is_grad_enabled()
         self.seen.losses.append(
-            LossCall(name, input.detach(), made_by(input), learns, target.detach(), settings, value, _here())
+            LossCall(name, input.detach(), made_by(input), learns, target.detach(), settings, value, self._here())
         )
 
     def _refuse(self, name: str, input: Tensor, target: Tensor, settings: dict[str, Any]) -> None:
@@ -188,7 +204,7 @@ class Watch(FunctionChange):
         crossed = column.dim() == 2 and row.dim() == 1 and column.shape[1] == 1 and column.shape[0] == row.shape[0] > 1
         learns = first.requires_grad != second.requires_grad
         if (crossed and learns) or ("loss" in name and _grows(first, second)):
-            self.seen.unequal.append((list(first.shape), list(second.shape), _here()))
+            self.seen.unequal.append((list(first.shape), list(second.shape), self._here()))
 
     def _note_dead(self, result: Tensor) -> None:
         if result.dim() < 2 or not result.numel():
@@ -206,7 +222,14 @@ class Watch(FunctionChange):
             and tensor.requires_grad
             and not tensor.is_leaf
         ):
-            self.seen.cuts.append(f"{kind} at {_here()}")
+            self.seen.cuts.append(f"{kind} at {self._here()}")
+            behind = (self._names[leaf] for leaf in leaves_of(tensor) if leaf in self._names)
+            self.seen.cut_off.update(dict.fromkeys(behind, self.seen.cuts[-1]))
+
+    def _here(self) -> str:
+        near, own = Lines().above(sys._getframe(1), until=self._entered)
+        place = own or near
+        return "" if place is None else f"{Path(place.file).name}:{place.line}"
 
 
 def out_of_range(name: str, input: Tensor, target: Tensor, settings: dict[str, Any]) -> list[float]:
@@ -232,12 +255,6 @@ def _grows(first: Tensor, second: Tensor) -> bool:
         return False
     # (32, 64, 1) with (32, 1, 64) compares each with every other on purpose.
     return size > max(first.numel(), second.numel()) and first.dim() != second.dim()
-
-
-def _here() -> str:
-    near, own = places()
-    place = own or near
-    return "" if place is None else f"{Path(place.file).name}:{place.line}"
 
 
 _CLASSES = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing")

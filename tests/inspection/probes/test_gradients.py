@@ -1,8 +1,10 @@
 """Gradients: which parameters get one, how large over depth, and what moves without one."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from inspection.healthy_setups import mixture, mmdit
@@ -172,3 +174,65 @@ class Adapted(nn.Module):
 def test_an_adapter_that_starts_at_zero_moves_little_by_decay_alone_and_is_fine():
     model = Adapted()
     assert causes(model, torch.optim.AdamW([*model.down.parameters(), *model.up.parameters()], lr=2e-5)) == []
+
+
+class Encoder(nn.Module):
+    def __init__(self, cut: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.encode, self.head, self.cut = nn.Linear(12, 24), nn.Linear(24, 5), cut
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.cut(self.encode, x))
+
+
+def no_graph(layer: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return layer(x)
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda layer, x: layer(x).detach(), lambda layer, x: layer(x).data, no_graph], ids=["detach", "data", "off"]
+)
+def test_the_line_that_cuts_a_layer_off_is_named(cut):
+    model = Encoder(cut)
+    found = preflight(model, adamw(model), batch(), cross_entropy(model))
+    assert [each.cause for each in found if each.severity != "info"] == ["unused-parameters"]
+    assert found[0].where.startswith("test_gradients.py:")
+
+
+def test_a_first_gradient_that_is_huge_is_found_in_a_net_of_one_layer():
+    torch.manual_seed(0)
+    model = nn.RNN(8, 32, nonlinearity="relu", batch_first=True)
+    nn.init.normal_(model.weight_hh_l0)
+    found = causes(model, given=torch.randn(4, 30, 8), forward=lambda given: model(given)[0][:, -1].pow(2).mean())
+    assert found[0] == "exploding-gradient"
+
+
+def test_an_update_that_leaves_nothing_of_its_weight_is_found():
+    model = net()
+    assert causes(model, torch.optim.AdamW(model.parameters(), lr=3.0))[0] == "lr-too-high"
+
+
+class Routed(nn.Module):
+    """Sends each row to one of many layers that bear no telling name."""
+
+    def __init__(self, *, routed: bool) -> None:
+        super().__init__()
+        self.way, self.parts, self.head = (
+            nn.Linear(12, 24),
+            nn.ModuleList(nn.Linear(12, 12) for _ in range(24)),
+            nn.Linear(12, 5),
+        )
+        self.routed = routed
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.way(x).softmax(-1).max(-1)
+        chosen = chosen if self.routed else chosen % 3
+        rows = [self.parts[int(part)](row) * weight for row, part, weight in zip(x, chosen, weights, strict=True)]
+        return self.head(torch.stack(rows))
+
+
+def test_parts_that_no_row_was_sent_to_are_told_from_parts_that_none_can_reach():
+    torch.manual_seed(0)
+    assert causes(Routed(routed=True)) == []
+    assert causes(Routed(routed=False)) == ["unused-parameters"]

@@ -123,3 +123,20 @@ def test_a_leak_is_found_whatever_the_number_of_classes(classes):
     leaking = lambda given: F.cross_entropy(model(given["x"] - given["x"].mean(0)), given["label"])  # noqa: E731
     assert causes(model, given=given, forward=leaking) == ["samples-leak"]
     assert causes(model, given=given, forward=cross_entropy(model)) == []
+
+
+class BuildsInForward(nn.Module):
+    """Its last layer is another one in every pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(12, 24)
+
+    def forward(self, x):
+        return nn.Linear(24, 5)(self.first(x).relu())
+
+
+def test_a_layer_that_every_pass_builds_anew_is_found_and_another_network_is_fine():
+    assert "unregistered-module" in causes(BuildsInForward())
+    model, judge = net(), nn.Linear(5, 1)
+    assert causes(model, forward=lambda given: F.softplus(-judge(model(given["x"]))).mean()) == []

@@ -161,3 +161,29 @@ def test_sparse_gradients_are_followed_too() -> None:
 def test_no_steps_are_taken_when_none_are_wanted() -> None:
     found = looked(bench_of(steps=0), learning)
     assert line(found, TITLE).status == "skip"
+
+
+def test_where_a_pass_takes_long_two_rows_are_driven_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stayfinite.inspection.bench.LONG", 0.0)
+    model = small_model()
+    plain, rows = loss_of(model), list[int]()
+
+    def forward(batch: Any) -> Tensor:
+        rows.append(len(batch[0]))
+        return plain(batch)
+
+    bench = bench_of(model, forward=forward)
+    found = looked(bench, learning)
+    assert causes(found) == []
+    assert "2 rows" in line(found, TITLE).seen
+    assert len(rows) > 3
+    assert set(rows[1:]) == {2}
+    faulty = bench_of(model, forward=lambda batch: Reversed.apply(plain(batch)))
+    assert causes(looked(faulty, learning)) == ["cannot-overfit-batch"]
+
+
+def test_no_step_is_taken_with_gradients_that_are_not_finite() -> None:
+    model = small_model()
+    bench = bench_of(model, forward=lambda batch: (model(batch[0]) * 0.0).pow(2).sum().sqrt())
+    found = line(looked(bench, learning), TITLE)
+    assert (found.status, found.seen) == ("skip", "gradients are not finite")

@@ -52,7 +52,7 @@ def test_a_detach_on_the_side_is_fine():
 def test_a_loss_that_was_cut_off_and_made_to_look_attached_is_found():
     model = net()
     found = causes(model, forward=lambda given: cross_entropy(model)(given).detach().requires_grad_())
-    assert found[0] == "unused-parameters"
+    assert found == ["detached-loss"]
 
 
 def test_a_loss_that_is_not_reduced_is_found():
@@ -261,3 +261,39 @@ def test_an_input_that_is_not_scaled_is_found_unless_the_model_scales_it():
 
 def test_a_batch_without_rows_is_found():
     assert causes(net(), given={name: item[:0] for name, item in batch().items()})[0] == "empty-batch"
+
+
+def test_a_distance_that_an_optimizer_climbs_is_found():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, maximize=True)
+    assert causes(model, optimizer)[0] == "flipped-sign"
+
+
+def test_the_place_of_a_finding_is_never_the_line_that_asks_for_it():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        image_size=8, patch_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        num_labels=3,
+    )  # fmt: skip
+    model = ViTForImageClassification(config).train()
+    given = {"pixel_values": torch.randn(2, 3, 8, 8), "labels": torch.tensor([1, 3])}
+    found = preflight(model, adamw(model), given)
+    assert found[0].cause == "label-out-of-range"
+    assert "test_loss.py" not in found[0].where
+
+
+def test_gpt2s_table_of_positions_is_known_as_one():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2, n_positions=6, bos_token_id=0, eos_token_id=0)
+    model = GPT2LMHeadModel(config).train()
+    tokens = torch.arange(8).expand(2, 8)
+    found = preflight(model, adamw(model), {"input_ids": tokens, "labels": tokens})
+    assert found[0].cause == "position-out-of-range"
+
+
+def test_a_loss_that_is_not_finite_is_not_blamed_on_the_input():
+    model = net()
+    found = causes(model, forward=lambda given: -model(given["x"]).relu().log().mean())
+    assert found == ["loss-formula-singularity"]

@@ -81,3 +81,18 @@ def test_fixed_batch_norm_statistics_are_fine():
     model = normed()
     model[1].eval()
     assert causes(model) == []
+
+
+def test_gradients_that_were_switched_off_before_are_found():
+    model = net()
+    with torch.no_grad():
+        assert causes(model)[0] == "wrong-mode"
+        assert not torch.is_grad_enabled()
+
+
+def test_a_dropout_that_leaves_nothing_is_found_and_a_high_one_is_fine():
+    model = net()
+    model.drop.p = 0.5
+    assert causes(model) == []
+    model.drop.p = 0.99
+    assert causes(model)[0] == "excess-dropout"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stayfinite.autopsy.step import Step
 from stayfinite.inspection.bench import Bench
 from stayfinite.state.rng import restore_rng
 
@@ -58,23 +59,32 @@ Rates = Callable[[int], float]
 """Number of the step -> by what the planned learning rate is multiplied."""
 
 
-def descend(bench: Bench, steps: int, rates: Rates = lambda _step: 1.0, *, clip: float | None = None) -> Descent:
-    """Take some steps on the bench's batch and undo them.
+def descend(
+    bench: Bench,
+    steps: int,
+    rates: Rates = lambda _step: 1.0,
+    *,
+    clip: float | None = None,
+    step: Step | None = None,
+) -> Descent:
+    """Take some steps on one batch and undo them.
 
     Arguments:
         bench: the training.
         steps: how many.
         rates: by what the planned learning rate is multiplied in each step.
         clip: the largest norm of the gradient; no clipping when left out.
+        step: whose batch and random numbers; the bench's own when left out.
     """
     losses: list[float] = []
+    step = step or bench.step
     expected, moved, error = 0.0, False, ""
     with bench.kept.undone(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         planned = [planned_rate(group) for group in bench.optimizer.param_groups]
         try:
             for number in _steps(bench, steps):
-                losses[number:] = [_loss_and_gradients(bench, last=number == steps)]
+                losses[number:] = [_loss_and_gradients(bench, step, last=number == steps)]
                 if number == steps or not math.isfinite(losses[-1]):
                     break
                 for group, rate in zip(bench.optimizer.param_groups, planned, strict=True):
@@ -129,13 +139,13 @@ def _steps(bench: Bench, steps: int) -> Iterator[int]:
             number += 1
 
 
-def _loss_and_gradients(bench: Bench, *, last: bool) -> float:
-    restore_rng(dict(bench.step.rng))
+def _loss_and_gradients(bench: Bench, step: Step, *, last: bool) -> float:
+    restore_rng(dict(step.rng))
     bench.optimizer.zero_grad(set_to_none=True)
     for parameter in bench.model.parameters():
         parameter.grad = None
     with torch.enable_grad():
-        loss = bench.run_forward(bench.step.fresh_batch())
+        loss = bench.run_forward(step.fresh_batch())
     value = float(loss.detach().float())
     if not last and math.isfinite(value):
         scaler = bench.scaler

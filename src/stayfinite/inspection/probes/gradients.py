@@ -13,11 +13,13 @@ from stayfinite.inspection.explaining import explain
 from stayfinite.inspection.left_over import left_over
 from stayfinite.inspection.names import names_in_short
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.probes.loss import note_checkpointing, told_error
+from stayfinite.inspection.probes.loss import checkpointing_warnings, note_checkpointing, told_error
 from stayfinite.inspection.starting_weights import alike
-from stayfinite.inspection.stuck import without_gradient_at_all
+from stayfinite.inspection.stuck import routed_past, without_gradient_at_all
 
 MOST_LOST = 0.9
+WILD = 10.0
+"""Times the size of its weight: an update of this kind leaves nothing of what was there."""
 
 
 def look(bench: Bench, notes: Notes) -> None:
@@ -58,10 +60,17 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
     stuck = without_gradient_at_all(bench, zero) if zero else []
     moved = [name for name in stuck if name in bench.update.moved]
     notes.saw("update.without_gradient", moved, names_in_short(moved))
-    unused = [name for name in (*none, *stuck) if name not in spare and name not in moved]
-    notes.saw("gradient.none_parameters", unused, "the first step")
+    rest = [name for name in none if name not in spare]
+    past = routed_past(bench, rest) if rest and norms else []
+    unused = [name for name in (*rest, *stuck) if name not in past and name not in moved]
+    if bench.first.reaches_parameters:
+        cuts = _cuts(bench, unused)
+        where = cuts[0].rpartition(" ")[2] if cuts else "the first step"
+        notes.saw("gradient.none_parameters", unused, where)
+        notes.saw("gradient.cut_at", cuts, where)
     told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
     told += [f"{len(spare)} are left over from a library: {names_in_short(spare)}"] * bool(spare)
+    told += [f"{len(past)} are of parts that no row was sent to: {names_in_short(past)}"] * bool(past)
     told += [f"{len(zero) - len(stuck)} are zero now and will not stay so"] * (len(zero) > len(stuck))
     notes.check(
         "Gradients", "every trainable parameter gets one", "unused-parameters", "zero-gradient", "params-frozen",
@@ -72,6 +81,14 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
     notes.check(
         "Gradients", "what moves has a gradient", "decay-only-updates", seen=f"{len(bench.update.moved)} tensors move"
     )
+
+
+def _cuts(bench: Bench, names: list[str]) -> list[str]:
+    """Lines that cut these parameters off from the loss, each once."""
+    if checkpointing_warnings(bench):
+        return []  # that runs the forward pass without gradients, and has its own reason
+    cut_off = bench.first.seen.cut_off
+    return list(dict.fromkeys(cut_off[name] for name in names if name in cut_off))
 
 
 def _look_at_depth(bench: Bench, notes: Notes, norms: dict[str, float], total: float) -> None:
@@ -103,7 +120,7 @@ def _look_at_update(bench: Bench, notes: Notes) -> None:
     if ratios and not _warming(bench):
         if update.lost is not None and update.lost > MOST_LOST:
             notes.saw("update.lost_share", update.lost, "one step of the optimizer")
-        elif max(ratios) < 1e-6:
+        elif max(ratios) < 1e-6 or ratios[len(ratios) // 2] > WILD:
             notes.saw("update_ratio.largest", max(ratios), "one step of the optimizer")
     shown = f"an update is {ratios[len(ratios) // 2]:.2g} of its weight" if ratios else ""
     notes.check(

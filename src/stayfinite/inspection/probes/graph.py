@@ -16,7 +16,8 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.sample_leak import leak_between_samples
 from stayfinite.inspection.still_pass import still_pass
 from stayfinite.inspection.stuck import nudge
-from stayfinite.inspection.unregistered import unregistered
+from stayfinite.inspection.unregistered import made_anew, unregistered
+from stayfinite.state.parts import unwrapped
 
 IGNORED, LEAK, AHEAD = (
     "the loss depends on the input",
@@ -28,7 +29,9 @@ IGNORED, LEAK, AHEAD = (
 def look(bench: Bench, notes: Notes) -> None:
     """Note what the graph holds, and what depends on what."""
     hidden = unregistered(bench.model, bench.first.leaves)
-    notes.saw("modules.unregistered", hidden)
+    if bench.first.worked and bench.first.seen.strangers:
+        hidden += made_anew(bench.first.seen, bench.still.seen, bench.first.leaves)
+    notes.saw("modules.unregistered", hidden, type(unwrapped(bench.model)).__name__)
     notes.check("Graph", "all that learns is in model.parameters()", "unregistered-module")
     if bench.first.forward_error is not None or not bench.first.scalar:
         for title in (IGNORED, LEAK, AHEAD):
@@ -102,4 +105,9 @@ def _look_at_tokens(bench: Bench, notes: Notes) -> None:
 
 
 def _same(first: Any, second: Any) -> bool:
-    return isinstance(first, Tensor) and isinstance(second, Tensor) and torch.equal(first, second)
+    return (
+        isinstance(first, Tensor)
+        and isinstance(second, Tensor)
+        and bool(second.isfinite().all())
+        and torch.equal(first, second)
+    )

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from stayfinite.autopsy.looking import dense
 from stayfinite.errors import UsageError
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench import FEW, Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.descent import (
     RESOLUTION,
     Descent,
+    Rates,
     affordable,
     at_planned_rate,
     descend,
@@ -56,8 +57,7 @@ def _look_at_descent(bench: Bench, notes: Notes) -> None:
         return
     steps = affordable(bench.first.seconds, bench.steps, BUDGET)
     ramp = warms_up(bench)
-    taken = descend(bench, steps, lambda number: (number + 1) / steps if ramp else 1.0)
-    taken = _downhill(bench, taken)
+    taken = _descend(bench, steps, lambda number: (number + 1) / steps if ramp else 1.0)
     if taken.error:
         notes.check(GROUP, TITLE, *REASONS, skipped=f"the optimizer's step fails: {taken.error}")
         return
@@ -70,9 +70,7 @@ class _Looking:
     def __init__(self, bench: Bench, notes: Notes, taken: Descent, steps: int) -> None:
         self._bench, self._notes, self._taken, self._steps = bench, notes, taken, steps
         self._first = taken.losses[0]
-        again = bench.first.loss
-        same = isinstance(again, Tensor) and math.isfinite(float(again))
-        self._noise = abs(float(again) - _sign(bench) * self._first) if same else 0.0
+        self._noise = _noise(bench, taken)
 
     def conclude(self) -> None:
         taken = self._taken
@@ -119,12 +117,13 @@ class _Looking:
         return True
 
     def _again(self, factor: float, clip: float | None = None) -> Descent:
-        return _downhill(self._bench, descend(self._bench, self._steps, lambda _: factor, clip=clip))
+        return _descend(self._bench, self._steps, lambda _: factor, clip=clip)
 
     def _slack(self) -> float:
         return max(self._noise, RESOLUTION * abs(self._first))
 
     def _say(self, seen: str) -> None:
+        seen += f", with {FEW} rows of the batch" if self._bench.lean is not self._bench.step else ""
         self._notes.check(GROUP, TITLE, *REASONS, seen=seen)
 
     def _skip(self, reason: str) -> None:
@@ -141,20 +140,31 @@ def _obstacle(bench: Bench) -> str:
         return f"the loss is {float(bench.first.loss)}"
     if type(bench.optimizer).__name__ == "LBFGS":
         return "LBFGS looks for its own step"
-    if not any(g is not None and bool((dense(g) != 0).any()) for g in bench.first.gradients.values()):
+    gradients = [dense(g) for g in bench.first.gradients.values() if g is not None]
+    if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+        return "gradients are not finite"
+    if not any(bool((gradient != 0).any()) for gradient in gradients):
         return "every gradient is 0"
     return ""
 
 
-def _sign(bench: Bench) -> float:
-    """-1 where the optimizer is told to climb."""
-    groups = bench.optimizer.param_groups
-    return -1.0 if groups and all(group.get("maximize") for group in groups) else 1.0
+def _noise(bench: Bench, taken: Descent) -> float:
+    """By how much the same pass over the same rows differs from itself; where few rows fall clearly, nobody asks."""
+    first = taken.losses[0]
+    if bench.lean is bench.step:
+        again = bench.first.loss
+        value = bench.uphill * float(again) if isinstance(again, Tensor) else first
+    elif taken.falls() and taken.drop > CLEARLY * abs(first):
+        return 0.0
+    else:
+        value = (_descend(bench, 0).losses or (first,))[0]
+    return abs(value - first) if math.isfinite(value) and math.isfinite(first) else 0.0
 
 
-def _downhill(bench: Bench, taken: Descent) -> Descent:
-    """What an optimizer that maximises calls progress, as a fall."""
-    if _sign(bench) > 0:
+def _descend(bench: Bench, steps: int, rates: Rates = lambda _: 1.0, clip: float | None = None) -> Descent:
+    """Some steps, on few rows where a pass takes long; what an optimizer that maximises calls progress is a fall."""
+    taken = descend(bench, steps, rates, clip=clip, step=bench.lean)
+    if bench.uphill > 0:
         return taken
     losses = tuple(-loss for loss in taken.losses)
     return Descent(losses=losses, expected=-taken.expected, moved=taken.moved, error=taken.error)

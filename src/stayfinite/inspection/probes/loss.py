@@ -63,9 +63,14 @@ def told_error(notes: Notes, error: Exception) -> None:
     notes.told += f"{type(error).__name__}: {error}".splitlines()[:12]
 
 
+def checkpointing_warnings(bench: Bench) -> list[str]:
+    """Torch's warnings that checkpointing got nothing to differentiate."""
+    return [text for text in bench.first.warned if "None of the inputs have requires_grad=True" in text]
+
+
 def note_checkpointing(bench: Bench, notes: Notes) -> None:
     """Note torch's warning that checkpointing got nothing to differentiate; where gradients are missing, it is why."""
-    warned = [text for text in bench.first.warned if "None of the inputs have requires_grad=True" in text]
+    warned = checkpointing_warnings(bench)
     if warned:
         notes.saw("checkpointing.warned", warned[0], "the first step")
 
@@ -75,9 +80,11 @@ def _look_at_value(bench: Bench, notes: Notes, loss: Any) -> None:
         notes.saw("loss.shape", list(loss.shape), "the first step")
         notes.check("Loss", "one number", "wrong-reduction", seen=f"shape {list(loss.shape)}")
     if bench.trainable:
-        where = bench.first.seen.cuts[-1] if bench.first.seen.cuts and not bench.first.attached else "the first step"
-        notes.saw("loss.requires_grad", bench.first.attached, where)
-        if not bench.first.attached:
+        attached = bench.first.reaches_parameters
+        cuts = bench.first.seen.cuts or list(bench.first.seen.cut_off.values())[:1]
+        where = cuts[-1] if cuts and not attached and not checkpointing_warnings(bench) else "the first step"
+        notes.saw("loss.requires_grad", attached, where)
+        if not attached:
             note_checkpointing(bench, notes)
     notes.check(
         "Loss", "attached to the graph", "detached-loss", "params-frozen", "gradient-checkpointing-no-input-grad"
@@ -97,7 +104,7 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
     seen = bench.first.seen
     tables = {"data.positions_out_of_range": True, "data.token_ids_out_of_range": False}
     for name, of_positions in tables.items():
-        bad = {table: ids for table, ids in seen.bad_ids.items() if ("pos" in table.lower()) is of_positions}
+        bad = {table: ids for table, ids in seen.bad_ids.items() if is_of_positions(table) is of_positions}
         if bad:
             notes.saw(name, next(iter(bad.values())), next(iter(bad)))
     calls = [call for call in seen.losses if call.learns]
@@ -131,7 +138,9 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
             seen=seen_share,
         )
     loss = bench.first.loss
-    turned = [call for call in calls if isinstance(loss, Tensor) and loss.numel() == 1 and negated(call, loss)]
+    turned = [
+        call for call in calls if isinstance(loss, Tensor) and loss.numel() == 1 and negated(call, bench.uphill * loss)
+    ]
     if turned and len(calls) == 1:
         notes.saw("loss.negated", True, turned[0].place)
     if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
@@ -150,6 +159,11 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
     notes.saw("loss.initial", initial, place)
     notes.saw("loss.expected_initial", expected, place)
     notes.check("Loss", START, "bad-initial-loss", "high-initial-loss", seen=text)
+
+
+def is_of_positions(table: str) -> bool:
+    """Whether an embedding of this name is one of positions."""
+    return "pos" in table.lower() or "wpe" in table.lower().split(".")
 
 
 def _starts_high(model: nn.Module) -> bool:

@@ -17,12 +17,17 @@ def look(bench: Bench, notes: Notes) -> None:
     asleep = _asleep(bench)
     if training and asleep:
         notes.saw("modules.in_eval", asleep, "the first step")
-    dropouts = [m for m in bench.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
+    dropouts = _dropouts(bench)
     norms = [m for m in bench.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     seen = f"{len(dropouts)} dropouts, {len(norms)} BatchNorms"
     notes.check("Modes", "the model is in training mode", "wrong-mode", seen=seen)
     if bench.trainable and first.seen.grad_enabled is False and first.forward_error is None and not first.attached:
         notes.saw("model.grad_disabled_in_train", True, "the first step")
+    elif bench.trainable and not bench.kept.gradients_on:
+        notes.saw("model.grad_disabled_in_train", True, "torch.is_grad_enabled() before the first step")
+    rate, where = max(((module.p, name) for name, module in dropouts), default=(0.0, ""))
+    notes.saw("dropout.rate", rate, where)
+    notes.check("Modes", "dropout leaves a signal", "excess-dropout", seen=f"at most {rate:g}")
     notes.check("Modes", "gradients are on in the forward pass", "detached-loss", "wrong-mode")
     fixed = [m for m in norms if not m.training and m.weight is not None and m.weight.requires_grad]
     if fixed:
@@ -31,17 +36,21 @@ def look(bench: Bench, notes: Notes) -> None:
         )
 
 
+def _dropouts(bench: Bench) -> list[tuple[str, nn.modules.dropout._DropoutNd]]:
+    """Those that drop anything, by name."""
+    return [
+        (name, module)
+        for name, module in bench.model.named_modules()
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+    ]
+
+
 def _asleep(bench: Bench) -> list[str]:
     """Dropouts in evaluation mode inside of a part that learns, where no dropout of such a part is awake.
 
     A model that `from_pretrained` gave is in evaluation mode, also when it becomes a part of another one.
     """
-    dropouts = [
-        (name, module)
-        for name, module in bench.model.named_modules()
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-    ]
-    learning = [(name, module) for name, module in dropouts if _learns(bench, name)]
+    learning = [(name, module) for name, module in _dropouts(bench) if _learns(bench, name)]
     if (
         bench.first.seen.training is None
         or not learning

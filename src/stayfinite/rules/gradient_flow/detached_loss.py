@@ -75,7 +75,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Backward's refusal, less what says that the parameters were frozen or checkpointing swallowed the gradient."""
     seen = facts.seen("loss.requires_grad")
     if seen is not None:
-        yield Clue(f"loss.requires_grad is {seen.value}", REFUTED if seen.value else PROOF, seen.where)
+        hangs = "hangs on parameters" if seen.value else "hangs on no parameter"
+        yield Clue(f"the loss {hangs}", REFUTED if seen.value else PROOF, seen.where)
     number = facts.said(r"'(?:float|int|numpy\.\w+|ndarray)' object has no attribute 'backward'")
     if number is not None:
         yield Clue(number.text, PROOF, number.where)

@@ -41,6 +41,8 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
+HUGE = 1e8
+"""A first gradient of this norm is none that a step could be taken with, whatever the loss is."""
 GROWN = 30.0
 """Times its lowest: a gradient norm that climbs so far is no noise."""
 
@@ -70,6 +72,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             STRONG + 1.0,
             decades.where,
         )
+    probed = facts.seen("gradient.norm")
+    if probed is not None and probed.value > HUGE:
+        yield Clue(f"the norm of the first gradient is {probed.value:.2g}", STRONG + 1.0, probed.where)
     symptoms = facts.symptoms
     broken = symptoms.bad > 0 or symptoms.diverges
     if not broken or symptoms.settles:
@@ -112,5 +117,6 @@ RULE = Rule(
     observes={
         "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",
         "gradient.depth_decades": "the same over all layers",
+        "gradient.norm": "the norm of the first gradient",
     },
 )

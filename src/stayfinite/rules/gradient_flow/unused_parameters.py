@@ -45,6 +45,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("gradient.none_parameters")
     if seen is not None and seen.value:
         yield Clue(f"trainable parameters without a gradient: {in_short(seen.value)}", PROOF, seen.where)
+    cut = facts.seen("gradient.cut_at")
+    if cut is not None and cut.value:
+        yield Clue(f"they are used, and cut off from the loss: {in_short(cut.value)}", STRONG, cut.where)
     refused = facts.said(r"appears to not have been used in the graph|set allow_unused=True")
     if refused is not None:
         yield Clue(refused.text, PROOF, refused.where)
@@ -70,10 +73,14 @@ RULE = Rule(
     slug="unused-parameters",
     severity="warning",
     title="Trainable parameters get no gradient: the loss does not depend on them.",
-    fix="wire these layers into the forward or remove them; requires_grad_(False) where they are left over on purpose",
+    fix=(
+        "wire these layers into the forward or remove them, without detach, .data or no_grad on the way to the loss; "
+        "requires_grad_(False) where they are left over on purpose"
+    ),
     judge=judge,
     page=__doc__,
     observes={
-        "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list"
+        "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list",
+        "gradient.cut_at": "lines at which such parameters are cut off from the loss, a list",
     },
 )

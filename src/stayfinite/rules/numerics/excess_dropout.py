@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.numbers import finite, measured
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _NAMES = (
     "dropout",
@@ -49,6 +49,8 @@ _NAMES = (
     "p_dropout",
     "hidden_dropout",
 )
+DROWNS = 0.95
+"""As this share is dropped, what is left is noise, whatever the model learns."""
 HIGH = 0.6
 
 
@@ -61,6 +63,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             if facts.symptoms.flat or facts.symptoms.zero_norms:
                 yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
             break
+    largest = measured(facts, "dropout.rate")
+    if largest is not None and largest[0] >= DROWNS:
+        yield Clue(f"of every value {largest[0]:.4g} is dropped", PROOF, largest[1])
     off = facts.seen("worlds.dropout_off.finite")
     same = facts.seen("worlds.same.finite")
     if off is not None and off.value is True and same is not None and same.value is False:
@@ -83,6 +88,7 @@ RULE = Rule(
     observes={
         "worlds.dropout_off.finite": "whether the same step is finite with dropout off",
         "worlds.same.finite": "whether the failing step, run again with nothing changed, is finite",
+        "dropout.rate": "the largest probability of a value to be dropped, of all dropouts of a model",
         "dropout.loss_gap": "the loss of a batch in train mode less that in eval mode",
     },
 )

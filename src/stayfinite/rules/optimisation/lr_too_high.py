@@ -87,7 +87,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("the rate is driven up on purpose, to see where training breaks", REFUTED)
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and float(ratio.value) > LARGE_UPDATE:
-        yield Clue(f"an update is {float(ratio.value):.2g} of its weight", STRONG + HINT, ratio.where)
+        yield Clue(f"an update is {float(ratio.value):.3g} times its weight", STRONG + HINT, ratio.where)
     plan = facts.seen("plan.rate")
     if plan is not None and (text := too_high(plan.value)):
         limit = highest(plan.value)
