@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
-
 
 def environment() -> dict[str, str]:
-    """This process's, with the tests on the path and as many threads, on which the last bit of a sum depends."""
+    """With the tests on the path and one thread: the last bit of a sum depends on how many there are."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}

@@ -1,5 +1,7 @@
 """Settings of the whole test suite."""
 
+import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 # The same examples on every machine and in every run; a slow machine is no failure.
@@ -7,3 +9,12 @@ settings.register_profile(
     "steady", derandomize=True, deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def one_thread():
+    """As the processes have it that tests start: the last bit of a sum depends on how many there are."""
+    kept = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(kept)

@@ -55,7 +55,7 @@ def test_without_the_guard_the_bad_rank_ruins_both(tmp_path):
     assert "NaN" in json.dumps(together(tmp_path, "plain"))
 
 
-def test_a_loop_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path):
+def test_a_loop_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path, one_thread):
     (tmp_path / "whole").mkdir()
     whole = resumable(tmp_path / "whole")
     assert run(tmp_path / "parts", "kill").returncode == -signal.SIGKILL

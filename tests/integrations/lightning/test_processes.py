@@ -28,7 +28,7 @@ def run(folder: Path, act: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path):
+def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path, one_thread):
     whole = resumable(tmp_path / "whole")
     assert run(tmp_path / "parts", "kill").returncode == -signal.SIGKILL
     saved = torch.load(tmp_path / "parts" / LAST, weights_only=True)
