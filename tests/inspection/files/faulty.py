@@ -184,12 +184,6 @@ PLANTED = [
         LORA.format(more="gradient_checkpointing=True, gradient_checkpointing_kwargs={'use_reentrant': True}"),
         "frozen base",
     ),
-    _one(
-        "gradient-checkpointing-no-input-grad",
-        "default.py",
-        LORA.format(more="gradient_checkpointing=True"),
-        "left to its default",
-    ),
     _one("position-out-of-range", "long.yaml", BERT + "max_seq_length: 1024\n", "positions for 512"),
     _one(
         "generation-too-short",

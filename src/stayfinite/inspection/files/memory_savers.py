@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 
 from stayfinite.core.settings import Setting
 from stayfinite.inspection.files.plan import Plan, shown
@@ -55,6 +56,14 @@ def _checkpointing(plan: Plan) -> Setting | None:
     return setting if setting is not None and is_on(setting.value) is not False and setting.value is not None else None
 
 
+def _transformers_is_new() -> bool:
+    """Whether the transformers that is installed here does not re-enter by default; nothing is imported for it."""
+    try:
+        return int(metadata.version("transformers").partition(".")[0]) >= 5
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
+
+
 def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[tuple[str, str]] | None:
     """Adapters over a frozen base, checkpointed re-entrantly, in a program that lets no gradient into the first block.
 
@@ -63,6 +72,8 @@ def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[tuple[str,
     if checkpointing is None or plan.adapters is None or not plan.scripts:
         return None
     reentrant = plan.settings.find("use_reentrant", "use_reentrant_gc")
+    if reentrant is None and _transformers_is_new():
+        return None
     if reentrant is not None and is_on(reentrant.value) is not True:
         return None
     if any(_LETS_GRADIENTS_IN.search(source.text) for source in plan.scripts) or plan.soft_prompt:
