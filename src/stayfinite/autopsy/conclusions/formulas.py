@@ -135,7 +135,7 @@ def custom_backward(e: Evidence) -> Conclusion | None:
         why=f"the backward of the custom autograd function {function} makes NaN or infinity of finite numbers"
         + ("; the backward that autograd derives from its forward does not" if e.good("derived_backward") else ""),
         fix=f"correct {function}.backward (torch.autograd.gradcheck shows where it is wrong), or leave it out",
-        worlds=("derived_backward", "rows_removed"),
+        worlds=("derived_backward", "rows_removed", "other_device"),
     )
 
 
