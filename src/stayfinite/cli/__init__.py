@@ -12,6 +12,7 @@ COMMANDS = {
     "check": "look before you launch: configs, data, memory, or the real model with a batch",
     "diff": "hold two configs, scripts or notebooks against each other, what matters for stability first",
     "diagnose": "say what went wrong with a run, from its log, config or directory",
+    "train": "run a complete, stable training program",
     "tail": "follow a log live and speak up when it turns",
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",

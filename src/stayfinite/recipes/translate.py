@@ -35,6 +35,7 @@ from stayfinite.recipes.seq2seq.normalising import Form, normaliser, self_test
 from stayfinite.recipes.seq2seq.pairs import Columns, clean, read_pairs, split
 from stayfinite.recipes.seq2seq.scores import Scores, score
 from stayfinite.recipes.seq2seq.tokenizers import check_ids, load_tokenizer, train_sentencepiece
+from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +238,11 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     _write_result(output, result, best, logbook)
     say(f"{scores}. The best model is in {output / 'best'}.")
     return result
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with these flags."""
+    train(read_settings(Translate, arguments, "stayfinite train translate"))
 
 
 def grouped(batches: Any, size: int) -> Any:
