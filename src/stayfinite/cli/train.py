@@ -7,17 +7,20 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from stayfinite.errors import StayfiniteError, TrainingStopped
+from stayfinite.errors import NotReady, StayfiniteError, TrainingStopped
 
 RECIPES = {
     "mt5": "a language model for a low-resource language, from raw text (T5 span corruption)",
     "translate": "ByT5 or T5 translation, from pairs of texts",
+    "sft": "LoRA fine-tuning of a small chat model on questions and answers",
+    "mmdit": "joint text and latent diffusion",
+    "compare": "which of two images: a vision-language model on pairs",
 }
 """Each recipe and what it trains; its module has the same name and a ``main(arguments)``."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a recipe; 0 when it was trained, 2 on wrong use, and the exit code of a training that had to stop."""
+    """Run a recipe; 0 when it was trained, 1 when its check refused to start, 2 on wrong use, and the exit code of a training that had to stop."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage(), file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
@@ -32,6 +35,9 @@ def run(arguments: Sequence[str]) -> int:
     except TrainingStopped as error:
         print(f"stayfinite train {name}: {error}", file=sys.stderr)
         return error.exit_code
+    except NotReady as error:
+        print(f"stayfinite train {name}: {error}", file=sys.stderr)
+        return 1
     except StayfiniteError as error:
         print(f"stayfinite train {name}: {error}", file=sys.stderr)
         return 2

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
+from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
@@ -243,18 +244,6 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
 def main(arguments: Sequence[str]) -> None:
     """Run the program with these flags."""
     train(read_settings(Translate, arguments, "stayfinite train translate"))
-
-
-def grouped(batches: Any, size: int) -> Any:
-    """So many batches at a time; the last group of an epoch may be smaller."""
-    group: list[Any] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 # -- the parts, in the order in which they are used ---------------------------------------------------------------------

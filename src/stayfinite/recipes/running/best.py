@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stayfinite.recipes.seq2seq.scores import Scores
+WORST = -1e30
+"""What a score that is not finite counts for."""
 
 
 class Best:
-    """Keeps ``best/`` in a directory: written aside, then renamed, so that there is always a whole one."""
+    """Keeps ``best/`` in a directory: written aside, then renamed, so that there is always a whole one.
 
-    def __init__(self, output: Path, *, metric: str, patience: int) -> None:
+    Arguments:
+        output: the directory of the run.
+        metric: the name of the score that decides; the higher, the better, unless ``lowest`` is on.
+        patience: evaluations without a better one until it is over; 0 for never.
+        lowest: the lowest score is the best, as of a loss.
+    """
+
+    def __init__(self, output: Path, *, metric: str, patience: int = 0, lowest: bool = False) -> None:
         self._output = output
         self._metric = metric
+        self._sign = -1.0 if lowest else 1.0
         self._patience = patience
         self.history: list[dict[str, Any]] = []
 
@@ -31,31 +39,34 @@ class Best:
         return len(values) - 1 - values.index(max(values)) >= self._patience
 
     def judge(
-        self, epoch: int, scores: Scores, save: Callable[[Path], None], say: Callable[[str], None]
-    ) -> None:
-        """Take note of an evaluation, and keep the model if there was no better one."""
-        value = float(getattr(scores, self._metric))
-        value = value if math.isfinite(value) else -math.inf
-        better = all(value > entry["value"] for entry in self.history if entry["epoch"] != epoch)
-        self.history = [entry for entry in self.history if entry["epoch"] != epoch]
-        self.history.append({"epoch": epoch, "value": value, **asdict(scores)})
-        say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
-        if better:
+        self, step: int, scores: Mapping[str, float], save: Callable[[Path], None] | None = None
+    ) -> bool:
+        """Take note of an evaluation, and keep the model if there was no better one. Says whether it is the best.
+
+        Arguments:
+            step: after which it was made; an evaluation that is made again takes the place of the first.
+            scores: by name.
+            save: writes the model into a directory.
+        """
+        value = self._sign * float(scores[self._metric])
+        value = value if math.isfinite(value) else WORST
+        self.history = [entry for entry in self.history if entry["step"] != step]
+        better = all(value > entry["value"] for entry in self.history)
+        self.history.append({"step": step, "value": value, **scores})
+        if better and save is not None:
             self._keep(save)
         self._record.write_text(json.dumps({"version": 1, "evaluations": self.history}, indent=1), encoding="utf-8")
+        return better
 
     def recall(self) -> None:
         """Go on from what an earlier process wrote."""
         if self._record.exists():
             self.history = json.loads(self._record.read_text(encoding="utf-8"))["evaluations"]
 
-    def load_into(self, model: Any) -> None:
-        """Give the model the best weights."""
-        from safetensors.torch import load_file
-
-        path = self._output / "best" / "model.safetensors"
-        if path.exists():
-            model.load_state_dict(load_file(path), strict=False)
+    @property
+    def directory(self) -> Path:
+        """Where the best model is."""
+        return self._output / "best"
 
     @property
     def _record(self) -> Path:

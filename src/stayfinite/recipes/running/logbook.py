@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 
 class Logbook:
-    """Counts steps, averages losses without waiting for the device, and speaks now and then."""
+    """Counts steps, averages losses without waiting for the device, and speaks now and then.
 
-    def __init__(self, say: Callable[[str], None], *, steps: int, every: int) -> None:
+    Arguments:
+        say: takes a line.
+        steps: of the whole training.
+        every: steps between lines.
+        unit: what is counted for the speed.
+    """
+
+    def __init__(self, say: Callable[[str], None], *, steps: int, every: int, unit: str = "tokens") -> None:
         self._say = say
         self._steps = steps
         self._every = max(1, every)
+        self._unit = unit
         self._losses: list[Tensor] = []
-        self._tokens: list[Tensor] = []
+        self._tokens: list[Tensor | int] = []
         self._since = time.monotonic()
         self._seconds = 0.0
         self._all_tokens = 0
@@ -25,16 +34,20 @@ class Logbook:
         self.first = float("nan")
         self.last = float("nan")
 
-    def add(self, loss: Tensor, batch: Mapping[str, Tensor]) -> None:
-        """A batch was computed."""
-        self._losses.append(loss)
-        if "attention_mask" in batch:
-            self._tokens.append(batch["attention_mask"].sum() + (batch["labels"] >= 0).sum())
+    def resume(self, step: int) -> None:
+        """So many steps were taken by an earlier process."""
+        self.steps_taken = step
+
+    def add(self, loss: Tensor, amount: Tensor | int) -> None:
+        """A batch was computed, with so many units in it, padding not counted."""
+        self._losses.append(loss.detach())
+        self._tokens.append(amount)
 
     def step(self, lr: float) -> None:
         """A step was taken or refused."""
         self.steps_taken += 1
-        if self.steps_taken % self._every and self.steps_taken != 1:
+        first = not math.isfinite(self.first)
+        if self.steps_taken % self._every and not first or not self._losses:
             return
         losses = torch.stack([loss.float() for loss in self._losses]).cpu()
         finite = losses[losses.isfinite()]
@@ -42,16 +55,16 @@ class Logbook:
         tokens = int(sum(int(count) for count in self._tokens))
         elapsed = time.monotonic() - self._since
         self._seconds, self._all_tokens = self._seconds + elapsed, self._all_tokens + tokens
-        if self.steps_taken == 1:
+        if first:
             self.first = mean
         self.last = mean
         self._say(
             f"step {self.steps_taken:>6} of {self._steps}  loss {mean:8.4f}  lr {lr:.2e}  "
-            f"{tokens / max(elapsed, 1e-9):,.0f} tokens/s"
+            f"{tokens / max(elapsed, 1e-9):,.0f} {self._unit}/s"
         )
         self._losses, self._tokens, self._since = [], [], time.monotonic()
 
     @property
     def rate(self) -> float:
-        """Tokens a second, padding not counted."""
+        """Units a second, padding not counted."""
         return self._all_tokens / max(self._seconds, 1e-9)
