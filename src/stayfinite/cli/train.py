@@ -20,7 +20,11 @@ RECIPES = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a recipe; 0 when it was trained, 1 when its check refused to start, 2 on wrong use, and the exit code of a training that had to stop."""
+    """Run a recipe.
+
+    Returns:
+        0 when it was trained, 1 when its check refused to start, 2 on wrong use; a training that stopped has its own.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage(), file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
@@ -48,6 +52,7 @@ def _usage() -> str:
     width = max(map(len, RECIPES))
     recipes = "\n".join(f"  {name:<{width}}  {what}" for name, what in RECIPES.items())
     return (
-        "usage: stayfinite train RECIPE [OPTIONS]\n\nTrain a model, checked before it starts, guarded while it runs.\n\n"
+        "usage: stayfinite train RECIPE [OPTIONS]\n\n"
+        "Train a model, checked before it starts, guarded while it runs.\n\n"
         f"{recipes}\n\nstayfinite train RECIPE --help explains its settings; without any it trains a built-in task."
     )

@@ -105,7 +105,7 @@ def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> fil
 
 
 def rows_in_words(describe: Callable[[Any], Sequence[str]] | None, batch: Any) -> tuple[str, ...]:
-    """What each row of a batch is, by the training's own words; a failure of theirs is said in the place of the text."""
+    """What each row of a batch is, by the training's own words; a failure of theirs is said in their place."""
     if describe is None:
         return ()
     try:

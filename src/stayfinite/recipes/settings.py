@@ -52,7 +52,9 @@ def _mapping(path: str) -> Mapping[str, Any]:
     if read is None:
         return {}
     if not isinstance(read, Mapping):
-        raise UsageError(f"{path}: expected `name: value` lines, not a {type(read).__name__}", fix="learning_rate: 1e-4")
+        raise UsageError(
+            f"{path}: expected `name: value` lines, not a {type(read).__name__}", fix="learning_rate: 1e-4"
+        )
     return read
 
 

@@ -28,10 +28,10 @@ from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_device, choose_precision
-from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding, loader_of
+from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding, loader_of, tokens_in
 from stayfinite.recipes.seq2seq.built_in import Pair, store_records
 from stayfinite.recipes.seq2seq.generating import generate
-from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq
+from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq, load_weights
 from stayfinite.recipes.seq2seq.normalising import Form, normaliser, self_test
 from stayfinite.recipes.seq2seq.pairs import Columns, clean, read_pairs, split
 from stayfinite.recipes.seq2seq.scores import Scores, score
@@ -41,7 +41,7 @@ from stayfinite.recipes.settings import read_settings
 
 @dataclass(frozen=True, kw_only=True)
 class Translate:
-    """Train a T5 or ByT5 to translate, from pairs of texts. Without --train: a built-in task, a small model, no download."""
+    """Train a T5 or ByT5 to translate, from pairs of texts. Without --train: a built-in task, a small model."""
 
     # -- data
     train: tuple[str, ...] = ()
@@ -167,17 +167,17 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     torch.manual_seed(config.seed)
     device = choose_device(config.device)
 
-    # -- data ---------------------------------------------------------------------------------------------------------
+    # -- data --------------------------------------------------------------------------------------------------------
     training, validation = _data(config, say)
 
-    # -- tokenizer and model --------------------------------------------------------------------------------------------
+    # -- tokenizer and model -----------------------------------------------------------------------------------------
     tokenizer = _tokenizer(config, training, output / "tokenizer")
     model = _model(config, tokenizer).to(device)
     encode = _encoder(config, tokenizer)
     examples = encode(training, say)
     compute_loss = _loss_of(model, config.label_smoothing, device)
 
-    # -- batches, optimizer, schedule -----------------------------------------------------------------------------------
+    # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     loader = loader_of(
         examples, Padding(pad=tokenizer.pad_token_id), batch_size=config.batch_size, tokens=config.batch_tokens,
         buckets=config.length_buckets, pin=device.type == "cuda",
@@ -196,7 +196,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     )
     _write_launch(output, config)
 
-    # -- the loop -------------------------------------------------------------------------------------------------------
+    # -- the loop ----------------------------------------------------------------------------------------------------
     start = time.monotonic()
     with Guard(
         model, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
@@ -213,7 +213,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
                 for batch in group:
                     loss = guard.forward(batch)
                     guard.backward(loss / len(group))
-                    logbook.add(loss.detach(), batch)
+                    logbook.add(loss, tokens_in(batch))
                 guard.step()
                 trained += 1
                 if average is not None:
@@ -226,11 +226,14 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
             )
             if trained and ((epoch + 1) % config.eval_epochs == 0 or last):
                 scores = _evaluate(judged, tokenizer, config, validation[: config.eval_rows], guard.autocast, say)
-                best.judge(epoch + 1, scores, lambda into: _save(judged, tokenizer, config, into), say)
+                better = best.judge(
+                    logbook.steps_taken, scores.to_json(), lambda into: _save(judged, tokenizer, config, into)
+                )
+                say(f"epoch {epoch + 1}: {scores}{'  (best so far)' if better else ''}")
             if last or best.over:
                 break
-        # -- result -----------------------------------------------------------------------------------------------------
-        best.load_into(judged)
+        # -- result --------------------------------------------------------------------------------------------------
+        load_weights(judged, best.directory)
         scores = _evaluate(judged, tokenizer, config, validation, guard.autocast, say, beams=config.beams)
     result = Result(
         scores=scores, first_loss=logbook.first, last_loss=logbook.last, steps=logbook.steps_taken,
@@ -246,7 +249,7 @@ def main(arguments: Sequence[str]) -> None:
     train(read_settings(Translate, arguments, "stayfinite train translate"))
 
 
-# -- the parts, in the order in which they are used ---------------------------------------------------------------------
+# -- the parts, in the order in which they are used ------------------------------------------------------------------
 
 
 def _settled(config: Translate) -> Translate:
@@ -355,8 +358,11 @@ def _evaluate(
         max_new_tokens=config.max_target_length,
     )  # fmt: skip
     for pair, translation in list(zip(pairs, translations, strict=True))[: config.samples]:
-        say(f"  {pair.source[:100]}\n    is  {translation[:100]}\n    not {pair.target[:100]}"
-            if translation != pair.target else f"  {pair.source[:100]}\n    is  {translation[:100]}")
+        say(
+            f"  {pair.source[:100]}\n    is  {translation[:100]}\n    not {pair.target[:100]}"
+            if translation != pair.target
+            else f"  {pair.source[:100]}\n    is  {translation[:100]}"
+        )
     return score(translations, [pair.target for pair in pairs])
 
 

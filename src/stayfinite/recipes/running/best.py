@@ -38,9 +38,7 @@ class Best:
         values = [entry["value"] for entry in self.history]
         return len(values) - 1 - values.index(max(values)) >= self._patience
 
-    def judge(
-        self, step: int, scores: Mapping[str, float], save: Callable[[Path], None] | None = None
-    ) -> bool:
+    def judge(self, step: int, scores: Mapping[str, float], save: Callable[[Path], None] | None = None) -> bool:
         """Take note of an evaluation, and keep the model if there was no better one. Says whether it is the best.
 
         Arguments:

@@ -1,4 +1,4 @@
-"""A program's own lines: loss, learning rate and speed, every so many steps. What matters to the guard it writes itself."""
+"""A program's own lines: loss, learning rate and speed, every so many steps. The guard writes its own."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Logbook:
         self._losses.append(loss.detach())
         self._tokens.append(amount)
 
-    def step(self, lr: float) -> None:
+    def step(self, lr: float | Tensor) -> None:
         """A step was taken or refused."""
         self.steps_taken += 1
         first = not math.isfinite(self.first)
-        if self.steps_taken % self._every and not first or not self._losses:
+        if (self.steps_taken % self._every and not first) or not self._losses:
             return
         losses = torch.stack([loss.float() for loss in self._losses]).cpu()
         finite = losses[losses.isfinite()]
@@ -59,7 +59,7 @@ class Logbook:
             self.first = mean
         self.last = mean
         self._say(
-            f"step {self.steps_taken:>6} of {self._steps}  loss {mean:8.4f}  lr {lr:.2e}  "
+            f"step {self.steps_taken:>6} of {self._steps}  loss {mean:8.4f}  lr {float(lr):.2e}  "
             f"{tokens / max(elapsed, 1e-9):,.0f} {self._unit}/s"
         )
         self._losses, self._tokens, self._since = [], [], time.monotonic()

@@ -54,7 +54,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", fix="move it aside, or name another --output-dir") from error
+        raise UsageError(
+            f"{path} cannot be read: {error}", fix="move it aside, or name another --output-dir"
+        ) from error
     return record if isinstance(record, dict) else {}
 
 

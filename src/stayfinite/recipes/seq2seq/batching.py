@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +50,7 @@ class LengthBuckets(Sampler[list[int]]):
         spread: how many batches are sorted together; more means less padding and less chance.
     """
 
-    def __init__(
-        self, lengths: Sequence[int], batch_size: int, *, tokens: int | None = None, spread: int = 64
-    ) -> None:
+    def __init__(self, lengths: Sequence[int], batch_size: int, *, tokens: int | None = None, spread: int = 64) -> None:
         self._lengths = torch.tensor(lengths)
         self._size = batch_size
         self._tokens = tokens
@@ -112,8 +110,18 @@ class Padding:
         return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
 
 
+def tokens_in(batch: Mapping[str, Tensor]) -> Tensor:
+    """How many tokens a batch has, padding not counted."""
+    return batch["attention_mask"].sum() + (batch["labels"] != IGNORED).sum()
+
+
 def loader_of(
-    examples: Sequence[Example], padding: Any, *, batch_size: int, tokens: int | None = None, buckets: bool = True,
+    examples: Sequence[Example],
+    padding: Any,
+    *,
+    batch_size: int,
+    tokens: int | None = None,
+    buckets: bool = True,
     pin: bool = False,
 ) -> DataLoader[Any]:
     """A loader over the examples, shuffled, by length where ``buckets`` is on."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 NOUNS = {
     "sheep": "udu", "ox": "gar", "goat": "masu", "donkey": "ansh", "loaf": "nidu", "jar": "dugi", "garment": "tuga",
-    "basket": "pisal", "brick": "sige", "spear": "shuku", "lamp": "nuri", "ring": "har", "boat": "magu", "plough": "apin",
+    "basket": "pisal", "brick": "sige", "spear": "shuku", "lamp": "nuri", "ring": "har", "boat": "magu",
+    "plough": "apin",
 }  # fmt: skip
 PLURALS = {"sheep": "sheep", "ox": "oxen", "loaf": "loaves"}
 PEOPLE = {

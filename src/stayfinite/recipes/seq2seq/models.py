@@ -35,7 +35,8 @@ def build_t5(size: str, tokenizer: Any, *, dropout: float = 0.1) -> Any:
     from transformers import T5Config, T5ForConditionalGeneration
 
     shape = SIZES[size]
-    config = T5Config(
+    kind: Any = T5Config  # its annotations leave out what every config takes
+    config = kind(
         vocab_size=-(-len(tokenizer) // 64) * 64,
         d_model=shape.d_model,
         d_kv=shape.d_kv,
@@ -89,6 +90,15 @@ def fit_vocabulary(model: Any, tokenizer: Any) -> int:
     return int(model.get_input_embeddings().num_embeddings) - rows
 
 
+def load_weights(model: Any, directory: Path) -> None:
+    """Give a model the weights that ``save_pretrained`` wrote, where there are any."""
+    from safetensors.torch import load_file
+
+    path = directory / "model.safetensors"
+    if path.exists():
+        model.load_state_dict(load_file(path), strict=False)
+
+
 def _eight_bit() -> Any:
     try:
         import bitsandbytes  # noqa: F401
@@ -96,4 +106,5 @@ def _eight_bit() -> Any:
         raise MissingExtra("loading in 8 bits needs bitsandbytes", fix="pip install 'stayfinite[quant]'") from error
     from transformers import BitsAndBytesConfig
 
-    return BitsAndBytesConfig(load_in_8bit=True)
+    kind: Any = BitsAndBytesConfig
+    return kind(load_in_8bit=True)

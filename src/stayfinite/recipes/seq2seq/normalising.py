@@ -1,4 +1,4 @@
-"""One spelling for what is the same: Unicode forms, quotes, subscripts, gap marks. The same function for training and use."""
+"""One spelling for what is the same: Unicode forms, quotes, subscripts, gap marks. The same in training and in use."""
 
 from __future__ import annotations
 

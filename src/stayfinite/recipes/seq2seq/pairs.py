@@ -30,7 +30,9 @@ def read_pairs(paths: Sequence[str], columns: Columns) -> list[Pair]:
     """
     for path in paths:
         if not Path(path).is_file():
-            raise UsageError(f"{path}: there is no such file", fix="name a CSV, TSV, JSONL or Parquet file, or two texts")
+            raise UsageError(
+                f"{path}: there is no such file", fix="name a CSV, TSV, JSONL or Parquet file, or two texts"
+            )
     if all(Path(path).name.endswith(TABLES) for path in paths):
         return [pair for path in paths for pair in _table(path, columns)]
     if len(paths) != 2:
@@ -85,7 +87,8 @@ def clean(pairs: Sequence[Pair], normalise: Callable[[str], str], *, max_ratio: 
 def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
     """Training and validation. A group, and a source text, is on one side only; which one depends on its name alone."""
     by_source: dict[str, str] = {}
-    training, validation = [], []
+    training: list[Pair] = []
+    validation: list[Pair] = []
     for pair in pairs:
         # The same source in two groups would leak; it goes where it went first.
         side = by_source.setdefault(pair.source, _side(pair.group or pair.source, share))

@@ -22,6 +22,10 @@ class Scores:
         """The geometric mean of both."""
         return math.sqrt(self.bleu * self.chrf)
 
+    def to_json(self) -> dict[str, float]:
+        """By name."""
+        return {"bleu": self.bleu, "chrf": self.chrf, "mean": self.mean, "rows": self.rows}
+
     def __str__(self) -> str:
         return f"BLEU {self.bleu:.2f}  chrF++ {self.chrf:.2f}  geometric mean {self.mean:.2f}  ({self.rows} rows)"
 
@@ -41,9 +45,9 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
         raise UsageError(
             f"{len(translations)} translations and {len(references)} references", fix="give one reference for each"
         )
-    # sacrebleu wants a list for each *set* of references, as long as the translations. Given a list for each sentence it
-    # scores the first sentence alone and says nothing.
-    references = [list(references)]  # type: ignore[list-item]
-    bleu = BLEU().corpus_score(list(translations), references).score  # type: ignore[arg-type]
-    chrf = CHRF(word_order=2).corpus_score(list(translations), references).score  # type: ignore[arg-type]
+    # sacrebleu wants a list for each *set* of references, as long as the translations. Given a list for each sentence
+    # it scores the first sentence alone and says nothing.
+    sets = [list(references)]
+    bleu = BLEU().corpus_score(list(translations), sets).score
+    chrf = CHRF(word_order=2).corpus_score(list(translations), sets).score
     return Scores(bleu=float(bleu), chrf=float(chrf), rows=len(translations))

@@ -22,14 +22,12 @@ def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, 
     """
     import sentencepiece
 
-    size = vocab_size
     lines = [text for text in texts if text.strip()]
     characters = len({character for line in lines for character in line})
     if not lines:
         raise UsageError("a tokenizer cannot be trained on no text at all", fix="look at the data: every row is empty")
-    if size < characters + LEAST_VOCABULARY:
-        # Every character needs a piece of its own, else it is unknown for ever.
-        size = characters + LEAST_VOCABULARY
+    # Every character needs a piece of its own, else it is unknown for ever.
+    size = max(vocab_size, characters + LEAST_VOCABULARY)
     sentencepiece.set_random_generator_seed(seed)
     with tempfile.TemporaryDirectory() as work:
         prefix = Path(work) / "spiece"
