@@ -51,7 +51,7 @@ def store_records(count: int, seed: int = 0) -> list[Pair]:
     while len(pairs) < count:
         pair = _record(chance)
         pairs.setdefault(pair.source, pair)
-    return [Pair(pair.source, pair.target, str(number)) for number, pair in enumerate(pairs.values())]
+    return list(pairs.values())
 
 
 def _record(chance: random.Random) -> Pair:
