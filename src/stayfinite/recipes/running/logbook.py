@@ -31,6 +31,7 @@ class Logbook:
         self._since = time.monotonic()
         self._seconds = 0.0
         self._all_tokens = 0
+        self._silent = True
         self.steps_taken = 0
         self.first = float("nan")
         self.last = float("nan")
@@ -47,23 +48,22 @@ class Logbook:
     def step(self, lr: float | Tensor) -> None:
         """A step was taken or refused."""
         self.steps_taken += 1
-        first = not math.isfinite(self.first)
-        if not self.steps_taken % self._every or first:
+        if self._silent or not self.steps_taken % self._every:
             self._speak(lr)
 
     def finish(self) -> None:
         """The last steps count too, though nothing is said of them."""
-        self._take(first=False)
+        self._take()
 
     def _speak(self, lr: float | Tensor) -> None:
-        first = not math.isfinite(self.first)
-        speed = self._take(first=first)
+        speed = self._take()
+        self._silent = False
         of = "" if self._steps is None else f" of {self._steps}"
         self._say(
             f"step {self.steps_taken:>6}{of}  loss {self.last:8.4f}  lr {float(lr):.2e}  {speed:,.0f} {self._unit}/s"
         )
 
-    def _take(self, *, first: bool) -> float:
+    def _take(self) -> float:
         """Average what was added since the last time; returns the speed."""
         if not self._losses:
             return 0.0
@@ -72,10 +72,10 @@ class Logbook:
         self.last = float(finite.mean()) if len(finite) else float("nan")
         tokens = int(sum(int(count) for count in self._tokens))
         elapsed = time.monotonic() - self._since
-        if first:
-            # What a first step takes is mostly set-up, so it counts for the losses and not for the speed.
+        if not math.isfinite(self.first):
             self.first = self.last
-        else:
+        if not self._silent:
+            # What a first step takes is mostly set-up, so it does not count for the speed.
             self._seconds, self._all_tokens = self._seconds + elapsed, self._all_tokens + tokens
         self._losses, self._tokens, self._since = [], [], time.monotonic()
         return tokens / max(elapsed, 1e-9)

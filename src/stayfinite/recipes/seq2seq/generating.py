@@ -56,7 +56,8 @@ def generate(
 
 def quiet_transformers() -> None:
     """No bars for reading and writing weights, and no advice that a person cannot follow here."""
-    from transformers.utils import logging
+    from transformers.utils import logging as their_logging
 
+    logging: Any = their_logging
     logging.disable_progress_bar()
     logging.set_verbosity_error()

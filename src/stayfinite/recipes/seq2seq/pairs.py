@@ -16,13 +16,19 @@ from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.tables import Columns, pairs_of_tables, refuse_broken
 
 
-def read_pairs(paths: Sequence[str], columns: Columns, say: Callable[[str], None] = lambda _: None) -> list[Pair]:
+def read_pairs(
+    paths: Sequence[str],
+    columns: Columns,
+    say: Callable[[str], None] = lambda _: None,
+    usual: Columns = Columns(),  # noqa: B008  (frozen)
+) -> list[Pair]:
     """The pairs of tables, or of two aligned text files, source first.
 
     Arguments:
         paths: tables and directories of them, or two texts.
         columns: which are what, in tables.
-        say: is told what was guessed, and what could not be read.
+        say: is told what was guessed, and how files were read.
+        usual: names of columns that are taken where the table has them.
 
     Raises:
         UsageError: a file is missing, two files are not as long as one another, or a column is not there.
@@ -34,13 +40,13 @@ def read_pairs(paths: Sequence[str], columns: Columns, say: Callable[[str], None
             )
     plain = [path for path in paths if Path(path).is_file() and FORMATS.get(ending(Path(path)), "txt") == "txt"]
     if not plain:
-        pairs = pairs_of_tables(paths, columns, say)
+        pairs = pairs_of_tables(paths, columns, say, usual)
     elif len(plain) == len(paths) == 2:
         pairs = _aligned(Path(paths[0]), Path(paths[1]))
     else:
         raise UsageError(
             f"{', '.join(paths)}: expected tables, or two aligned text files, source first",
-            fix="--train pairs.csv, or --train train.src train.tgt",
+            fix="name pairs.csv, or train.src train.tgt",
         )
     if not pairs:
         raise UsageError(f"{', '.join(paths)}: there is no pair in it", fix="one pair a row, source and target")

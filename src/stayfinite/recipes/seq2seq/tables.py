@@ -25,8 +25,12 @@ class Columns:
     group: str | None = None
 
 
-def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str], None]) -> list[Pair]:
+def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str], None], usual: Columns) -> list[Pair]:
     """The pairs of all these tables, in their order.
+
+    Arguments:
+        columns: which are what.
+        usual: names that are taken where nothing was asked for and the table has them.
 
     Raises:
         UsageError: a file cannot be read to its end, or has no such columns.
@@ -39,7 +43,7 @@ def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str],
             if not any(chunk.columns.values()):
                 continue
             if known is None:
-                known = _known(source.path, chunk.columns, columns)
+                known = known_columns(source.path, chunk.columns, columns, usual)
                 if known != columns:
                     say(f"{source.path.name}: {_told(known)}")
             pairs += _rows(chunk.columns, known)
@@ -58,21 +62,27 @@ def refuse_broken(path: Path, broken: Sequence[Broken]) -> None:
         )
 
 
-def _known(path: Path, table: Mapping[str, list[Any]], asked: Columns) -> Columns:
-    """The columns of this table: those that were asked for, the rest guessed."""
+def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, usual: Columns) -> Columns:
+    """The columns of this table: those that were asked for, the usual ones, the rest guessed.
+
+    Raises:
+        UsageError: there is no such column, or which is which cannot be told.
+    """
+    source = asked.source or (usual.source if usual.source in table else None)
+    target = asked.target or (usual.target if usual.target in table else None)
     first = {name: values[:500] for name, values in table.items()}
     try:
-        roles = roles_of(first, source=asked.source, target=asked.target, group=asked.group)
+        roles = roles_of(first, source=source, target=target, group=asked.group)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
-    source = asked.source or (roles.source[0] if roles.source else None)
-    if source is None or roles.target is None or source == roles.target:
+    source, target = source or (roles.source[0] if roles.source else None), target or roles.target
+    if source is None or target is None or source == target:
         raise UsageError(
             f"{path}: which column is the source and which the target cannot be told from their names",
             fix=f"--source NAME --target NAME; the columns are {', '.join(table)}",
         )
     group = asked.group or next((name for name in table if SPLITS_BY.match(plain(name))), None)
-    return Columns(source=source, target=roles.target, group=group)
+    return Columns(source=source, target=target, group=group)
 
 
 def _told(columns: Columns) -> str:
