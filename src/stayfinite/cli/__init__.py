@@ -13,6 +13,8 @@ COMMANDS = {
     "diff": "hold two configs, scripts or notebooks against each other, what matters for stability first",
     "diagnose": "say what went wrong with a run, from its log, config or directory",
     "train": "run a complete, stable training program",
+    "evaluate": "score a translation model on pairs of texts: BLEU and chrF++",
+    "translate": "translate a file with a trained model",
     "tail": "follow a log live and speak up when it turns",
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -79,3 +80,33 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
             yield from (f"--{flag}", *map(str, value))
         else:
             yield from (f"--{flag}", str(value))
+
+
+def require(
+    config: Any,
+    *,
+    above_zero: Sequence[str] = (),
+    at_least_one: Sequence[str] = (),
+    at_least_zero: Sequence[str] = (),
+    shares: Sequence[str] = (),
+) -> None:
+    """Refuse numbers that cannot work, by the name of their flag; settings that are None are passed over.
+
+    Arguments:
+        shares: from 0 up to, and without, 1.
+
+    Raises:
+        UsageError: one of them is outside of what it may be, or no number.
+    """
+    bounds: dict[str, tuple[Sequence[str], Callable[[float], bool]]] = {
+        "above 0": (above_zero, lambda value: value > 0),
+        "of at least 1": (at_least_one, lambda value: value >= 1),
+        "of at least 0": (at_least_zero, lambda value: value >= 0),
+        "from 0 to below 1": (shares, lambda value: 0 <= value < 1),
+    }
+    for words, (names, holds) in bounds.items():
+        for name in names:
+            value = getattr(config, name)
+            if value is not None and not (math.isfinite(value) and holds(value)):
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} {value}: expected a number {words}", fix=f"leave --{flag} out, or mend it")

@@ -53,13 +53,20 @@ class Best:
         self.history.append({"step": step, "value": value, **scores})
         if better and save is not None:
             self._keep(save)
-        self._record.write_text(json.dumps({"version": 1, "evaluations": self.history}, indent=1), encoding="utf-8")
+        aside = self._record.with_name(self._record.name + ".new")
+        aside.write_text(json.dumps({"version": 1, "evaluations": self.history}, indent=1), encoding="utf-8")
+        aside.replace(self._record)
         return better
 
-    def recall(self) -> None:
-        """Go on from what an earlier process wrote."""
+    def recall(self, step: int | None = None) -> None:
+        """Go on from what an earlier process wrote; what it saw after ``step`` will be seen again."""
         if self._record.exists():
-            self.history = json.loads(self._record.read_text(encoding="utf-8"))["evaluations"]
+            found = json.loads(self._record.read_text(encoding="utf-8"))["evaluations"]
+            self.history = [entry for entry in found if step is None or entry["step"] <= step]
+
+    def knows(self, step: int) -> bool:
+        """Whether there was an evaluation after this step."""
+        return any(entry["step"] == step for entry in self.history)
 
     @property
     def directory(self) -> Path:

@@ -63,7 +63,7 @@ def look_before_start(
         worst = wrong[0]
         raise NotReady(
             f"the check before the first step found {worst.code} ({worst.cause}): {worst.title}",
-            fix=f"{worst.fix} To start all the same: --check warn",
+            fix=f"{worst.fix.rstrip('. ')}. To start all the same: --check warn",
         )
     if not any(each.severity != "info" for each in found.findings):
         looked = sum(line.status != "skip" for line in found.lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 IGNORED = -100
 """Labels of padding: the loss passes over them."""
+MULTIPLE = 8
+"""Lengths are rounded up to this, which matrix units like and which keeps the number of shapes small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,45 +45,72 @@ class Examples(Dataset[Example]):
 class LengthBuckets(Sampler[list[int]]):
     """Batches of rows of like length, in a new random order each epoch.
 
+    The order comes from a generator of its own and from nothing else. So the batches of epochs to come can be counted
+    (:meth:`counts`), which a schedule needs where a batch has as many rows as fit into a number of tokens.
+
     Arguments:
-        lengths: of each row.
+        lengths: of source and target of each row.
         batch_size: rows in a batch.
-        tokens: instead of ``batch_size``, so many tokens at most in a batch, padding included.
-        spread: how many batches are sorted together; more means less padding and less chance.
+        tokens: instead of ``batch_size``, so many tokens at most in a batch, padding included; a row that is longer
+            than that stands alone.
+        spread: how many batches are sorted together; more means less padding and less chance; 0 leaves the order to
+            chance alone.
+        seed: of the order.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, *, tokens: int | None = None, spread: int = 64) -> None:
-        self._lengths = torch.tensor(lengths)
-        self._size = batch_size
+    def __init__(
+        self,
+        lengths: Sequence[tuple[int, int]],
+        batch_size: int,
+        *,
+        tokens: int | None = None,
+        spread: int = 64,
+        seed: int = 0,
+    ) -> None:
+        # Rounded as they are padded, so that a budget holds for what is computed.
+        self._sides = [(_rounded(source), _rounded(target)) for source, target in lengths]
+        self._lengths = torch.tensor([source + target for source, target in self._sides], dtype=torch.long)
         self._tokens = tokens
         self._spread = spread
-        if tokens is not None:
-            self._size = max(1, int(tokens / max(1.0, float(self._lengths.float().mean()))))
-        self._count = sum(1 for _ in self._batches(torch.arange(len(lengths)))) if len(lengths) else 0
+        mean = float(self._lengths.float().mean()) if self._sides else 1.0
+        self._size = batch_size if tokens is None else max(1, int(tokens / mean))
+        self.generator = torch.Generator().manual_seed(seed)
+        self._count = self.counts(1)[0]
 
     def __len__(self) -> int:
-        """Batches in an epoch; with a budget of tokens that of an epoch in the given order, others differ a little."""
+        """Batches in an epoch; with a budget of tokens those of the first, others differ a little."""
         return self._count
 
+    def counts(self, epochs: int) -> list[int]:
+        """Batches in each of the coming epochs; the order stays as it is."""
+        ahead = torch.Generator()
+        ahead.set_state(self.generator.get_state())
+        return [len(self._drawn(ahead)) for _ in range(epochs)]
+
     def __iter__(self) -> Iterator[list[int]]:
-        batches = list(self._batches(torch.randperm(len(self._lengths))))
-        for index in torch.randperm(len(batches)).tolist():
-            yield batches[index]
+        yield from self._drawn(self.generator)
+
+    def _drawn(self, generator: torch.Generator) -> list[list[int]]:
+        batches = list(self._batches(torch.randperm(len(self._sides), generator=generator)))
+        return [batches[index] for index in torch.randperm(len(batches), generator=generator).tolist()]
 
     def _batches(self, order: Tensor) -> Iterator[list[int]]:
-        for pool in order.split(self._size * self._spread):
-            rows = pool[self._lengths[pool].argsort(stable=True)].tolist()
+        for pool in order.split(max(1, self._size * max(1, self._spread))):
+            rows = pool[self._lengths[pool].argsort(stable=True)] if self._spread else pool
             if self._tokens is None:
-                yield from (rows[start : start + self._size] for start in range(0, len(rows), self._size))
+                yield from (part.tolist() for part in rows.split(self._size))
             else:
-                yield from self._within_budget(rows, self._tokens)
+                yield from self._within_budget(rows.tolist(), self._tokens)
 
     def _within_budget(self, rows: list[int], budget: int) -> Iterator[list[int]]:
         batch: list[int] = []
-        for row in rows:  # the lengths rise, so the newest is the longest
-            if batch and int(self._lengths[row]) * (len(batch) + 1) > budget:
+        source = target = 0
+        for row in rows:
+            source, target = max(source, self._sides[row][0]), max(target, self._sides[row][1])
+            if batch and (source + target) * (len(batch) + 1) > budget:
                 yield batch
                 batch = []
+                source, target = self._sides[row]
             batch.append(row)
         if batch:
             yield batch
@@ -92,41 +121,48 @@ class Padding:
     """Puts examples into one batch, each side padded to its longest row."""
 
     pad: int
-    multiple: int = 8
-    """Lengths are rounded up to this, which matrix units like and which keeps the number of shapes small."""
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         sources = [example.source for example in examples]
-        source = self._rectangle(sources, self.pad)
+        source = _rectangle(sources, self.pad)
         filled = torch.tensor([len(row) for row in sources])
         return {
             "input_ids": source,
             "attention_mask": (torch.arange(source.shape[1]) < filled[:, None]).long(),
-            "labels": self._rectangle([example.target for example in examples], IGNORED),
+            "labels": _rectangle([example.target for example in examples], IGNORED),
         }
 
-    def _rectangle(self, rows: Sequence[list[int]], fill: int) -> Tensor:
-        width = -(-max(map(len, rows)) // self.multiple) * self.multiple
-        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+
+def _rectangle(rows: Sequence[list[int]], fill: int) -> Tensor:
+    width = _rounded(max(map(len, rows)))
+    return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+
+
+def _rounded(length: int) -> int:
+    return -(-length // MULTIPLE) * MULTIPLE
 
 
 def tokens_in(batch: Mapping[str, Tensor]) -> Tensor:
     """How many tokens a batch has, padding not counted."""
-    return batch["attention_mask"].sum() + (batch["labels"] != IGNORED).sum()
+    return batch["attention_mask"].sum() + labels_in(batch)
+
+
+def labels_in(batch: Mapping[str, Tensor]) -> Tensor:
+    """How many tokens of a batch the loss is a mean of."""
+    return (batch["labels"] != IGNORED).sum()
 
 
 def loader_of(
     examples: Sequence[Example],
-    padding: Any,
+    padding: Callable[[Sequence[Example]], Any],
     *,
     batch_size: int,
     tokens: int | None = None,
     buckets: bool = True,
     pin: bool = False,
-) -> DataLoader[Any]:
-    """A loader over the examples, shuffled, by length where ``buckets`` is on."""
-    rows = Examples(examples)
-    if not buckets and tokens is None:
-        return DataLoader(rows, batch_size=batch_size, shuffle=True, collate_fn=padding, pin_memory=pin)
-    sampler = LengthBuckets([example.length for example in examples], batch_size, tokens=tokens)
-    return DataLoader(rows, batch_sampler=sampler, collate_fn=padding, pin_memory=pin)
+    seed: int = 0,
+) -> tuple[DataLoader[Any], LengthBuckets]:
+    """A loader over the examples, shuffled, by length where ``buckets`` is on; and what draws its batches."""
+    lengths = [(len(example.source), len(example.target)) for example in examples]
+    sampler = LengthBuckets(lengths, batch_size, tokens=tokens, spread=64 if buckets else 0, seed=seed)
+    return DataLoader(Examples(examples), batch_sampler=sampler, collate_fn=padding, pin_memory=pin), sampler

@@ -31,8 +31,16 @@ VERBS = {
 }  # fmt: skip
 TENSES = ("i", "mu", "he")
 """Prefixes of present, past and future."""
-SEASONS = {"in spring": "buru-da", "in winter": "enten-da", "at harvest": "shegur-da", "at night": "gi-da"}
+SEASONS = {"in spring": "buruda", "in winter": "entenda", "at harvest": "shegurda", "at night": "gida"}
 UNITS = ("", "dis", "min", "esh", "lim", "ia", "ash", "imin", "usu", "ilim")
+"""One to nine; `-u` makes tens of them."""
+ENGLISH_UNITS = (
+    "", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+ENGLISH_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+RELATIONS = {"dab": ("from", "ta"), "dun": ("from", "ta"), "shid": ("for", "ra")}
+"""How a verb names whom it concerns: the English word and the ending; `to` and `-ra` by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ def store_records(count: int, seed: int = 0) -> list[Pair]:
     while len(pairs) < count:
         pair = _record(chance)
         pairs.setdefault(pair.source, pair)
-    return [Pair(pair.source, pair.target, str(number)) for number, pair in enumerate(pairs.values())]
+    return list(pairs.values())
 
 
 def _record(chance: random.Random) -> Pair:
@@ -59,32 +67,45 @@ def _record(chance: random.Random) -> Pair:
     verb, stem = chance.choice(list(VERBS.items()))
     tense = chance.randrange(3)
     thing, thing_word = _things(chance)
-    english, own = [f"the {who}", verb[tense], thing], [f"{who_word}-e", thing_word]
+    english, own = [f"the {who}", verb[tense], thing], [f"{who_word}e", thing_word]
     if chance.random() < 0.5:
         other, other_word = chance.choice([item for item in PEOPLE.items() if item[0] != who])
-        english.append(f"{'from' if stem in ('dab', 'dun') else 'to'} the {other}")
-        own.append(f"{other_word}-{'ta' if stem in ('dab', 'dun') else 'ra'}")
+        relation, ending = RELATIONS.get(stem, ("to", "ra"))
+        english.append(f"{relation} the {other}")
+        own.append(f"{other_word}{ending}")
     if chance.random() < 0.6:
         place, place_word = chance.choice(list(PLACES.items()))
         english.append(f"at the {place}")
-        own.insert(1, f"{place_word}-ak")
+        own.insert(1, f"{place_word}ak")
     if chance.random() < 0.4:
         season, season_word = chance.choice(list(SEASONS.items()))
         english.append(season)
         own.insert(0, season_word)
-    return Pair(" ".join([*own, f"{TENSES[tense]}-{stem}"]), " ".join(english) + ".")
+    return Pair(" ".join([*own, f"{TENSES[tense]}{stem}"]), " ".join(english) + ".")
 
 
 def _things(chance: random.Random) -> tuple[str, str]:
     noun, word = chance.choice(list(NOUNS.items()))
     number = chance.choice((1, 1, *range(2, 100)))
     quality = chance.choice((None, *QUALITIES))
-    named = noun if number == 1 else PLURALS.get(noun, f"{noun}s")
-    counted = "a" if number == 1 else str(number)
-    if number == 1 and (quality or noun)[0] in "aeiou":
-        counted = "an"
-    english = " ".join(part for part in (counted, quality, named) if part)
+    if number == 1:
+        counted = "an" if (quality or noun)[0] in "aeiou" else "a"
+        english, own = noun, [word]
+    else:
+        counted = _english_number(number)
+        english, own = PLURALS.get(noun, f"{noun}s"), [f"{word}mesh", _own_number(number)]
+    if quality:
+        own.append(f"{QUALITIES[quality]}na")
+    return " ".join(part for part in (counted, quality, english) if part), " ".join(own)
+
+
+def _english_number(number: int) -> str:
     tens, units = divmod(number, 10)
-    numeral = "".join([f"{UNITS[tens]}u" if tens else "", UNITS[units]])
-    own = f"{word}{'' if number == 1 else '-mesh'}-{numeral}"
-    return english, f"{own} {QUALITIES[quality]}-na" if quality else own
+    if number < len(ENGLISH_UNITS):
+        return ENGLISH_UNITS[number]
+    return f"{ENGLISH_TENS[tens]} {ENGLISH_UNITS[units]}".strip()
+
+
+def _own_number(number: int) -> str:
+    tens, units = divmod(number, 10)
+    return " ".join(word for word in (f"{UNITS[tens]}u" if tens else "", UNITS[units]) if word)
