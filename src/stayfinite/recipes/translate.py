@@ -106,8 +106,11 @@ class Translate:
     """Instead of --batch-size: at most so many tokens in a batch, padding included."""
     accumulation: int = 4
     """Batches in a step."""
-    learning_rate: float = 1e-4
-    """The highest learning rate."""
+    learning_rate: float | None = None
+    """The highest learning rate; by default 1e-4, and 0.02 where rates are relative."""
+    relative_rates: bool | None = None
+    """Whether the rate is a share of each weight's own size, which fresh weights of a T5 need; by default for a model
+    that is built here when no learning rate is given."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
     """How the learning rate goes down after the warmup."""
     warmup_ratio: float = 0.1
@@ -164,6 +167,7 @@ BUILT_IN = {
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
 EPOCHS = 10
+RATE, RELATIVE_RATE = 1e-4, 0.02
 FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
@@ -215,7 +219,10 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
         examples, padding, batch_size=config.batch_size, tokens=config.batch_tokens, buckets=config.length_buckets,
         pin=device.type == "cuda", seed=config.seed,
     )  # fmt: skip
-    optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+    optimizer = optimizer_for(
+        model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
+        relative=bool(config.relative_rates),
+    )  # fmt: skip
     steps = _planned_steps(config, sampler)
     scheduler = _schedule(config, optimizer, steps)
 
@@ -328,6 +335,10 @@ def _settled(config: Translate) -> Translate:
             raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
         unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
         config = replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
+    if config.relative_rates is None:
+        config = replace(config, relative_rates=is_size(config.model) and config.learning_rate is None)
+    if config.learning_rate is None:
+        config = replace(config, learning_rate=RELATIVE_RATE if config.relative_rates else RATE)
     if config.epochs is None and config.minutes is None and config.max_steps is None:
         config = replace(config, epochs=EPOCHS)
     require(

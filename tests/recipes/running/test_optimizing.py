@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -61,7 +63,7 @@ def test_the_first_step_of_a_schedule_moves_and_none_is_above_the_highest_rate(s
         schedule.step()
     assert seen[0] > 0
     assert max(seen) == pytest.approx(2.0)
-    assert all(a < b for a, b in zip(seen[:4], seen[1:5], strict=True)), "the warmup rises"
+    assert all(a < b for a, b in pairwise(seen[:5])), "the warmup rises"
     assert seen[-1] > 0, "the last step moves, too"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -135,7 +136,10 @@ class Padding:
 
 def _rectangle(rows: Sequence[list[int]], fill: int) -> Tensor:
     width = _rounded(max(map(len, rows)))
-    return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+    filled = np.full((len(rows), width), fill, dtype=np.int64)
+    for number, row in enumerate(rows):
+        filled[number, : len(row)] = row
+    return torch.from_numpy(filled)
 
 
 def _rounded(length: int) -> int:
