@@ -108,9 +108,9 @@ class Translate:
     """Batches in a step."""
     learning_rate: float | None = None
     """The highest learning rate; by default 1e-4, and 0.02 where rates are relative."""
-    relative_rates: bool | None = None
-    """Whether the rate is a share of each weight's own size, which fresh weights of a T5 need; by default for a model
-    that is built here when no learning rate is given."""
+    rates: Literal["auto", "same", "relative"] = "auto"
+    """One rate for all weights, or one that is a share of each weight's own size, which a fresh T5 needs; auto is
+    relative for a model that is built here when no learning rate is given."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
     """How the learning rate goes down after the warmup."""
     warmup_ratio: float = 0.1
@@ -221,7 +221,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     )  # fmt: skip
     optimizer = optimizer_for(
         model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
-        relative=bool(config.relative_rates),
+        relative=config.rates == "relative",
     )  # fmt: skip
     steps = _planned_steps(config, sampler)
     scheduler = _schedule(config, optimizer, steps)
@@ -335,10 +335,11 @@ def _settled(config: Translate) -> Translate:
             raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
         unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
         config = replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
-    if config.relative_rates is None:
-        config = replace(config, relative_rates=is_size(config.model) and config.learning_rate is None)
+    if config.rates == "auto":
+        fresh = is_size(config.model) and config.learning_rate is None
+        config = replace(config, rates="relative" if fresh else "same")
     if config.learning_rate is None:
-        config = replace(config, learning_rate=RELATIVE_RATE if config.relative_rates else RATE)
+        config = replace(config, learning_rate=RELATIVE_RATE if config.rates == "relative" else RATE)
     if config.epochs is None and config.minutes is None and config.max_steps is None:
         config = replace(config, epochs=EPOCHS)
     require(
