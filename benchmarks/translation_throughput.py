@@ -208,9 +208,8 @@ def main() -> None:
         ratio = statistics.median(one / other for one, other in zip(rates[name], base, strict=True))
         middle = statistics.median(rates[name])
         found[name] = {"rates": rates[name], "filled": filled[name], "ratio": ratio}
-        print(
-            f"| {name} | {middle:,.0f} ({min(rates[name]):,.0f} to {max(rates[name]):,.0f}) | {filled[name]:.0%} | {ratio:.2f}x |"
-        )
+        span = f"{middle:,.0f} ({min(rates[name]):,.0f} to {max(rates[name]):,.0f})"
+        print(f"| {name} | {span} | {filled[name]:.0%} | {ratio:.2f}x |")
     print(f"promise: at least that of Seq2SeqTrainer; {'kept' if found[LANES[0]]['ratio'] >= 1 else 'not kept'}")
     if chosen.json:
         about = {"stayfinite": __version__, "torch": torch.__version__, "platform": platform.platform(), "on": where}

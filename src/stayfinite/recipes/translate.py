@@ -108,6 +108,8 @@ class Translate:
     """Batches in a step."""
     learning_rate: float = 1e-4
     """The highest learning rate."""
+    relative_rate: bool = False
+    """Take the learning rate as a share of each weight's own size (0.02): a T5 with fresh weights learns much faster."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
     """How the learning rate goes down after the warmup."""
     warmup_ratio: float = 0.1
@@ -159,10 +161,12 @@ class Translate:
 
 
 BUILT_IN = {
-    "learning_rate": 3e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 16,
-    "vocab_size": 512, "max_source_length": 64, "max_target_length": 64, "dropout": 0.0, "eval_epochs": 4,
+    "learning_rate": 2e-2, "relative_rate": True, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False,
+    "epochs": 4, "vocab_size": 384, "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_epochs": 2,
+    "eval_rows": 100,
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
+BUILT_IN_PAIRS = 4000
 EPOCHS = 10
 FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
@@ -215,7 +219,9 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
         examples, padding, batch_size=config.batch_size, tokens=config.batch_tokens, buckets=config.length_buckets,
         pin=device.type == "cuda", seed=config.seed,
     )  # fmt: skip
-    optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+    optimizer = optimizer_for(
+        model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device, relative=config.relative_rate
+    )
     steps = _planned_steps(config, sampler)
     scheduler = _schedule(config, optimizer, steps)
 
@@ -351,7 +357,7 @@ def _data(config: Translate, say: Callable[[str], None]) -> tuple[list[Pair], li
         raise UsageError(f"--normalise {' '.join(config.normalise)}: {'; '.join(wrong)}", fix="leave one of them out")
     normalise = normaliser(config.normalise)
     columns = Columns(source=config.source, target=config.target, group=config.group)
-    kept = clean(read_pairs(config.train, columns, say) if config.train else store_records(6000), normalise,
+    kept = clean(read_pairs(config.train, columns, say) if config.train else store_records(BUILT_IN_PAIRS), normalise,
                  max_ratio=config.max_ratio)  # fmt: skip
     if not kept.pairs:
         raise UsageError(f"{', '.join(config.train)}: nothing is left to train on: {kept}", fix="look at the data")
