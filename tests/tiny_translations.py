@@ -29,8 +29,11 @@ def short_pairs(count: int) -> list[Pair]:
     return [Pair(" ".join(pair.source.split()[:2]), " ".join(pair.target.split()[:2])) for pair in store_records(count)]
 
 
-def byte_model(directory: Path, *, outlier: float = 1.0) -> Path:
-    """A T5 on bytes of a few thousand weights; with an outlier its feed-forward layer goes beyond fp16."""
+def byte_model(directory: Path, *, outlier: float = 1.0, letters: float = 1.0) -> Path:
+    """A T5 on bytes of a few thousand weights; with an outlier its feed-forward layer goes beyond fp16.
+
+    With ``letters`` above 1 it writes letters rather than any byte.
+    """
     torch.manual_seed(0)
     kind: Any = T5Config
     shape = kind(
@@ -43,6 +46,7 @@ def byte_model(directory: Path, *, outlier: float = 1.0) -> Path:
         layer.wi.weight.mul_(outlier)
         layer.wo.weight.mul_(outlier)
         model.shared.weight.mul_(0.1)
+        model.shared.weight[ord("a") + 3 : ord("z") + 4].mul_(letters)
     model.save_pretrained(directory)
     ByT5Tokenizer().save_pretrained(directory)
     return directory

@@ -25,6 +25,7 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.averaging import Average
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.continuing import goes_on
@@ -162,10 +163,12 @@ class Translate:
 
 
 BUILT_IN = {
-    "learning_rate": 3e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 16,
-    "vocab_size": 512, "max_source_length": 64, "max_target_length": 64, "dropout": 0.0, "eval_epochs": 4,
+    "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
+    "vocab_size": 384, "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_epochs": 2,
+    "eval_rows": 100,
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
+BUILT_IN_PAIRS = 4000
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
 FIXED = frozenset({
@@ -240,7 +243,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     )  # fmt: skip
 
     # -- the loop ----------------------------------------------------------------------------------------------------
-    average = _average(model, config.ema)
+    average = Average(model, config.ema) if config.ema else None
     judged = model if average is None else average.module
     logbook = Logbook(say, steps=steps, every=config.logging_steps)
     best = Best(output, metric=config.metric, patience=config.patience)
@@ -277,7 +280,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
                     logbook.add(loss, tokens_in(batch))
                 guard.step()
                 if average is not None:
-                    average.update_parameters(model)
+                    average.update(model, logbook.steps_taken + 1)
                 logbook.step(scheduler.get_last_lr()[0])
             last = over() or epoch + 1 == config.epochs
             whole = batches.place == (epoch + 1, -1)  # not so for an epoch that an earlier process had finished
@@ -363,7 +366,7 @@ def _data(config: Translate, say: Callable[[str], None]) -> tuple[list[Pair], li
         raise UsageError(f"--normalise {' '.join(config.normalise)}: {'; '.join(wrong)}", fix="leave one of them out")
     normalise = normaliser(config.normalise)
     columns = Columns(source=config.source, target=config.target, group=config.group)
-    kept = clean(read_pairs(config.train, columns, say) if config.train else store_records(6000), normalise,
+    kept = clean(read_pairs(config.train, columns, say) if config.train else store_records(BUILT_IN_PAIRS), normalise,
                  max_ratio=config.max_ratio)  # fmt: skip
     if not kept.pairs:
         raise UsageError(f"{', '.join(config.train)}: nothing is left to train on: {kept}", fix="look at the data")
@@ -440,14 +443,6 @@ def _schedule(config: Translate, optimizer: torch.optim.Optimizer, steps: int | 
     if config.minutes is None and steps is not None:
         return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
     return TimedSchedule(optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps)
-
-
-def _average(model: Any, decay: float) -> Any:
-    if not decay:
-        return None
-    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
 
 
 def _describe(tokenizer: Any) -> Callable[[dict[str, Tensor]], list[str]]:
