@@ -114,8 +114,17 @@ def test_early_stopping_stops(tmp_path):
     assert result.steps < 20
 
 
-def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path):
+class Ticking(translate.TimedSchedule):
+    """Time passes by 10 ms whenever somebody asks for it, whatever the machine is doing."""
+
+    def __init__(self, *arguments, **options):
+        ticks = count()
+        super().__init__(*arguments, **options, clock=lambda: next(ticks) / 100)
+
+
+def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     assert train(quick_settings(tmp_path, epochs=None, max_steps=3, eval_rows=1), silent).steps == 3
+    monkeypatch.setattr(translate, "TimedSchedule", Ticking)
     timed = quick_settings(tmp_path, epochs=None, minutes=0.02, eval_rows=1, output_dir=str(tmp_path / "timed"))
     result = train(timed, silent)
     rates = recorded(tmp_path / "timed", "lr")
@@ -159,11 +168,26 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, change
 def test_the_tasks_own_settings_hold_only_where_nothing_else_was_asked_for():
     settled = translate._settled(Translate(batch_size=7))
     assert settled.batch_size == 7
-    assert settled.learning_rate == translate.BUILT_IN["learning_rate"]
-    own = translate._settled(Translate(train=("a.csv",)))
+    assert settled.epochs == translate.BUILT_IN["epochs"]
+    own = translate._settled(Translate(train=("a.csv",), model="google/byt5-small"))
     assert (own.learning_rate, own.warmup_ratio, own.weight_decay) == (1e-4, 0.1, 0.01)
     assert (own.max_source_length, own.max_target_length, own.batch_size, own.accumulation) == (256, 256, 4, 4)
     assert (own.epochs, own.gradient_checkpointing) == (10, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "rates", "rate"),
+    [
+        ({}, "relative", 0.02),
+        ({"learning_rate": 3e-4}, "same", 3e-4),
+        ({"rates": "relative", "learning_rate": 0.05}, "relative", 0.05),
+        ({"rates": "same"}, "same", 1e-4),
+        ({"model": "google/byt5-small"}, "same", 1e-4),
+    ],
+)
+def test_fresh_weights_get_rates_of_their_own_unless_a_rate_is_asked_for(asked, rates, rate):
+    settled = translate._settled(Translate(train=("a.csv",), **asked))
+    assert (settled.rates, settled.learning_rate) == (rates, rate)
 
 
 def test_a_cut_of_much_is_a_warning(tmp_path):
