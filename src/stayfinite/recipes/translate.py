@@ -109,7 +109,7 @@ class Translate:
     learning_rate: float = 1e-4
     """The highest learning rate."""
     relative_rate: bool = False
-    """Take the learning rate as a share of each weight's own size (0.02): a T5 with fresh weights learns much faster."""
+    """The learning rate is a share of each weight's own size (0.02): a T5 with fresh weights learns much faster."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
     """How the learning rate goes down after the warmup."""
     warmup_ratio: float = 0.1
@@ -162,7 +162,7 @@ class Translate:
 
 BUILT_IN = {
     "learning_rate": 2e-2, "relative_rate": True, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False,
-    "epochs": 4, "vocab_size": 384, "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_epochs": 2,
+    "epochs": 2, "vocab_size": 384, "max_source_length": 48, "max_target_length": 48, "dropout": 0.0,
     "eval_rows": 100,
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
