@@ -294,8 +294,8 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
             if last or best.over:
                 break
         logbook.finish()
-        if logbook.steps_taken > resumed and logbook.steps_taken % checkpoint_steps:
-            guard.checkpoint()
+        if logbook.steps_taken > resumed and (config.minutes or logbook.steps_taken % checkpoint_steps):
+            guard.checkpoint()  # also says how much time was used
 
         # -- result --------------------------------------------------------------------------------------------------
         load_weights(judged, best.directory)
