@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
+    PrinterCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     T5ForConditionalGeneration,
@@ -49,14 +50,18 @@ LEARNING_RATE = 1e-4
 
 
 def mixed_lengths(count: int, longest: int, vocabulary: int, seed: int = 0) -> list[Example]:
-    """Random rows whose lengths are spread as those of sentences are: many short ones, a few long ones."""
+    """Random rows with lengths as sentences have them: many short ones, a few long ones, both sides about alike."""
     chance = random.Random(seed)
 
-    def row() -> list[int]:
-        length = min(longest, max(4, round(math.exp(chance.gauss(math.log(longest / 6), 0.8)))))
-        return [*(chance.randrange(3, vocabulary) for _ in range(length - 1)), 1]
+    def row(length: float) -> list[int]:
+        kept = min(longest, max(4, round(length)))
+        return [*(chance.randrange(3, vocabulary) for _ in range(kept - 1)), 1]
 
-    return [Example(row(), row()) for _ in range(count)]
+    rows = []
+    for _ in range(count):
+        source = math.exp(chance.gauss(math.log(longest / 6), 0.8))
+        rows.append(Example(row(source), row(source * math.exp(chance.gauss(0.0, 0.25)))))
+    return rows
 
 
 class Meter:
@@ -150,7 +155,9 @@ def theirs(
 
     data = [{"input_ids": row.source, "labels": row.target} for row in rows]
     kind: Any = Seq2SeqTrainer
-    kind(model=model, args=arguments, train_dataset=data, data_collator=collate, callbacks=[Steps()]).train()
+    trainer = kind(model=model, args=arguments, train_dataset=data, data_collator=collate, callbacks=[Steps()])
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
     meter.end()
     return meter
 

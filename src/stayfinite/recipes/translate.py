@@ -163,9 +163,8 @@ class Translate:
 
 
 BUILT_IN = {
-    "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
-    "vocab_size": 384, "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_epochs": 2,
-    "eval_rows": 100,
+    "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 2, "vocab_size": 384,
+    "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_rows": 100,
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
 BUILT_IN_PAIRS = 4000
@@ -298,8 +297,8 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
             if last or best.over:
                 break
         logbook.finish()
-        if logbook.steps_taken > resumed and logbook.steps_taken % checkpoint_steps:
-            guard.checkpoint()
+        if logbook.steps_taken > resumed and (config.minutes or logbook.steps_taken % checkpoint_steps):
+            guard.checkpoint()  # also says how much time was used
 
         # -- result --------------------------------------------------------------------------------------------------
         load_weights(judged, best.directory)
