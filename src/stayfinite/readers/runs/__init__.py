@@ -1,0 +1,1 @@
+"""What a guarded run has written, read back without torch, piece by piece while it grows."""
