@@ -1,4 +1,4 @@
-"""How a run stands at one moment: what a live view shows, as plain data. Who judges it and who draws it live elsewhere."""
+"""How a run stands at one moment: what a live view shows, as plain data. Judged and drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -67,6 +67,8 @@ class RunStatus:
     path: str
     health: Health
     state: State
+    ended: str = ""
+    """How, where it has: `closed`, `stopped`, or `failed`, after which a supervisor may start it again."""
     step: int | None = None
     """The newest."""
     total_steps: int | None = None
@@ -97,6 +99,7 @@ class RunStatus:
             "reason": self.health.reason,
             "fix": self.health.fix,
             "state": self.state,
+            "ended": self.ended,
             "step": self.step,
             "total_steps": self.total_steps,
             "seen": self.seen,

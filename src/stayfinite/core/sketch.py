@@ -7,6 +7,7 @@ taken, neighbours are joined, and from then on each place takes twice as many va
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PLACES = 512
@@ -85,3 +86,15 @@ def _stroke(places: list[_Place]) -> Stroke:
     # A sum of finite values may still overflow.
     mean = total / finite if finite and math.isfinite(total) else None
     return Stroke(mean, any(place.bad for place in places))
+
+
+def strokes_of(values: Sequence[float], width: int) -> list[Stroke]:
+    """Values that are all at hand, in at most so many strokes."""
+    count = len(values)
+    width = min(max(1, width), count)
+    drawn = []
+    for number in range(width):
+        part = values[number * count // width : (number + 1) * count // width]
+        finite = [value for value in part if math.isfinite(value)]
+        drawn.append(_stroke([_Place(sum(finite), len(finite), len(part) - len(finite))]))
+    return drawn

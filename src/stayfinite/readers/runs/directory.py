@@ -45,7 +45,8 @@ class News:
 
     anew: bool = False
     """What was read before is void: the files are another run's."""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """Lines of steps.jsonl; :func:`step_of` reads one."""
     events: list[dict[str, Any]] = field(default_factory=list)
     there: bool = True
     more: bool = False
@@ -82,7 +83,7 @@ class RunDirectory:
             steps, lines = self._steps.look()
             news.anew = True
         news.there, news.more, news.modified = steps.there, steps.more, steps.modified
-        news.steps = [step for line in lines if (step := _step(_record(line))) is not None]
+        news.steps = [record for line in lines if "step" in (record := _record(line))]
         self._meet_ranks()
         for name, events in self._events.items():
             piece, lines = events.look()
@@ -134,9 +135,8 @@ def _record(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _step(record: Mapping[str, Any]) -> Step | None:
-    if "step" not in record and "loss" not in record:
-        return None
+def step_of(record: Mapping[str, Any]) -> Step:
+    """One line of steps.jsonl, each value of which may be anything."""
     number = as_number(record.get("step"))
     return Step(
         int(number) if number is not None and math.isfinite(number) else None,
