@@ -24,6 +24,7 @@ from stayfinite.diagnosis.judging import PacedJudge
 from stayfinite.errors import StayfiniteError
 from stayfinite.readers.configs import read_config
 from stayfinite.readers.runs.directory import RUN, STEPS, News, RunDirectory, Step, step_of
+from stayfinite.readers.runs.reader import RunReader
 
 JUDGED = 8_192
 """Points of the series that the rules see: enough to know a course by, few enough to judge it every few seconds."""
@@ -46,10 +47,13 @@ STARTS = ("start", "restart", "resume")
 class LiveRun:
     """Follows one run directory, which need not exist yet."""
 
-    def __init__(self, path: Path, name: str, *, total_steps: int | None = None) -> None:
+    def __init__(
+        self, path: Path, name: str, *, total_steps: int | None = None, source: RunDirectory | RunReader | None = None
+    ) -> None:
+        """``source`` reads the directory: one that keeps more than is needed here, where somebody draws it all."""
         self.path, self.name = path, name
         self._total = total_steps
-        self._directory = RunDirectory(path)
+        self.source = source or RunDirectory(path)
         self._judge = PacedJudge(self._judgement)
         self._settings: Settings | None = None
         self.news = News()
@@ -77,7 +81,7 @@ class LiveRun:
         """Read what is new and judge it if that is due (``at_once``: now); returns whether anything changed."""
         changed = False
         while True:
-            self.news = news = self._directory.news()
+            self.news = news = self.source.news()
             changed = self._take(news) or changed
             if not (news.more and at_once):
                 break
@@ -99,7 +103,7 @@ class LiveRun:
         quiet = None if not self._modified else max(0.0, time.time() - self._modified)
         state = self._state(quiet)
         course = self._course(quiet if state == "silent" else None)
-        total = self._total or self._directory.total_steps
+        total = self._total or self.source.total_steps
         step = None if last is None else last.step
         return RunStatus(
             name=self.name,

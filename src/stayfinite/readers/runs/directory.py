@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.core.decision import REFUSING
-from stayfinite.readers.logs.records import as_number
-from stayfinite.readers.runs.growing import GrowingFile, GrowingLines
+from stayfinite.readers.runs.growing import GrowingFile, GrowingLines, number
 
 STEPS, EVENTS, RUN = "steps.jsonl", "events.jsonl", "run.json"
 OTHER_RANKS = "events-rank*.jsonl"
@@ -48,6 +47,8 @@ class News:
     steps: list[dict[str, Any]] = field(default_factory=list)
     """Lines of steps.jsonl; :func:`step_of` reads one."""
     events: list[dict[str, Any]] = field(default_factory=list)
+    beside: bool = False
+    """Whether other files of the run have changed, where they are read: layers, incidents, run.json."""
     there: bool = True
     more: bool = False
     modified: float = 0.0
@@ -56,7 +57,7 @@ class News:
     @property
     def any(self) -> bool:
         """Whether there is anything new."""
-        return bool(self.anew or self.steps or self.events)
+        return bool(self.anew or self.steps or self.events or self.beside)
 
 
 class RunDirectory:
@@ -108,7 +109,7 @@ class RunDirectory:
         last = launches[-1] if isinstance(launches, list) and launches else {}
         for part in (self.launch, last, self.launch.get("config"), _get(last, "config")):
             for name in _TOTALS:
-                total = as_number(_get(part, name))
+                total = number(_get(part, name))
                 if total is not None and math.isfinite(total) and total >= 1:
                     return int(total)
         return None
@@ -137,13 +138,13 @@ def _record(line: bytes) -> dict[str, Any]:
 
 def step_of(record: Mapping[str, Any]) -> Step:
     """One line of steps.jsonl, each value of which may be anything."""
-    number = as_number(record.get("step"))
+    step = number(record.get("step"))
     return Step(
-        int(number) if number is not None and math.isfinite(number) else None,
-        as_number(record.get("loss")),
-        as_number(record.get("grad_norm")),
-        as_number(record.get("lr")),
-        as_number(record.get("loss_scale")),
+        int(step) if step is not None and math.isfinite(step) else None,
+        number(record.get("loss")),
+        number(record.get("grad_norm")),
+        number(record.get("lr")),
+        number(record.get("loss_scale")),
         str(record.get("decision") or ""),
         str(record.get("code") or ""),
     )

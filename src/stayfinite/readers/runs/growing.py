@@ -6,10 +6,12 @@ were read are remembered and compared: a file that was emptied and has grown pas
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BLOCK = 4 << 20
 """Bytes read at one look, so that a huge file is taken in pieces and others get their turn."""
@@ -106,3 +108,13 @@ class GrowingLines:
         *whole, torn = (self._torn + piece.content).split(b"\n")
         self._torn = torn if len(torn) <= LONGEST else b""
         return piece, whole
+
+
+def number(value: Any) -> float | None:
+    """A number as it stands, NaN and infinity among them; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return math.inf if value > 0 else -math.inf

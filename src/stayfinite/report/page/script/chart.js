@@ -1,0 +1,179 @@
+// One panel: the curves of all runs that have this number, on the time axis that all panels share.
+
+const GUTTER = 62, MARGIN = 12;
+const PANELS = [
+  { key: "loss", title: "Loss", height: 230, log: true, with: /^(eval_loss|val_loss|valid_loss|validation_loss|test_loss|part: .*)$/ },
+  { key: "grad_norm", title: "Gradient norm", height: 140, log: true },
+  { key: "lr", title: "Learning rate", height: 96, log: false },
+  { key: "loss_scale", title: "Loss scale", height: 96, log: true },
+];
+
+function drawPanel(panel, view) {
+  const { canvas, spec } = panel;
+  const width = canvas.clientWidth;
+  if (!width) return;
+  const height = spec.height;
+  const context = canvasContext(canvas, width, height);
+  const shown = curvesOf(spec, view);
+  const x = scaleOf(view.low, view.high, GUTTER, width - MARGIN, false);
+  const y = valueScale(shown, view, spec, panel.log, height);
+  panel.x = x;
+  drawGrid(context, x, y, width, height);
+  context.save();
+  context.beginPath();
+  context.rect(GUTTER, 0, width - MARGIN - GUTTER, height);
+  context.clip();
+  for (const curve of shown) drawBad(context, curve, x, height, view.runs.length > 1);
+  for (const mark of view.lines()) drawLine(context, x.at(mark.from), height, mark.colour);
+  for (const curve of shown) drawCurve(context, curve, x, y, view);
+  if (view.cursor !== null) {
+    drawLine(context, x.at(view.cursor), height, colour("muted"));
+    for (const curve of shown) drawDot(context, curve, x, y, view.cursor);
+  }
+  if (view.selected) drawSelection(context, x, height, view.selected);
+  context.restore();
+}
+
+function curvesOf(spec, view) {
+  const found = [];
+  for (const run of view.runs) {
+    if (view.hidden.has(run.id)) continue;
+    for (const [name, series] of Object.entries(run.series)) {
+      const main = name === spec.key;
+      if (!main && !(spec.with && spec.with.test(name))) continue;
+      found.push({ run, name, series, colour: runColour(run.place), main });
+    }
+  }
+  return found.sort((one, other) => Number(one.main) - Number(other.main));
+}
+
+function valueScale(shown, view, spec, log, height) {
+  let low = Infinity, high = -Infinity, positive = Infinity;
+  for (const { series } of shown) {
+    for (let i = 0; i < series.x.length; i += 1) {
+      if (series.x[i] < view.low || series.x[i] > view.high) continue;
+      const value = series.y[i];
+      if (value < low) low = value;
+      if (value > high) high = value;
+      if (value > 0 && value < positive) positive = value;
+    }
+  }
+  if (low > high) { low = 0; high = 1; }
+  const usesLog = log && low >= 0 && high > 0;
+  if (usesLog) low = low > 0 ? low : positive;
+  const room = usesLog ? Math.max(1.08, (high / low) ** 0.06) : (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+  const bottom = usesLog ? low / room : low - (low >= 0 ? Math.min(room, low) : room), top = usesLog ? high * room : high + room;
+  return scaleOf(bottom, top, height - 8, 10, usesLog);
+}
+
+function drawGrid(context, x, y, width, height) {
+  context.strokeStyle = colour("grid");
+  context.fillStyle = colour("muted");
+  context.lineWidth = 1;
+  context.textBaseline = "middle";
+  context.textAlign = "right";
+  for (const tick of ticks(y, Math.max(2, Math.floor(height / 42)))) {
+    const place = Math.round(y.at(tick)) + 0.5;
+    line(context, GUTTER, place, width - MARGIN, place);
+    if (place > 6 && place < height - 4) context.fillText(number(tick), GUTTER - 8, place);
+  }
+  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)))) {
+    const place = Math.round(x.at(tick)) + 0.5;
+    line(context, place, 0, place, height);
+  }
+}
+
+function drawCurve(context, curve, x, y, view) {
+  const { series } = curve;
+  context.strokeStyle = context.fillStyle = curve.colour;
+  context.lineWidth = curve.main ? 1.5 : 1.1;
+  context.globalAlpha = curve.main ? 1 : 0.75;
+  context.setLineDash(curve.main ? [] : [5, 3]);
+  context.lineJoin = "round";
+  context.beginPath();
+  let previous = null;
+  for (let i = 0; i < series.x.length; i += 1) {
+    const step = series.x[i];
+    // A run that was resumed comes by the same steps again: no line goes back there.
+    if (previous === null || step < previous || broken(series, previous, step)) context.moveTo(x.at(step), y.at(series.y[i]));
+    else context.lineTo(x.at(step), y.at(series.y[i]));
+    previous = step;
+  }
+  context.stroke();
+  context.setLineDash([]);
+  if (inView(series, view) <= 60) {
+    for (let i = 0; i < series.x.length; i += 1) dot(context, x.at(series.x[i]), y.at(series.y[i]), 2);
+  }
+  context.globalAlpha = 1;
+}
+
+// Whether a value that is not finite lies between two points.
+function broken(series, from, to) {
+  for (const [first, last] of series.bad) {
+    if (first > from && last < to && to - from <= 2 * (last - first + 2)) return true;
+    if (first >= to) break;
+  }
+  return false;
+}
+
+function inView(series, view) {
+  let count = 0;
+  for (const step of series.x) if (step >= view.low && step <= view.high) count += 1;
+  return count;
+}
+
+function drawBad(context, curve, x, height, many) {
+  if (!curve.main) return;
+  for (const [first, last] of curve.series.bad) {
+    const from = x.at(first) - 1, wide = Math.max(2, x.at(last) - x.at(first) + 2);
+    context.fillStyle = colour("bad");
+    context.globalAlpha = many ? 0.06 : 0.1;
+    context.fillRect(from, 0, wide, height);
+    context.globalAlpha = 0.9;
+    context.fillStyle = many ? curve.colour : colour("bad");
+    context.fillRect(from, 0, wide, 4);
+    context.globalAlpha = 1;
+  }
+}
+
+function drawDot(context, curve, x, y, cursor) {
+  const place = nearest(curve.series, cursor);
+  if (place < 0) return;
+  context.fillStyle = curve.colour;
+  dot(context, x.at(curve.series.x[place]), y.at(curve.series.y[place]), 3.5);
+}
+
+function nearest(series, step) {
+  let best = -1, distance = Infinity;
+  for (let i = 0; i < series.x.length; i += 1) {
+    const away = Math.abs(series.x[i] - step);
+    if (away <= distance) { best = i; distance = away; }
+  }
+  return best;
+}
+
+function drawSelection(context, x, height, [from, to]) {
+  context.fillStyle = colour("accent");
+  context.globalAlpha = 0.15;
+  context.fillRect(x.at(from), 0, x.at(to) - x.at(from), height);
+  context.globalAlpha = 1;
+}
+
+function drawLine(context, place, height, shade) {
+  context.strokeStyle = shade;
+  context.lineWidth = 1;
+  line(context, Math.round(place) + 0.5, 0, Math.round(place) + 0.5, height);
+}
+
+function line(context, fromX, fromY, toX, toY) {
+  context.beginPath();
+  context.moveTo(fromX, fromY);
+  context.lineTo(toX, toY);
+  context.stroke();
+}
+
+function dot(context, x, y, radius) {
+  context.beginPath();
+  context.arc(x, y, radius, 0, 2 * Math.PI);
+  context.fill();
+}

@@ -1,0 +1,71 @@
+// The page as a whole. `update` takes a whole data object, or the changes to the one that is shown.
+
+let shown = { runs: [], rules: {} };
+
+function update(change) {
+  if (change.runs) shown = change;
+  for (const patch of change.patches || []) apply(patch);
+  if (change.rules) shown.rules = change.rules;
+  shown.runs.forEach((run, place) => { run.place = place; });
+  draw();
+}
+
+function apply(patch) {
+  const run = shown.runs.find((each) => each.id === patch.id);
+  if (!run) return;
+  const { series = {}, marks = [] } = patch.append || {};
+  for (const [name, more] of Object.entries(series)) {
+    const kept = Object.hasOwn(run.series, name) ? run.series[name] : (run.series[name] = { x: [], y: [], bad: [] });
+    kept.x.push(...more.x);
+    kept.y.push(...more.y);
+    kept.bad.push(...(more.bad || []));
+  }
+  run.marks.push(...marks);
+  Object.assign(run, patch.set || {});
+}
+
+function draw() {
+  const { runs } = shown;
+  document.getElementById("title").textContent = shown.title || "";
+  setVerdict(runs);
+  setFindings(runs, shown.rules || {});
+  setCurves(runs);
+  setHeat(runs);
+  setIncidents(runs);
+  setDetails(runs);
+  setRules(shown.rules || {});
+  document.getElementById("foot").textContent = `${shown.made ? `Made ${shown.made.replace("T", " ").replace("+00:00", " UTC")} by ` : ""}stayfinite ${shown.stayfinite || ""}. This file holds all that it shows and asks nobody for more.`;
+}
+
+function redraw() {
+  buildLegendIfShown();
+  setVerdict(shown.runs);
+  drawCurves();
+  drawHeat();
+}
+
+function buildLegendIfShown() {
+  if (document.getElementById("legend")) buildLegend();
+}
+
+function follow(address) {
+  const badge = document.getElementById("live");
+  const source = new EventSource(address);
+  const say = (words, tone) => { badge.hidden = false; badge.className = `live ${tone}`; badge.textContent = words; };
+  source.addEventListener("open", () => say("live", "good"));
+  source.addEventListener("error", () => say("waiting for the server", "warn"));
+  source.addEventListener("message", (event) => update(JSON.parse(event.data)));
+}
+
+function start() {
+  startTheme();
+  update(JSON.parse(document.getElementById("data").textContent));
+  theme.listeners.push(redraw);
+  addEventListener("resize", () => requestAnimationFrame(() => { drawCurves(); drawHeat(); }));
+  const address = JSON.parse(document.getElementById("stream").textContent);
+  if (address) follow(address);
+  globalThis.stayfinite = Object.freeze({ update });
+  document.documentElement.dataset.ready = "yes";
+}
+
+start();
