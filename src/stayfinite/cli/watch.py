@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.errors import StayfiniteError, UsageError
 
 if TYPE_CHECKING:
     from stayfinite.core.run_status import RunStatus
-    from stayfinite.diagnosis.watching import WatchedRuns
+    from stayfinite.diagnosis.watching import Followed, WatchedRuns
+    from stayfinite.report.live.page import LivePage, Shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
 
     try:
         known = sum((read_config(path) for path in settings.config), Settings())
-        watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known)
+        watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)
         return _once(settings, watched) if settings.once else _live(settings, watched)
     except BrokenPipeError:
         raise
@@ -129,19 +130,55 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
     statuses: list[RunStatus] = []
     # Whatever ends it, the terminal is left as it was found.
     with _interruptible(), contextlib.ExitStack() as stack:
-        page = stack.enter_context(_served(settings)) if settings.web else None
-        show = stack.enter_context(chosen_show(as_json=settings.json, url="" if page is None else page.url))
+        page, url = stack.enter_context(_served(settings)) if settings.web else (None, "")
+        show = stack.enter_context(chosen_show(as_json=settings.json, url=url))
         while True:
-            changed = watched.look()
-            statuses = watched.statuses()
+            with contextlib.nullcontext() if page is None else page.hub.lock:
+                changed = watched.look()
+                statuses = watched.statuses()
+                if page is not None and changed:
+                    page.publish([_shown(run, status) for run, status in zip(watched.runs, statuses, strict=True)])
             show(statuses)
-            if page is not None and changed:
-                page.publish(watched.runs, statuses)
             over = all(status.ended in ("closed", "stopped") for status in statuses) and page is None
             if over or (settings.stop and any(_alarming(status) for status in statuses)):
                 break
-            time.sleep(settings.poll)
+            if not watched.behind:
+                time.sleep(settings.poll)
     return _exit_code(statuses)
+
+
+@contextlib.contextmanager
+def _served(settings: Watch) -> Iterator[tuple[LivePage, str]]:
+    """The live page and where it is, for as long as the block runs."""
+    from stayfinite.report.live.door import Door
+    from stayfinite.report.live.page import LivePage
+    from stayfinite.report.live.server import LiveServer
+
+    page = LivePage()
+    door = Door.of(settings.host, always_token=settings.token)
+    try:
+        server = LiveServer(settings.host, settings.port, door=door, hub=page.hub, page=page.page)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(
+            f"cannot serve on {settings.host}:{settings.port}: {why}", fix="give another --port"
+        ) from error
+    server.start()
+    try:
+        yield page, server.url
+    finally:
+        server.stop()
+
+
+def _shown(run: Followed, status: RunStatus) -> Shown:
+    from stayfinite.diagnosis.live_run import LiveRun
+    from stayfinite.readers.runs.reader import RunReader
+    from stayfinite.report.live.page import NO_DIAGNOSIS, Shown
+
+    diagnosis = NO_DIAGNOSIS if run.diagnosis is None else run.diagnosis.to_json()
+    if isinstance(run, LiveRun) and isinstance(run.source, RunReader):
+        return Shown(status=status, diagnosis=diagnosis, reader=run.source, news=run.news)
+    return Shown(status=status, diagnosis=diagnosis, series=None if isinstance(run, LiveRun) else run.series)
 
 
 def _alarming(status: RunStatus) -> bool:

@@ -35,7 +35,7 @@ class LiveLog:
         # A JSON document is written as a whole each time; other logs are appended to.
         self._file = GrowingFile(path, rewritten=path.suffix.lower() == ".json")
         self._judge = PacedJudge(self._judgement)
-        self._there = False
+        self._there = self._more = False
         self._modified = 0.0
         self._clear()
 
@@ -56,7 +56,7 @@ class LiveLog:
                 self._clear()
                 self._judge.forget()
             changed = changed or piece.anew or bool(piece.content) or piece.there != self._there
-            self._there = piece.there
+            self._there, self._more = piece.there, piece.more
             if piece.content:
                 self._reader.feed(piece.content)
                 self._pieces += 1
@@ -73,6 +73,11 @@ class LiveLog:
             self._tell()
             return True
         return changed
+
+    @property
+    def behind(self) -> bool:
+        """Whether more is waiting to be read at once."""
+        return self._more
 
     @property
     def void(self) -> bool:

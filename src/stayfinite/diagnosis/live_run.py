@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.core.sketch import Sketch
 from stayfinite.diagnosis.autopsies import proved_causes
-from stayfinite.diagnosis.diagnose import judge
+from stayfinite.diagnosis.diagnose import judge, with_known
 from stayfinite.diagnosis.diagnosis import Diagnosis
 from stayfinite.diagnosis.happenings import finding_of, happening_of
 from stayfinite.diagnosis.health import CALM, Course, health_of
@@ -88,14 +89,22 @@ class LiveRun:
         return self._judge.look(at_once=at_once) or changed
 
     @property
+    def behind(self) -> bool:
+        """Whether more is waiting to be read at once."""
+        return self.news.more
+
+    @property
     def void(self) -> bool:
         """Whether nothing was read yet."""
         return not (self._seen or self._happenings)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """The last judgement of the rules."""
-        return self._judge.found
+        """The last judgement of the rules, with what autopsies have proved."""
+        found = self._judge.found
+        if found is None or not self._proved:
+            return found
+        return replace(found, verdict="sick", findings=with_known(list(found.findings), self._proved))
 
     def status(self, *, width: int = 60, happenings: int = HAPPENINGS) -> RunStatus:
         """How the run stands now."""

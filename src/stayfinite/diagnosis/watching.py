@@ -12,7 +12,7 @@ from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.gathering import gather, named_like_a_log
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
-from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS
+from stayfinite.readers.runs.reader import RunReader, is_run_directory
 
 Followed = LiveRun | LiveLog
 
@@ -25,34 +25,49 @@ MOST_RUNS = 200
 
 def runs_under(path: Path) -> list[Path]:
     """The path itself, or, for a directory that is no run but holds some, each of them."""
-    if not path.is_dir() or _is_run(path):
+    if not path.is_dir() or is_run_directory(path):
         return [path]
     try:
-        inside = [each for each in path.iterdir() if each.is_dir() and _is_run(each)]
+        inside = [each for each in path.iterdir() if is_run_directory(each)]
     except OSError:
         return [path]
     return sorted(sorted(inside, key=_changed)[-MOST_RUNS:]) or [path]
 
 
-def follow(path: Path, name: str, *, total_steps: int | None = None, settings: Settings | None = None) -> Followed:
-    """Follow what the path stands for: a guarded run's directory, a log, or a directory with a log in it."""
-    if path.is_dir() and not _is_run(path):
+def follow(
+    path: Path,
+    name: str,
+    *,
+    total_steps: int | None = None,
+    settings: Settings | None = None,
+    drawn: bool = False,
+) -> Followed:
+    """Follow what the path stands for: a guarded run's directory, a log, or a directory with a log in it.
+
+    ``drawn``: all of a run directory is read, layers and incidents too, for whoever draws it.
+    """
+    if path.is_dir() and not is_run_directory(path):
         logs = gather(path).logs
         if logs:
             return LiveLog(max(logs, key=_changed), name, total_steps=total_steps, settings=settings)
     elif path.is_file() or (not path.exists() and named_like_a_log(path)):
         return LiveLog(path, name, total_steps=total_steps, settings=settings)
-    return LiveRun(path, name, total_steps=total_steps)
+    return LiveRun(path, name, total_steps=total_steps, source=RunReader(path) if drawn else None)
 
 
 class WatchedRuns:
     """All runs that paths stand for, those among them that begin later."""
 
     def __init__(
-        self, paths: Sequence[Path], *, total_steps: int | None = None, settings: Settings | None = None
+        self,
+        paths: Sequence[Path],
+        *,
+        total_steps: int | None = None,
+        settings: Settings | None = None,
+        drawn: bool = False,
     ) -> None:
         self._paths = list(paths)
-        self._total, self._settings = total_steps, settings
+        self._total, self._settings, self._drawn = total_steps, settings, drawn
         self._runs: dict[Path, Followed] = {}
         self._looked = -math.inf
 
@@ -68,6 +83,11 @@ class WatchedRuns:
         """One after the other, as they were given."""
         return list(self._runs.values())
 
+    @property
+    def behind(self) -> bool:
+        """Whether more is waiting to be read at once."""
+        return any(run.behind for run in self._runs.values())
+
     def statuses(self) -> list[RunStatus]:
         """How each of them stands now."""
         return [run.status() for run in self._runs.values()]
@@ -82,7 +102,7 @@ class WatchedRuns:
         known = {path: run for path, run in self._runs.items() if path in found or not run.void}
         for path in found:
             if path not in known or (known[path].void and not _same_kind(known[path], path)):
-                known[path] = follow(path, "", total_steps=self._total, settings=self._settings)
+                known[path] = follow(path, "", total_steps=self._total, settings=self._settings, drawn=self._drawn)
         if list(known.items()) == list(self._runs.items()):
             return False
         self._runs = known
@@ -101,10 +121,6 @@ def short_names(paths: Sequence[Path]) -> list[str]:
             length += 1
         names.append("/".join(own[-length:]))
     return names
-
-
-def _is_run(path: Path) -> bool:
-    return any((path / name).is_file() for name in (STEPS, EVENTS, RUN))
 
 
 def _same_kind(run: Followed, path: Path) -> bool:
