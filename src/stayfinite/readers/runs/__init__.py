@@ -1,1 +1,1 @@
-"""What a guarded run has written, read back without torch, piece by piece while it grows."""
+"""Run directories that are being written: read what is new, and nothing twice."""

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS, News, RunDirectory
 from stayfinite.readers.runs.events import Events
-from stayfinite.readers.runs.growing import GrowingFile
 from stayfinite.readers.runs.incidents import read_incidents, read_object
 from stayfinite.readers.runs.layers import LayerTable, read_layers
 from stayfinite.readers.runs.steps import Steps
 
-STEPS, EVENTS, RUN, LAYERS, INCIDENTS, LEDGER = (
-    "steps.jsonl", "events.jsonl", "run.json", "layers.npz", "incidents", "ledger.json",
-)  # fmt: skip
+LAYERS, INCIDENTS, LEDGER = "layers.npz", "incidents", "ledger.json"
 
 
 def is_run_directory(path: Path) -> bool:
@@ -25,7 +23,8 @@ def is_run_directory(path: Path) -> bool:
 class RunReader:
     """Holds what was read of a run directory; :meth:`refresh` reads what is new.
 
-    A file that was replaced, cut or deleted is read from its beginning. Nothing that is in the directory raises: what
+    A file that was replaced or cut is read from its beginning; of one that was deleted the last is kept until there is
+    another. Nothing that is in the directory raises: what
     cannot be read is left out.
     """
 
@@ -38,25 +37,46 @@ class RunReader:
         self.layers: LayerTable | None = None
         self.incidents: list[dict[str, Any]] = []
         self.ledger: dict[str, Any] = {}
-        self._steps_file = GrowingFile(directory / STEPS)
-        self._events_file = GrowingFile(directory / EVENTS)
+        self._growing = RunDirectory(directory)
         self._stamps: dict[str, tuple[int, ...]] = {}
 
     def refresh(self) -> bool:
-        """Read what is new; whether there was anything."""
+        """Read all that is new; whether there was anything."""
         changed = False
-        if self._steps_file.begun_anew():
-            self.steps, changed = Steps(), True
-        for record in self._steps_file.new_objects():
+        while True:
+            news = self.news()
+            changed = changed or news.any
+            if not news.more:
+                return changed
+
+    def news(self) -> News:
+        """Read on, a bounded piece of each file, and return what was new in it."""
+        news = self._growing.news()
+        if news.anew:
+            self.steps, self.events = Steps(), Events()
+        for record in news.steps:
             self.steps.add(record)
-            changed = True
-        if self._events_file.begun_anew():
-            self.events, changed = Events(), True
-        for record in self._events_file.new_objects():
-            self.events.add(record)
-            changed = True
+        for record in news.events:
+            if not record.get("rank"):  # what other ranks have to say is written in files of their own
+                self.events.add(record)
+        news.beside = self._look_beside()
+        return news
+
+    @property
+    def launch(self) -> dict[str, Any]:
+        """run.json, as it was read last."""
+        return self._growing.launch
+
+    @property
+    def total_steps(self) -> int | None:
+        """How many steps the run is to have, where run.json says so."""
+        return self._growing.total_steps
+
+    def _look_beside(self) -> bool:
+        """Read the files that are written as a whole, where they have changed."""
+        changed = False
         if self._touched(RUN, [self.directory / RUN]):
-            launches = (read_object(self.directory / RUN) or {}).get("launches")
+            launches = self.launch.get("launches")
             self.launches = [each for each in launches if isinstance(each, dict)] if isinstance(launches, list) else []
             changed = True
         if self._touched(LAYERS, [self.directory / LAYERS]):

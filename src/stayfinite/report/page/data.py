@@ -54,6 +54,15 @@ def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") ->
         diagnosis: what the rules say of it, as ``Diagnosis.to_json()`` gives it.
         name: that it goes by; that of the directory by default.
     """
+    return run_words(run, diagnosis, name=name) | {
+        "series": series_data(run.steps.curves),
+        "marks": marks_data(run.events.marks),
+        "layers": None if run.layers is None else heat_data(run.layers),
+    }
+
+
+def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
+    """The same without curves, marks and layers: what a change to a live page can set anew each time."""
     incidents = [incident_data(each) for each in run.incidents]
     findings = _findings(diagnosis, incidents)
     return {
@@ -67,9 +76,6 @@ def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") ->
         "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
         "figures": guarded_figures(run),
         "findings": findings,
-        "series": series_data(run.steps.curves),
-        "marks": marks_data(run.events.marks),
-        "layers": None if run.layers is None else heat_data(run.layers),
         "incidents": incidents,
         "details": details_data(run) + sources_table(diagnosis),
     }

@@ -1,0 +1,135 @@
+"""How a run is, in one word with its reason: what the rules say of its numbers, and what the guard had to do.
+
+=========  ==========================================================================================================
+critical   it has stopped or crashed, the last step that touched the weights was not finite, or a rung of the ladder
+           was taken and steps are still refused
+unhealthy  the rules see trouble in the steps that touched the weights, a rung was taken lately, or several steps in
+           a row were refused
+warning    steps were refused lately, a rule is sure of a cause that does not show yet, or no step has come for long
+healthy    none of these. Steps that the guard refused long ago do no harm and are only mentioned
+=========  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stayfinite.core.durations import in_words
+from stayfinite.core.finding import Finding
+from stayfinite.core.run_status import Health, HealthWord
+from stayfinite.diagnosis.diagnosis import Diagnosis
+
+SURE = 0.5
+"""A cause without visible trouble is told from this confidence on."""
+
+NAMED = 0.3
+"""A cause of visible trouble is named from this confidence on."""
+
+STUCK = 3
+"""So many refused steps in a row are no single bad batch any more."""
+
+CALM = 100
+"""Accepted steps after which a refusal is history; the ladder forgives after as many."""
+
+CRASHED = "the run crashed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What a run went through, apart from its numbers. Searching for an fp16 scale is no refusal here."""
+
+    seen: int = 0
+    """Steps."""
+    refused: int = 0
+    """Refused ones, ever."""
+    lately: int = 0
+    """Refused ones since ``CALM`` steps in a row were accepted."""
+    in_a_row: int = 0
+    """Refused ones at the end, since the last rung."""
+    last_refused: int | None = None
+    """The step of the last one."""
+    last_code: str = ""
+    """Why it was refused."""
+    rung: str = ""
+    """The rung taken lately: cut, rollback, escalate."""
+    rung_step: int | None = None
+    ended: str = ""
+    """`closed`, `stopped`, `failed`; empty while it runs."""
+    ended_because: str = ""
+    bad_now: bool = False
+    """The newest step that touched the weights was not finite."""
+    silent_seconds: float | None = None
+    """Set where no step has come for far longer than usual."""
+    known: tuple[Finding, ...] = ()
+    """What autopsies proved and the guard reported lately."""
+
+
+def health_of(found: Diagnosis | None, course: Course) -> Health:
+    """The word for a run: ``found`` is the rules' judgement of the steps that touched its weights."""
+    cause = _cause(found, course)
+    fix = cause.fix if cause is not None else ""
+    because = f"; {_named(cause)}" if cause is not None else ""
+    trouble = ", ".join(found.trouble) if found is not None else ""
+    if course.ended in ("stopped", "failed"):
+        return _say(
+            HealthWord.CRITICAL, f"{course.ended}: {course.ended_because or 'no reason was given'}{because}", fix
+        )
+    if course.bad_now:
+        what = trouble or "the newest step is not finite, and it was taken"
+        return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
+    if found is not None and CRASHED in found.trouble:
+        return _say(HealthWord.CRITICAL, f"{trouble}{because}", fix)
+    if course.rung and course.in_a_row >= STUCK:
+        rung = f"{course.rung} at step {_at(course.rung_step)}, and steps are still refused ({course.last_code})"
+        return _say(HealthWord.CRITICAL, rung + because, fix)
+    if trouble:
+        return _say(HealthWord.UNHEALTHY, trouble + because, fix)
+    if course.in_a_row >= STUCK:
+        row = f"{course.in_a_row} steps in a row were refused ({course.last_code})"
+        return _say(HealthWord.UNHEALTHY, row + because, fix)
+    if course.rung:
+        return _say(HealthWord.UNHEALTHY, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
+    return _mild(course, cause, because, fix)
+
+
+def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Health:
+    silence = "" if course.silent_seconds is None else f"no step for {in_words(course.silent_seconds)}"
+    if course.lately:
+        plural = "s were" if course.lately > 1 else " was"
+        last = f"the last at step {_at(course.last_refused)}, {course.last_code}"
+        refusals = f"{course.lately} step{plural} refused lately, {last}"
+        return _say(HealthWord.WARNING, ", ".join(filter(None, (silence, refusals))) + because, fix)
+    if silence:
+        return _say(HealthWord.WARNING, silence, "look whether the process still runs, and what it waits for")
+    if cause is not None and cause.severity != "info" and not _is_history(cause, course):
+        return _say(HealthWord.WARNING, _named(cause), fix)
+    if not course.seen:
+        return _say(HealthWord.UNKNOWN, "no step yet", "")
+    past = f"; {course.refused:,} refused, the last at step {_at(course.last_refused)}" if course.refused else ""
+    return _say(HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} steps{past}", "")
+
+
+def _cause(found: Diagnosis | None, course: Course) -> Finding | None:
+    """The likeliest cause that is worth naming."""
+    guess = None if found is None else found.cause
+    if guess is not None and guess.confidence < (NAMED if found is not None and found.trouble else SURE):
+        guess = None
+    known = max(course.known, key=lambda finding: finding.confidence, default=None)
+    return max(filter(None, (guess, known)), key=lambda finding: finding.confidence, default=None)
+
+
+def _is_history(cause: Finding, course: Course) -> bool:
+    """An autopsy explains refused steps: once they are history, so is their cause."""
+    return cause in course.known and bool(course.refused) and not course.lately and cause.where.endswith("autopsy.json")
+
+
+def _named(cause: Finding) -> str:
+    return f"{cause.code} {cause.cause} ({cause.confidence:.0%})"
+
+
+def _at(step: int | None) -> str:
+    return "?" if step is None else f"{step:,}"
+
+
+def _say(word: HealthWord, reason: str, fix: str) -> Health:
+    return Health(word=word, reason=reason, fix=fix)
