@@ -56,13 +56,13 @@ class LiveRun:
         self._total = total_steps
         self.source = source or RunDirectory(path)
         self._judge = PacedJudge(self._judgement)
-        self._settings: Settings | None = None
         self.news = News()
         """What the last look brought."""
         self._clear()
 
     def _clear(self) -> None:
         self._series = RunSeries(str(self.path / STEPS), kind="stayfinite", most=JUDGED)
+        self._settings: Settings | None = None
         self._losses, self._norms = Sketch(), Sketch()
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS)
         self._reported: dict[str, tuple[int, Finding]] = {}
