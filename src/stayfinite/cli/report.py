@@ -17,8 +17,8 @@ from stayfinite.report.printable import printable
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Draw one or several runs into one HTML file that needs nothing else: the verdict, findings, curves, layers
-    over time, incidents with their worlds, configuration. From run directories, logs, trainer_state.json, TensorBoard files.
+    """Draw one or several runs into one HTML file that needs nothing else: the verdict, findings, curves, layers over
+    time, incidents with their worlds, configuration. From run directories, logs, trainer_state.json, TensorBoard.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     if not settings.paths:
         print("stayfinite report: name a run directory or a log: stayfinite report runs/first", file=sys.stderr)
         return 2
-    from stayfinite.guard.reporting import shown_runs
+    from stayfinite.guard.showing import shown_runs
     from stayfinite.report.page.data import page_data
     from stayfinite.report.page.file import write_page
     from stayfinite.report.progress import reading_progress

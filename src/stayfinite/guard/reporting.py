@@ -1,42 +1,69 @@
-"""report.html of a run: drawn from what the run has written, beside training, and never a reason for it to fail."""
+"""report.html of a run: written at its end and after every incident, beside training and never a reason to fail."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
 from pathlib import Path
-from typing import Any
 
-from stayfinite.diagnosis.diagnose import diagnose
-from stayfinite.diagnosis.reading import Progress
-from stayfinite.errors import UsageError
-from stayfinite.readers.runs.reader import RunReader, is_run_directory
-from stayfinite.report.page.data import log_data, run_data
+REPORT = "report.html"
+
+SOON = 1.0
+"""Seconds that an incident's files are given to arrive before the page is drawn."""
+
+LONGEST_WAIT = 30.0
+"""Seconds that the end of a run waits for a page that is being drawn."""
 
 
-def shown_runs(paths: Sequence[Path], progress: Progress | None = None) -> list[dict[str, Any]]:
-    """What the page shows of each path: a run directory, or a log that is somebody else's.
+class Reporter:
+    """Draws the page of a run directory. Nothing that goes wrong here is raised.
 
-    Raises:
-        UsageError: there is nothing to draw in one of them.
+    Arguments:
+        directory: of the run; None for no page at all.
     """
-    names = _names(paths)
-    return [shown_run(path, name, progress) for path, name in zip(paths, names, strict=True)]
 
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._thread: threading.Thread | None = None
+        self._reason = ""
 
-def shown_run(path: Path, name: str = "", progress: Progress | None = None) -> dict[str, Any]:
-    """The same for one path."""
-    if is_run_directory(path):
-        run = RunReader(path)
-        run.refresh()
-        return run_data(run, diagnose(path, progress=progress).to_json(), name=name)
-    found = diagnose(path, progress=progress)
-    best = max(found.runs, key=lambda run: (len(run.column("loss")), run.points_seen), default=None)
-    if best is None or not best.points_seen:
-        raise UsageError(f"{path}: no measurement was found in it", fix="give a training log or a run directory")
-    return log_data(best, found.to_json(), name=name)
+    def soon(self) -> None:
+        """Something has happened that is worth looking at: draw the page in a thread, unless one is about to."""
+        if self._directory is None or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=self._later, name="stayfinite-report", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no further thread can be had, or the interpreter is ending
+            self._thread, self._reason = None, str(error)
 
+    def finish(self) -> bool:
+        """The run has ended: draw the page now; whether it is there."""
+        if self._directory is None:
+            return False
+        if self._thread is not None:
+            self._thread.join(LONGEST_WAIT)
+        return self._draw()
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Each path by its last word, and by more of them where two are called alike."""
-    last = [path.resolve().name for path in paths]
-    return [str(path) if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)]
+    def failure(self) -> str:
+        """Why the page could not be drawn, told once; empty where it could."""
+        reason, self._reason = self._reason, ""
+        return reason
+
+    def _later(self) -> None:
+        time.sleep(SOON)
+        self._draw()
+
+    def _draw(self) -> bool:
+        assert self._directory is not None
+        try:
+            # What it takes to read and judge a run is loaded when there is something to draw.
+            from stayfinite.guard.showing import shown_run
+            from stayfinite.report.page.data import page_data
+            from stayfinite.report.page.file import write_page
+
+            write_page(page_data([shown_run(self._directory)]), self._directory / REPORT)
+        except Exception as error:
+            self._reason = f"{type(error).__name__}: {error}"
+            return False
+        return True

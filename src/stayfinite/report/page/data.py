@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
         "verdict": text(diagnosis.get("verdict", "unknown"), 20),
         "health": None,
         "sentence": guarded_sentence(run, findings, diagnosis),
+        "note": "",
         "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
         "figures": guarded_figures(run),
         "findings": findings,
@@ -90,6 +92,7 @@ def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "")
         "verdict": text(diagnosis.get("verdict", "unknown"), 20),
         "health": None,
         "sentence": log_sentence(findings, diagnosis, series.points_seen),
+        "note": "" if _has_steps(series) else "This log names no steps: its measurements are counted instead.",
         "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
         "figures": [["measurements", f"{series.points_seen:,}"], *curve_figures(curves)],
         "findings": findings,
@@ -111,13 +114,25 @@ def _findings(diagnosis: Mapping[str, Any], incidents: Sequence[Mapping[str, Any
             "confidence": float(finding.get("confidence", 0.0)),
             "where": text(finding.get("where", ""), 400),
             "title": text(finding.get("title", ""), 400),
-            "evidence": [text(line) for line in finding.get("evidence") or ()],
+            "evidence": [_said(text(line), finding) for line in finding.get("evidence") or ()],
             "fix": text(finding.get("fix", "")),
             "verified": finding.get("cause") in proofs,
             "by": proofs.get(str(finding.get("cause"))),
         }
         for finding in records(diagnosis.get("findings"), MOST_FINDINGS)
     ]
+
+
+def _has_steps(series: RunSeries) -> bool:
+    return any(point.step is not None for point in islice(series.points, 100))
+
+
+def _said(line: str, finding: Mapping[str, Any]) -> str:
+    """A line of evidence without what the card says anyway: the place, the cause, the fix."""
+    line = line.removeprefix(f"{finding.get('where')}: ")
+    if line.startswith(f"{finding.get('cause')} ("):
+        line = line.partition("): ")[2].partition(" Fix: ")[0]
+    return line
 
 
 def _version() -> str:

@@ -1,6 +1,8 @@
 // One panel: the curves of all runs that have this number, on the time axis that all panels share.
 
-const GUTTER = 62, MARGIN = 12;
+const GUTTER = 80, MARGIN = 20;
+const DENSE = 500; // points in view from which on a curve is drawn faintly, with its trend over it
+const MOST_BANDS = 40; // more than these are told by their ticks alone
 const PANELS = [
   { key: "loss", title: "Loss", height: 230, log: true, with: /^(eval_loss|val_loss|valid_loss|validation_loss|test_loss|part: .*)$/ },
   { key: "grad_norm", title: "Gradient norm", height: 140, log: true },
@@ -85,35 +87,82 @@ function drawGrid(context, x, y, width, height) {
 
 function drawCurve(context, curve, x, y, view) {
   const { series } = curve;
+  const count = inView(series, view);
+  const faint = view.smooth && curve.main && count > DENSE && rough(series);
   context.strokeStyle = context.fillStyle = curve.colour;
-  context.lineWidth = curve.main ? 1.5 : 1.1;
-  context.globalAlpha = curve.main ? 1 : 0.75;
+  context.lineWidth = faint ? 1 : curve.main ? 1.5 : 1.1;
+  context.globalAlpha = faint ? 0.28 : curve.main ? 1 : 0.75;
   context.setLineDash(curve.main ? [] : [5, 3]);
   context.lineJoin = "round";
-  context.beginPath();
-  let previous = null;
-  for (let i = 0; i < series.x.length; i += 1) {
-    const step = series.x[i];
-    // A run that was resumed comes by the same steps again: no line goes back there.
-    if (previous === null || step < previous || broken(series, previous, step)) context.moveTo(x.at(step), y.at(series.y[i]));
-    else context.lineTo(x.at(step), y.at(series.y[i]));
-    previous = step;
-  }
-  context.stroke();
+  trace(context, series, series.y, x, y);
   context.setLineDash([]);
-  if (inView(series, view) <= 60) {
+  if (count <= 60) {
     for (let i = 0; i < series.x.length; i += 1) dot(context, x.at(series.x[i]), y.at(series.y[i]), 2);
   }
   context.globalAlpha = 1;
+  if (!faint) return;
+  context.lineWidth = 2;
+  trace(context, series, trend(series), x, y);
 }
 
-// Whether a value that is not finite lies between two points.
-function broken(series, from, to) {
-  for (const [first, last] of series.bad) {
-    if (first > from && last < to && to - from <= 2 * (last - first + 2)) return true;
-    if (first >= to) break;
+function trace(context, series, values, x, y) {
+  const gaps = gapsOf(series);
+  context.beginPath();
+  for (let i = 0; i < values.length; i += 1) {
+    if (gaps.has(i)) context.moveTo(x.at(series.x[i]), y.at(values[i]));
+    else context.lineTo(x.at(series.x[i]), y.at(values[i]));
   }
-  return false;
+  context.stroke();
+}
+
+// What is worked out of a series is kept with it until it grows.
+function kept(series, name, work) {
+  const memory = (series.memory ??= {});
+  const stamp = series.x.length + series.bad.length * 1e7;
+  if (!memory[name] || memory[name].stamp !== stamp) memory[name] = { stamp, value: work() };
+  return memory[name].value;
+}
+
+// The points to which no line leads: a value that is not finite lies before them, or a resumed run comes by again.
+function gapsOf(series) {
+  return kept(series, "gaps", () => {
+    const gaps = new Set([0]);
+    let span = 0;
+    for (let i = 1; i < series.x.length; i += 1) {
+      const from = series.x[i - 1], to = series.x[i];
+      if (to < from) { gaps.add(i); span = 0; continue; }
+      while (span < series.bad.length && series.bad[span][0] <= from) span += 1;
+      const between = series.bad[span];
+      if (between && between[1] < to && to - from <= 2 * (between[1] - between[0] + 2)) gaps.add(i);
+    }
+    return gaps;
+  });
+}
+
+// The mean of the middle half of the points around each one; of their logarithms, where they have some.
+function trend(series) {
+  return kept(series, "trend", () => {
+    const reach = Math.max(4, Math.round(series.y.length / 160));
+    const positive = series.y.every((value) => value > 0);
+    const values = positive ? series.y.map(Math.log) : series.y;
+    return values.map((_, i) => {
+      const near = Float64Array.from(values.slice(Math.max(0, i - reach), i + reach)).sort();
+      const middle = near.subarray(near.length >> 2, near.length - (near.length >> 2));
+      const mean = middle.reduce((sum, value) => sum + value, 0) / middle.length;
+      return positive ? Math.exp(mean) : mean;
+    });
+  });
+}
+
+// Whether a curve goes up and down all the time: a schedule does not, and needs no trend.
+function rough(series) {
+  return kept(series, "rough", () => {
+    let turns = 0;
+    for (let i = 2; i < series.y.length; i += 1) {
+      if ((series.y[i] - series.y[i - 1]) * (series.y[i - 1] - series.y[i - 2]) < 0) turns += 1;
+    }
+    return turns > series.y.length / 3;
+  });
 }
 
 function inView(series, view) {
@@ -128,7 +177,7 @@ function drawBad(context, curve, x, height, many) {
     const from = x.at(first) - 1, wide = Math.max(2, x.at(last) - x.at(first) + 2);
     context.fillStyle = colour("bad");
     context.globalAlpha = many ? 0.06 : 0.1;
-    context.fillRect(from, 0, wide, height);
+    if (curve.series.bad.length <= MOST_BANDS || wide > 3) context.fillRect(from, 0, wide, height);
     context.globalAlpha = 0.9;
     context.fillStyle = many ? curve.colour : colour("bad");
     context.fillRect(from, 0, wide, 4);

@@ -1,7 +1,7 @@
 // The panels, what is in view, and everything that a hand can do to it.
 
 const view = {
-  runs: [], low: 0, high: 1, cursor: null, selected: null, hidden: new Set(), panels: [], follow: true,
+  runs: [], low: 0, high: 1, cursor: null, selected: null, hidden: new Set(), panels: [], follow: true, smooth: true, whole: [0, 1],
   lines() {
     const found = [];
     for (const run of this.runs) {
@@ -86,8 +86,19 @@ function buildLegend() {
     const words = `${whole(count)} ${count === 1 ? KINDS[kind].word : KINDS[kind].plural}`;
     chips.push(toggle(kind, words, view.runs.length > 1 ? null : colour(KINDS[kind].tone)));
   }
+  if (view.runs.some((run) => Object.values(run.series).some((series) => series.x.length > DENSE))) chips.push(smoothButton());
   chips.push(el("button", { type: "button", class: "chip", id: "all", onclick: showAll }, "Show all"));
   document.getElementById("legend").replaceChildren(...chips);
+}
+
+function smoothButton() {
+  const button = el("button", { type: "button", class: "chip", "aria-pressed": String(view.smooth) }, "Trend");
+  button.addEventListener("click", () => {
+    view.smooth = !view.smooth;
+    button.setAttribute("aria-pressed", String(view.smooth));
+    drawCurves();
+  });
+  return button;
 }
 
 function toggle(key, words, shade) {
@@ -100,6 +111,13 @@ function toggle(key, words, shade) {
     drawCurves();
   });
   return button;
+}
+
+// Once a frame, however often the pointer moves.
+function drawSoon() {
+  if (view.due) return;
+  view.due = true;
+  requestAnimationFrame(() => { view.due = false; drawCurves(); });
 }
 
 function drawCurves() {
@@ -118,8 +136,11 @@ function drawAxis() {
   context.textBaseline = "middle";
   context.textAlign = "right";
   context.fillText("step", GUTTER - 8, 10);
-  context.textAlign = "center";
-  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)))) context.fillText(whole(Number(tick.toPrecision(12))), x.at(tick), 10);
+  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)))) {
+    const words = whole(Number(tick.toPrecision(12))), half = context.measureText(words).width / 2;
+    context.textAlign = "center";
+    context.fillText(words, Math.min(x.at(tick), width - half), 10);
+  }
 }
 
 function showAll() {

@@ -11,6 +11,7 @@ function setVerdict(runs) {
     return el("div", { class: `verdict ${runs.length > 1 ? "compared" : ""}` },
       el("p", { class: "which" }, el("span", { class: `pill ${TONES[word] || "warn"}` }, WORDS[word] || word), swatch, runs.length > 1 && el("b", {}, run.name), el("span", { class: "source" }, run.source)),
       el("p", { class: "sentence" }, run.sentence),
+      run.note && el("p", { class: "help" }, run.note),
       run.health && run.health.reason && el("p", { class: "help" }, run.health.reason),
       el("dl", { class: "figures" }, run.figures.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
   }));
@@ -34,6 +35,7 @@ function card(finding, run, many, rules) {
       finding.verified && el("span", { class: "pill good" }, "verified", finding.by && ` by ${finding.by}`)),
     el("p", { class: "title" }, finding.title),
     confidence(finding.confidence),
+    finding.where && el("p", { class: "where" }, `seen at ${finding.where}`),
     el("ul", {}, finding.evidence.map((line) => el("li", {}, line))),
     finding.fix && el("p", { class: "fix" }, el("b", {}, "Fix "), ...prose(finding.fix)),
     link && el("p", {}, link));

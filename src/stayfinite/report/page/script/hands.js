@@ -16,7 +16,7 @@ function listen(plot) {
   plot.addEventListener("pointermove", (event) => {
     view.cursor = stepAt(event);
     view.selected = began === null ? null : [Math.min(began, view.cursor), Math.max(began, view.cursor)];
-    drawCurves();
+    drawSoon();
     showTip(event.clientX - plot.getBoundingClientRect().left, event.clientY - plot.getBoundingClientRect().top);
   });
   plot.addEventListener("pointerup", () => {

@@ -2,6 +2,7 @@
 
 const heat = { run: null, field: "norm", runs: [] };
 const STOPS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+const unpacked = new WeakMap();
 const NONE = 0, ZERO = 1, LEAST = 2, MOST = 254, BAD = 255;
 
 function setHeat(runs) {
@@ -34,7 +35,7 @@ function choice(words, pressed, choose) {
 }
 
 function shadeOf(byte) {
-  if (byte === BAD) return colour("bad");
+  if (byte === BAD) return colour("broken");
   if (byte === NONE) return colour("nothing");
   if (byte === ZERO) return colour("zero");
   const place = (byte - LEAST) / (MOST - LEAST) * (STOPS.length - 1);
@@ -43,8 +44,8 @@ function shadeOf(byte) {
 }
 
 function cellsOf(field) {
-  field.bytes ??= Uint8Array.from(atob(field.cells), (letter) => letter.charCodeAt(0));
-  return field.bytes;
+  if (!unpacked.has(field)) unpacked.set(field, Uint8Array.from(atob(field.cells), (letter) => letter.charCodeAt(0)));
+  return unpacked.get(field);
 }
 
 function heatShape() {

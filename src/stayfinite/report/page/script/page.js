@@ -24,16 +24,27 @@ function apply(patch) {
   Object.assign(run, patch.set || {});
 }
 
+// A section is built anew only if what it shows has changed: what somebody has opened or is reading stays as it is.
+const built = {};
+
+function anew(section, content, build) {
+  const now = JSON.stringify(content);
+  if (built[section] === now) return;
+  built[section] = now;
+  build();
+}
+
 function draw() {
-  const { runs } = shown;
+  const { runs } = shown, rules = shown.rules || {};
+  const each = (...names) => runs.map((run) => [run.id, run.name, ...names.map((name) => run[name])]);
   document.getElementById("title").textContent = shown.title || "";
-  setVerdict(runs);
-  setFindings(runs, shown.rules || {});
+  anew("verdict", each("verdict", "health", "sentence", "note", "figures"), () => setVerdict(runs));
+  anew("findings", [each("findings"), Object.keys(rules)], () => setFindings(runs, rules));
   setCurves(runs);
-  setHeat(runs);
-  setIncidents(runs);
-  setDetails(runs);
-  setRules(shown.rules || {});
+  anew("layers", each("layers"), () => setHeat(runs));
+  anew("incidents", each("incidents"), () => setIncidents(runs));
+  anew("details", each("details"), () => setDetails(runs));
+  anew("rules", rules, () => setRules(rules));
   document.getElementById("foot").textContent = `${shown.made ? `Made ${shown.made.replace("T", " ").replace("+00:00", " UTC")} by ` : ""}stayfinite ${shown.stayfinite || ""}. This file holds all that it shows and asks nobody for more.`;
 }
 
@@ -41,7 +52,7 @@ function redraw() {
   buildLegendIfShown();
   setVerdict(shown.runs);
   drawCurves();
-  drawHeat();
+  setHeat(shown.runs);
 }
 
 function buildLegendIfShown() {
