@@ -124,7 +124,9 @@ def measured(arguments: argparse.Namespace, directory: Path) -> int:
     writer = Writer(directory, 2 * arguments.steps)
     for _ in range(arguments.steps):
         writer.accept()
-    alone = statistics.median(writer.microseconds)
+    writer.microseconds.clear()
+    go_on(writer, arguments.seconds / 4, arguments.rate)
+    alone, begun = statistics.median(writer.microseconds), writer.step
     watch = subprocess.Popen(
         [sys.executable, "-c", COMMAND, str(directory), "--web", "--port", "0", "--json"],
         stdout=subprocess.PIPE,
@@ -134,7 +136,7 @@ def measured(arguments: argparse.Namespace, directory: Path) -> int:
     start = time.perf_counter()
     port = int(json.loads(watch.stdout.readline())["url"].rsplit(":", 1)[1].strip("/"))
     for line in watch.stdout:
-        if json.loads(line)["step"] == arguments.steps:
+        if json.loads(line)["step"] == begun:
             break
     read_in, read_for = time.perf_counter() - start, processor_seconds(watch.pid)
     threading.Thread(target=lambda: [None for _ in watch.stdout or ()], daemon=True).start()
@@ -171,13 +173,12 @@ def measured(arguments: argparse.Namespace, directory: Path) -> int:
         ("memory of the command", f"{size:.0f} MiB"),
         (
             "a line of the training",
-            f"{statistics.median(writer.microseconds):.0f} us, {alone:.0f} us without the command",
+            f"{statistics.median(writer.microseconds):.0f} us, {alone:.0f} us before the command",
         ),
     ]
     print(f"{arguments.steps:,} steps, then {arguments.rate:g} steps/s and a veto a second for {arguments.seconds:g} s")
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
-    )
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    print(f"{machine}, load {os.getloadavg()[0]:.1f}")
     for name, value in rows:
         print(f"{name:<28}{value}")
     good = late[-1] < LATENCY and seen < SHARE

@@ -12,11 +12,10 @@ healthy    none of these. Steps that the guard refused long ago do no harm and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stayfinite.core.durations import in_words
 from stayfinite.core.finding import Finding
 from stayfinite.core.run_status import Health, HealthWord
+from stayfinite.diagnosis.course import Course
 from stayfinite.diagnosis.diagnosis import Diagnosis
 
 SURE = 0.5
@@ -28,40 +27,7 @@ NAMED = 0.3
 STUCK = 3
 """So many refused steps in a row are no single bad batch any more."""
 
-CALM = 100
-"""Accepted steps after which a refusal is history; the ladder forgives after as many."""
-
 CRASHED = "the run crashed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """What a run went through, apart from its numbers. Searching for an fp16 scale is no refusal here."""
-
-    seen: int = 0
-    """Steps."""
-    refused: int = 0
-    """Refused ones, ever."""
-    lately: int = 0
-    """Refused ones since ``CALM`` steps in a row were accepted."""
-    in_a_row: int = 0
-    """Refused ones at the end, since the last rung."""
-    last_refused: int | None = None
-    """The step of the last one."""
-    last_code: str = ""
-    """Why it was refused."""
-    rung: str = ""
-    """The rung taken lately: cut, rollback, escalate."""
-    rung_step: int | None = None
-    ended: str = ""
-    """`closed`, `stopped`, `failed`; empty while it runs."""
-    ended_because: str = ""
-    bad_now: bool = False
-    """The newest step that touched the weights was not finite."""
-    silent_seconds: float | None = None
-    """Set where no step has come for far longer than usual."""
-    known: tuple[Finding, ...] = ()
-    """What autopsies proved and the guard reported lately."""
 
 
 def health_of(found: Diagnosis | None, course: Course) -> Health:
