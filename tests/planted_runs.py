@@ -101,7 +101,7 @@ def an_autopsy(**more: Any) -> dict[str, Any]:
     world = {"loss": 2.5, "grad_norm": 1.25, "seconds": 0.5}
     return {
         "version": 1, "cause": "fp16-overflow", "confidence": 0.96,
-        "verdict": "fp16-overflow (96%): mm in encoder.wo reaches 250,622 in fp16. Fix: use bf16, verified by a re-run (bf16).",
+        "verdict": "fp16-overflow (96%): mm in encoder.wo reaches 250,622 in fp16. Fix: use bf16, verified (bf16).",
         "origin": {
             "operator": "aten.mm", "forward_operator": None, "module": "encoder.wo", "phase": "forward",
             "file": "model.py", "line": 84, "dtype": "float16", "leaf": None,
@@ -113,5 +113,6 @@ def an_autopsy(**more: Any) -> dict[str, Any]:
             {"name": "bf16", "change": "everything in bf16", "finite": True, **world},
             {"name": "eager", "change": "not compiled", "finite": False, **world, "error": "no graph"},
         ],
-        "fix": {"text": "use bf16", "setting": {"bf16": True}, "verified": True, "by": "bf16"}, "also": [], "seconds": 2.5,
+        "fix": {"text": "use bf16", "setting": {"bf16": True}, "verified": True, "by": "bf16"},
+        "also": [], "seconds": 2.5,
     } | more  # fmt: skip

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, answers to hands and keys, can be read, and runs nothing that a run has put in."""
+"""The page in a real browser: it draws, answers to hands and keys, can be read, and runs nothing that it was given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ INK = """selector => {
   const canvas = document.querySelector(selector);
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   const colours = new Set();
-  for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 3] > 200) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
+  }
   return colours.size;
 }"""
 CONTRASTS = """() => {
@@ -37,7 +39,8 @@ CONTRASTS = """() => {
     const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
     if (!own || !node.checkVisibility() || node.closest('.unseen, .skip')) continue;
     const [one, other] = [light(rgba(getComputedStyle(node).color)), light(behind(node))].sort((a, b) => b - a);
-    found.push([(one + 0.05) / (other + 0.05), node.tagName + '.' + node.className + ': ' + node.textContent.slice(0, 40)]);
+    const words = node.tagName + '.' + node.className + ': ' + node.textContent.slice(0, 40);
+    found.push([(one + 0.05) / (other + 0.05), words]);
   }
   return found.sort((a, b) => a[0] - b[0]);
 }"""
@@ -70,7 +73,7 @@ def test_everything_is_drawn_and_nothing_is_complained_of(tab, page_of, explaine
         assert view.page.evaluate(INK, f"#plot figure:nth-of-type({place}) canvas") > 3
     assert view.page.evaluate(INK, "#layers canvas.heat") > 8
     marks = page.inner_text("#incidents")
-    for words in ("✓ finite", "✗ not finite", "– could not run", "aten.mm", "• a bullet", "guilty", "use bf16"):
+    for words in ("✓ finite", "✗ not finite", "could not run", "aten.mm", "• a bullet", "guilty", "use bf16"):
         assert words in marks
     assert "512 MiB" in page.inner_text("#details")
 
@@ -78,10 +81,10 @@ def test_everything_is_drawn_and_nothing_is_complained_of(tab, page_of, explaine
 def test_a_page_without_points_is_blank_where_the_other_is_not(tab, page_of, explained, tmp_path):
     # The counterpart of the test above: the same look at pixels can also say that nothing was drawn.
     view = tab().open(page_of(explained))
-    view.see(
-        "() => stayfinite.update({runs: [{id: 'r0', name: 'x', source: '', verdict: 'unknown', sentence: '', figures: [],"
-        " findings: [], series: {loss: {x: [1, 2], y: [], bad: []}}, marks: [], layers: null, incidents: [], details: []}]})"
-    )
+    view.see("""() => stayfinite.update({runs: [{
+      id: 'r0', name: 'x', source: '', verdict: 'unknown', sentence: '', figures: [], findings: [], marks: [],
+      series: {loss: {x: [1, 2], y: [], bad: []}}, layers: null, incidents: [], details: [],
+    }]})""")
     assert view.page.evaluate(INK, "#plot figure canvas") <= 3
 
 
@@ -194,7 +197,8 @@ def test_a_hostile_run_runs_no_script(tab, page_of, tmp_path):
     run = plant_run(tmp_path / "<img src=x onerror=alert(1)>", names=names, incident=incident, autopsy=autopsy)
     with (run / "events.jsonl").open("a") as file:
         file.write(
-            '{"version": 1, "time": "x", "event": "veto", "step": 100, "code": "<b>", "reason": "</script><script>document.title=1</script>"}\n'
+            '{"version": 1, "time": "x", "event": "veto", "step": 100, "code": "<b>", '
+            '"reason": "</script><script>document.title=1</script>"}\n'
         )
     view = tab()
     spoken = []
@@ -245,7 +249,8 @@ def test_an_increment_is_drawn_and_leaves_what_was_opened(tab, page_of, explaine
     view = tab().open(page_of(explained))
     view.page.locator("#rules details").first.evaluate("node => { node.open = true; }")
     before = view.see("() => document.querySelector('#plot figure canvas').toDataURL()")
-    view.see("""() => stayfinite.update({patches: [{id: 'r0', append: {series: {loss: {x: [121, 122], y: [9, 12], bad: []}},
+    view.see("""() => stayfinite.update({patches: [{id: 'r0', append: {
+      series: {loss: {x: [121, 122], y: [9, 12], bad: []}},
       marks: [{kind: 'veto', from: 122, to: 122, count: 1, text: 'fresh'}]}, set: {sentence: 'It turned.'}}]})""")
     assert view.see("() => document.querySelector('#plot figure canvas').toDataURL()") != before
     assert view.page.inner_text("#verdict .sentence") == "It turned."

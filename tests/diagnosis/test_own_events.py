@@ -37,7 +37,7 @@ def test_what_the_guard_recognised_is_a_finding(tmp_path):
 
 def test_the_words_of_an_error_are_read(tmp_path):
     run = plant_run(tmp_path, vetoes=())
-    error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB of which 1.1 GiB is free"
+    error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB"
     with (run / "events.jsonl").open("a") as file:
         file.write(json.dumps(event("failed", 120, reason="the loop ended with OutOfMemoryError", error=error)) + "\n")
     assert "out-of-memory" in [finding.cause for finding in diagnose(run).findings]

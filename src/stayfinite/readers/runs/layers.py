@@ -29,9 +29,10 @@ class LayerTable:
     tables: Mapping[str, array[float]]
     """For each field the numbers of all parameters at the first look, then at the second, and so on."""
 
-    def at(self, field: str, look: int, place: int) -> float:
-        """One number."""
-        return self.tables[field][look * len(self.names) + place]
+    def column(self, field: str, place: int) -> array[float]:
+        """One field of one parameter over time; empty where the file does not hold it."""
+        table = self.tables.get(field)
+        return array("f") if table is None else table[place :: len(self.names)]
 
 
 def read_layers(path: Path) -> LayerTable | None:

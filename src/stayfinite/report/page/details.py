@@ -18,7 +18,7 @@ def details_data(run: RunReader) -> list[Table]:
     tables = [
         _table("Model", _model(launch)),
         _table("Optimizer", _optimizer(launch)),
-        _table("Configuration", _rows(objects(launch.get("config")))),
+        _table("Configuration", _configuration(run, launch)),
         _table("Guard", _rows({"max_norm": launch.get("max_norm")} | objects(launch.get("policy"))) if launch else []),
         _table("Environment", _environment(run)),
         _table("Data", _data(run)),
@@ -42,6 +42,12 @@ def _table(title: str, rows: list[list[str]]) -> Table:
 
 def _rows(settings: Mapping[str, Any]) -> list[list[str]]:
     return [[text(name, 120), shown(value)] for name, value in list(settings.items())[:200]]
+
+
+def _configuration(run: RunReader, launch: Mapping[str, Any]) -> list[list[str]]:
+    """What the program was started with, where it said so in run.json."""
+    rows = [["recipe", text(run.launch["recipe"], 120)]] if run.launch.get("recipe") else []
+    return rows + _rows(objects(run.launch.get("config")) or objects(launch.get("config")))
 
 
 def _model(launch: Mapping[str, Any]) -> list[list[str]]:

@@ -24,10 +24,12 @@ def heat_data(table: LayerTable) -> dict[str, Any]:
     """The maps of a run."""
     groups = _groups(table.names)
     columns = _columns(len(table.steps))
+    broken = [_broken(table, members) for members in groups.values()]
     fields = {}
     for field, title in SHOWN.items():
         if field in table.tables:
-            cells = [_cell(table, field, members, looks) for members in groups.values() for looks in columns]
+            rows = [_row(table, field, *row) for row in zip(groups.values(), broken, strict=True)]
+            cells = [_together(row, looks) for row in rows for looks in columns]
             fields[field] = {"title": title} | _packed(cells, linear=field == "zero_share")
     return {
         "names": [text(name, 200) for name in groups],
@@ -60,25 +62,33 @@ def _columns(looks: int) -> list[range]:
     return [range(first, min(first + share, looks)) for first in range(0, looks, share)]
 
 
-def _cell(table: LayerTable, field: str, members: Sequence[int], looks: range) -> float | None:
-    """The largest of them; NaN where one is not finite, None where nothing is known."""
-    largest = None
-    for look in looks:
-        for place in members:
-            if _broken(table, look, place):
-                return math.nan
-            value = table.at(field, look, place)
-            if math.isfinite(value) and (largest is None or value > largest):
-                largest = value
-    return largest
+def _row(table: LayerTable, field: str, members: Sequence[int], broken: Sequence[bool]) -> list[float | None]:
+    """At each look the largest of them; NaN where one is not finite, None where nothing is known."""
+    largest: list[float | None] = [None] * len(broken)
+    for place in members:
+        for look, value in enumerate(table.column(field, place)):
+            held = largest[look]
+            if math.isfinite(value) and (held is None or value > held):
+                largest[look] = value
+    return [math.nan if bad else value for bad, value in zip(broken, largest, strict=True)]
 
 
-def _broken(table: LayerTable, look: int, place: int) -> bool:
-    """Whether a gradient was not finite. A norm of NaN alone says that there was none."""
-    if "nonfinite" not in table.tables:
-        return math.isinf(table.at("norm", look, place)) if "norm" in table.tables else False
-    count = table.at("nonfinite", look, place)
-    return math.isfinite(count) and count > 0
+def _together(row: Sequence[float | None], looks: range) -> float | None:
+    known = [value for value in row[looks.start : looks.stop] if value is not None]
+    return math.nan if not all(map(math.isfinite, known)) else max(known, default=None)
+
+
+def _broken(table: LayerTable, members: Sequence[int]) -> list[bool]:
+    """At which looks a gradient was not finite. A norm of NaN alone says that there was none."""
+    broken = [False] * len(table.steps)
+    for place in members:
+        for look, count in enumerate(table.column("nonfinite", place)):
+            if math.isfinite(count) and count > 0:
+                broken[look] = True
+        for look, norm in enumerate(table.column("norm", place)):
+            if math.isinf(norm):
+                broken[look] = True
+    return broken
 
 
 def _packed(cells: Sequence[float | None], *, linear: bool) -> dict[str, Any]:
@@ -102,9 +112,8 @@ def _packed(cells: Sequence[float | None], *, linear: bool) -> dict[str, Any]:
 def _worst(table: LayerTable) -> list[dict[str, Any]]:
     """The parameters that stand out: not finite first, then those whose gradient rises highest above its usual size."""
     found: list[dict[str, Any]] = []
-    looks = range(len(table.steps))
     for place, name in enumerate(table.names):
-        broken = [look for look in looks if _broken(table, look, place)]
+        broken = [look for look, bad in enumerate(_broken(table, [place])) if bad]
         norms = _finite(table, "norm", place)
         usual = sorted(value for _, value in norms)[len(norms) // 2] if norms else 0.0
         at, highest = max(norms, key=lambda pair: pair[1], default=(0, 0.0))
@@ -124,7 +133,4 @@ def _worst(table: LayerTable) -> list[dict[str, Any]]:
 
 
 def _finite(table: LayerTable, field: str, place: int) -> list[tuple[int, float]]:
-    if field not in table.tables:
-        return []
-    values = ((look, table.at(field, look, place)) for look in range(len(table.steps)))
-    return [(look, value) for look, value in values if math.isfinite(value)]
+    return [(look, value) for look, value in enumerate(table.column(field, place)) if math.isfinite(value)]
