@@ -82,9 +82,18 @@ def test_a_bad_step_that_touched_the_weights_is_critical(written, live):
 
 
 def test_trouble_that_the_rules_see_is_unhealthy(written, live):
-    written.accept(50, loss=0.0)
+    written.accept(30)
+    for step in range(60):
+        written.accept(loss=5.0 * 1.15**step)
     assert health(live).word == "unhealthy"
-    assert "the loss is 0" in live.status().health.reason
+    assert "the loss diverges" in live.status().health.reason
+
+
+def test_a_loss_of_0_with_gradients_that_live_is_neither_called_healthy_nor_an_alarm(written, live):
+    written.accept(50, loss=0.0)
+    found = health(live)
+    assert (found.word, found.word.alarms) == ("unknown", False)
+    assert "the loss is 0" in found.reason
 
 
 @pytest.mark.parametrize(("event", "word"), [("stopped", "critical"), ("failed", "critical"), ("closed", "healthy")])

@@ -6,6 +6,7 @@ critical   it has stopped or crashed, the last step that touched the weights was
 unhealthy  the rules see trouble in the steps that touched the weights, a rung was taken lately, or several steps in
            a row were refused
 warning    steps were refused lately, a rule is sure of a cause that does not show yet, or no step has come for long
+unknown    nothing was measured yet, or the numbers look odd and no rule takes that for a fault
 healthy    none of these. Steps that the guard refused long ago do no harm and are only mentioned
 =========  ==========================================================================================================
 """
@@ -35,7 +36,8 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
     cause = _cause(found, course)
     fix = cause.fix if cause is not None else ""
     because = f"; {_named(cause)}" if cause is not None else ""
-    trouble = ", ".join(found.trouble) if found is not None else ""
+    # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
+    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
     if course.ended in ("stopped", "failed"):
         return _say(
             HealthWord.CRITICAL, f"{course.ended}: {course.ended_because or 'no reason was given'}{because}", fix
@@ -44,7 +46,7 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
         what = trouble or "the newest step is not finite, and it was taken"
         return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
     if found is not None and CRASHED in found.trouble:
-        return _say(HealthWord.CRITICAL, f"{trouble}{because}", fix)
+        return _say(HealthWord.CRITICAL, f"{', '.join(found.trouble)}{because}", fix)
     if course.rung and course.in_a_row >= STUCK:
         rung = f"{course.rung} at step {_at(course.rung_step)}, and steps are still refused ({course.last_code})"
         return _say(HealthWord.CRITICAL, rung + because, fix)
@@ -55,7 +57,10 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
         return _say(HealthWord.UNHEALTHY, row + because, fix)
     if course.rung:
         return _say(HealthWord.UNHEALTHY, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
-    return _mild(course, cause, because, fix)
+    mild = _mild(course, cause, because, fix)
+    if mild.word is HealthWord.HEALTHY and found is not None and found.trouble:
+        return _say(HealthWord.UNKNOWN, f"{', '.join(found.trouble)}, and no rule takes it for a fault", "")
+    return mild
 
 
 def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Health:
@@ -72,7 +77,9 @@ def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Heal
     if not course.seen:
         return _say(HealthWord.UNKNOWN, "no step yet", "")
     past = f"; {course.refused:,} refused, the last at step {_at(course.last_refused)}" if course.refused else ""
-    return _say(HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} steps{past}", "")
+    return _say(
+        HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} step{'s' if course.seen > 1 else ''}{past}", ""
+    )
 
 
 def _cause(found: Diagnosis | None, course: Course) -> Finding | None:
