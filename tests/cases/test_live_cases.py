@@ -1,4 +1,4 @@
-"""The labelled logs as they grow: nobody healthy is alarmed at any moment, and those who are sick are not overlooked."""
+"""The labelled logs as they grow: nobody healthy is alarmed at any moment, and the sick are not overlooked."""
 
 import pytest
 

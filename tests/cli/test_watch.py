@@ -44,9 +44,18 @@ def test_wrong_use_ends_with_2_and_says_what_is_expected(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_a_directory_without_a_run_ends_with_2(tmp_path, capsys):
+@pytest.mark.parametrize("content", [None, "", "nothing that is a log\n"])
+def test_what_holds_no_run_ends_with_2(tmp_path, capsys, content):
+    if content is not None:
+        (tmp_path / "train.log").write_text(content)
     assert run([str(tmp_path), "--once"]) == 2
-    assert "no step and no log was found in it" in capsys.readouterr().err
+    assert "no step and no measurement was found in it" in capsys.readouterr().err
+
+
+def test_a_run_that_was_only_launched_is_no_wrong_use(tmp_path, capsys):
+    WrittenRun(tmp_path / "first")
+    assert run([str(tmp_path / "first"), "--once"]) == 0
+    assert "first: unknown: no step yet" in capsys.readouterr().out
 
 
 def test_once_tells_how_a_run_stands_in_a_line_without_escape_codes(healthy, capsys):

@@ -118,9 +118,11 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
         from stayfinite.report.live.lines import PlainLines
 
         PlainLines(print).show(statuses)
-    nothing = [run for run in watched.runs if run.void]
-    for run in nothing:
-        print(f"stayfinite watch: {run.path}: no step and no log was found in it", file=sys.stderr)
+    nothing = [
+        status for status in statuses if status.health.word == "unknown" and not (status.seen or status.happenings)
+    ]
+    for status in nothing:
+        print(f"stayfinite watch: {status.path}: no step and no measurement was found in it", file=sys.stderr)
     return 2 if nothing else _exit_code(statuses)
 
 
@@ -161,7 +163,7 @@ def _served(settings: Watch) -> Iterator[tuple[LivePage, str]]:
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(
-            f"cannot serve on {settings.host}:{settings.port}: {why}", fix="give another --port"
+            f"cannot serve on {settings.host}:{settings.port}: {why}", fix="give another --port, or --host"
         ) from error
     server.start()
     try:
