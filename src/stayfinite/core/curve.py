@@ -95,6 +95,8 @@ class Curve:
         self._filled = 0
         self._first: Place | None = None
         self._last: Place | None = None
+        self.newest: float | None = None
+        """The newest value, finite or not."""
         self.bad = Spans()
         """Values that are not finite, by what they are."""
         self.seen = 0
@@ -103,6 +105,7 @@ class Curve:
         """Append a value."""
         ordinal = self.seen
         self.seen += 1
+        self.newest = value
         if not math.isfinite(value):
             kind = "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
             self.bad.add(kind, step, ordinal=ordinal, joined=True)

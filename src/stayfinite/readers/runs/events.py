@@ -16,6 +16,9 @@ KINDS = {
 }  # fmt: skip
 """What is marked, and as what. Anything else that failed is an error; the rest is no mark."""
 
+BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradient-spike"})
+"""Codes of a step that should not have been taken."""
+
 MOST_MARKS = 400
 """Of one kind."""
 
@@ -31,6 +34,8 @@ class Events:
         self.counts: Counter[str] = Counter()
         self.codes: Counter[str] = Counter()
         """Refused steps by what was wrong with them."""
+        self.watched = 0
+        """Bad steps that were taken all the same, because the guard only watched."""
         self.last: dict[str, Any] = {}
         """The newest event."""
         self.begun = ""
@@ -58,6 +63,7 @@ class Events:
         # A level that was accepted and a bad step that was only watched are no refusals, but nobody should miss them.
         if kind is None and event in ("accept", "clip"):
             kind = "notice"
+            self.watched += record.get("code") in BAD
         if kind is None or step is None or not abs(step) < 1e15:
             return
         if kind == "veto":

@@ -10,6 +10,9 @@ from stayfinite.core.curve import Curve
 from stayfinite.readers.runs.growing import number
 
 COLUMNS = ("loss", "grad_norm", "lr", "loss_scale")
+REFUSING = frozenset({"veto", "cut", "rollback", "escalate", "stop"})
+"""Decisions that keep a step from the weights."""
+
 MOST_PARTS = 8
 """Named parts of the loss that get a curve of their own."""
 
@@ -23,6 +26,8 @@ class Steps:
         """How often each decision was taken."""
         self.count = 0
         self.last_step = 0.0
+        self.last_loss: float | None = None
+        """Of the last step that was taken, finite or not."""
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in one line."""
@@ -34,6 +39,9 @@ class Steps:
         decision = record.get("decision")
         if isinstance(decision, str):
             self.decisions[decision[:40]] += 1
+        if decision not in REFUSING:
+            told = number(record.get("loss"))
+            self.last_loss = self.last_loss if told is None else told
         for name in COLUMNS:
             self._note(name, step, record.get(name))
         parts = record.get("parts")

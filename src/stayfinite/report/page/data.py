@@ -15,7 +15,7 @@ from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.page.details import details_data, sources_table
 from stayfinite.report.page.heat import heat_data
 from stayfinite.report.page.incidents import incident_data
-from stayfinite.report.page.plain import objects, records, text
+from stayfinite.report.page.plain import objects, records, text, without_repeats
 from stayfinite.report.page.series import curves_of, marks_data, series_data, skips_of
 from stayfinite.report.page.verdict import curve_figures, guarded_figures, guarded_sentence, log_sentence
 from stayfinite.report.pages import page_as_data
@@ -129,10 +129,7 @@ def _has_steps(series: RunSeries) -> bool:
 
 def _said(line: str, finding: Mapping[str, Any]) -> str:
     """A line of evidence without what the card says anyway: the place, the cause, the fix."""
-    line = line.removeprefix(f"{finding.get('where')}: ")
-    if line.startswith(f"{finding.get('cause')} ("):
-        line = line.partition("): ")[2].partition(" Fix: ")[0]
-    return line
+    return without_repeats(line.removeprefix(f"{finding.get('where')}: "), finding.get("cause"))
 
 
 def _version() -> str:

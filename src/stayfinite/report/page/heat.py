@@ -18,6 +18,11 @@ NONE, ZERO, LEAST, MOST, BAD = 0, 1, 2, 254, 255
 """A cell: nothing known, exactly 0, a place on the scale from ``LEAST`` to ``MOST``, not finite."""
 
 SHOWN = {"norm": "gradient norm", "update_ratio": "update ratio", "zero_share": "share of zeros"}
+RISE = "norm against its median"
+"""Of each layer: where this map first turns bright is where trouble starts, whatever the sizes of the layers."""
+
+OUTER = 0.005
+"""The share of cells at each end that the scale of colours does not reach for."""
 
 
 def heat_data(table: LayerTable) -> dict[str, Any]:
@@ -31,6 +36,9 @@ def heat_data(table: LayerTable) -> dict[str, Any]:
             rows = [_row(table, field, *row) for row in zip(groups.values(), broken, strict=True)]
             cells = [_together(row, looks) for row in rows for looks in columns]
             fields[field] = {"title": title} | _packed(cells, linear=field == "zero_share")
+            if field == "norm":
+                cells = [_together(row, looks) for row in map(_risen, rows) for looks in columns]
+                fields["rise"] = {"title": RISE} | _packed(cells, linear=False)
     return {
         "names": [text(name, 200) for name in groups],
         "grouped": len(groups) < len(table.names),
@@ -73,6 +81,17 @@ def _row(table: LayerTable, field: str, members: Sequence[int], broken: Sequence
     return [math.nan if bad else value for bad, value in zip(broken, largest, strict=True)]
 
 
+def _risen(row: Sequence[float | None]) -> list[float | None]:
+    """Against what is usual in this row; what never had a gradient of any size has nothing to be held against."""
+    known = sorted(value for value in row if value is not None and math.isfinite(value) and value > 0)
+    usual = known[len(known) // 2] if known else math.nan
+    return [value if value is None or not math.isfinite(value) else _or_none(value / usual) for value in row]
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 def _together(row: Sequence[float | None], looks: range) -> float | None:
     known = [value for value in row[looks.start : looks.stop] if value is not None]
     return math.nan if not all(map(math.isfinite, known)) else max(known, default=None)
@@ -92,9 +111,10 @@ def _broken(table: LayerTable, members: Sequence[int]) -> list[bool]:
 
 
 def _packed(cells: Sequence[float | None], *, linear: bool) -> dict[str, Any]:
-    known = [cell for cell in cells if cell is not None and math.isfinite(cell) and cell > 0]
-    low, high = (0.0, 1.0) if linear else (min(known, default=1.0), max(known, default=1.0))
-    begin, end = (low, high) if linear else (math.log(low), math.log(high))
+    known = sorted(cell for cell in cells if cell is not None and math.isfinite(cell) and cell > 0)
+    outer = int(len(known) * OUTER)
+    low, high = (0.0, 1.0) if linear or not known else (known[outer], known[-1 - outer])
+    begin, end = (low, high) if linear or not known else (math.log(low), math.log(high))
     packed = bytearray()
     for cell in cells:
         if cell is None:
@@ -106,7 +126,14 @@ def _packed(cells: Sequence[float | None], *, linear: bool) -> dict[str, Any]:
         else:
             place = ((cell if linear else math.log(cell)) - begin) / ((end - begin) or 1.0)
             packed.append(LEAST + round(min(1.0, max(0.0, place)) * (MOST - LEAST)))
-    return {"low": short(low), "high": short(high), "linear": linear, "cells": base64.b64encode(packed).decode()}
+    beyond = bool(known) and not linear and known[-1] > high
+    return {
+        "low": short(low),
+        "high": short(high),
+        "beyond": beyond,
+        "linear": linear,
+        "cells": base64.b64encode(packed).decode(),
+    }
 
 
 def _worst(table: LayerTable) -> list[dict[str, Any]]:

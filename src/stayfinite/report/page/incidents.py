@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stayfinite.report.page.plain import objects, records, short, text
+from stayfinite.report.page.plain import objects, records, short, text, without_repeats
 
 MOST_WORLDS, MOST_LINKS, MOST_ROWS, MOST_INPUTS = 40, 40, 24, 6
 
@@ -28,7 +28,7 @@ def incident_data(incident: Mapping[str, Any]) -> dict[str, Any]:
         "device": text(record.get("device", ""), 120),
         "cause": text(autopsy["cause"], 80) if autopsy.get("cause") else None,
         "confidence": _number(autopsy.get("confidence")),
-        "verdict": text(autopsy.get("verdict", "")),
+        "verdict": without_repeats(text(autopsy.get("verdict", "")), autopsy.get("cause")),
         "explained": bool(autopsy),
         "origin": _origin(origin) if origin else None,
         "chain": [text(link, 300) for link in _list(autopsy.get("chain"))[:MOST_LINKS]],
@@ -46,7 +46,7 @@ def incident_data(incident: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(origin: Mapping[str, Any]) -> dict[str, Any]:
-    place = f"{origin['file']}:{origin.get('line')}" if origin.get("file") else ""
+    place = f"{_shortened(str(origin['file']))}:{origin.get('line')}" if origin.get("file") else ""
     return {
         "operator": text(origin.get("operator") or origin.get("leaf") or "", 200),
         "forward": text(origin.get("forward_operator") or "", 200),
@@ -56,6 +56,12 @@ def _origin(origin: Mapping[str, Any]) -> dict[str, Any]:
         "place": text(place, 400),
         "inputs": [_input(each) for each in records(origin.get("inputs"), MOST_INPUTS)],
     }
+
+
+def _shortened(path: str) -> str:
+    """A file by the end of its path: a page travels further than the machine that it was drawn on."""
+    parts = path.replace("\\", "/").split("site-packages/")[-1].split("/")
+    return "/".join(parts if len(parts) <= 3 else parts[-3:])
 
 
 def _input(told: Mapping[str, Any]) -> str:

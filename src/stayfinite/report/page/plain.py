@@ -41,6 +41,13 @@ def whole(step: float) -> float | int:
     return int(step) if math.isfinite(step) and float(step).is_integer() else short(step)
 
 
+def without_repeats(said: str, cause: object) -> str:
+    """An autopsy's verdict without the cause and the fix, which stand beside it."""
+    if not said.startswith(f"{cause} ("):
+        return said
+    return said.partition("): ")[2].partition(" Fix: ")[0]
+
+
 def records(value: Any, most: int) -> list[dict[str, Any]]:
     """Those of a list that are objects; nothing where it is no list."""
     return [each for each in value if isinstance(each, dict)][:most] if isinstance(value, list) else []

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from stayfinite.core.curve import Curve
 from stayfinite.readers.runs.reader import RunReader
+from stayfinite.readers.runs.steps import REFUSING
 from stayfinite.report.page.plain import text
-
-REFUSING = ("veto", "cut", "rollback", "escalate", "stop")
 
 
 def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     """What became of a guarded run, and why."""
     steps, refused = run.steps.count, refused_steps(run)
-    loss = _last(run.steps.curves)
+    loss = "" if run.steps.last_loss is None else f"; the last loss is {run.steps.last_loss:.4g}"
     if not steps:
         return "No step was taken yet."
     if run.events.ended == "stopped" or run.steps.decisions["stop"]:
@@ -25,6 +25,12 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
     elif refused:
         words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before they "
         words += "could touch the weights"
+    elif run.events.watched:
+        watched = run.events.watched
+        words = (
+            f"{watched:,} of {_count(steps, 'step')} {'was' if watched == 1 else 'were'} bad and taken all the same: "
+        )
+        words += "the guard only watched"
     elif not findings:
         return f"Healthy: {_count(steps, 'step')}, none refused{loss}."
     else:
@@ -54,15 +60,25 @@ def guarded_figures(run: RunReader) -> list[list[str]]:
         figures.append(["checkpoints", f"{run.events.counts['checkpoint']:,}"])
     if run.incidents:
         figures.append(["incidents", str(len(run.incidents))])
-    return figures + curve_figures(run.steps.curves)
+    if run.events.watched:
+        figures.append(["bad, only watched", f"{run.events.watched:,}"])
+    return figures + curve_figures(run.steps.curves, run.steps.last_loss)
 
 
-def curve_figures(curves: Mapping[str, Curve]) -> list[list[str]]:
-    """Of the curves."""
+def curve_figures(curves: Mapping[str, Curve], last: float | None = None) -> list[list[str]]:
+    """Of the curves.
+
+    Arguments:
+        curves: by name.
+        last: the last loss that counts; the newest one by default.
+    """
     figures = []
     loss, scale = curves.get("loss"), curves.get("loss_scale")
-    if loss is not None and loss.last is not None and loss.low is not None:
-        figures += [["last loss", f"{loss.last[1]:.4g}"], ["lowest loss", f"{loss.low:.4g}"]]
+    last = loss.newest if last is None and loss is not None else last
+    if last is not None:
+        figures.append(["last loss", f"{last:.4g}" if math.isfinite(last) else str(last).replace("nan", "NaN")])
+    if loss is not None and loss.low is not None:
+        figures.append(["lowest loss", f"{loss.low:.4g}"])
     if scale is not None and scale.low is not None:
         figures.append(["lowest loss scale", f"{scale.low:g}"])
     return figures
@@ -81,11 +97,6 @@ def _cause(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     proof = ", verified by a re-run" if first["verified"] else ""
     word = "Cause" if first["confidence"] >= 0.8 else "Likeliest cause"
     return f"{word}: {first['cause']} ({first['confidence']:.0%}){proof}."
-
-
-def _last(curves: Mapping[str, Curve]) -> str:
-    loss = curves.get("loss")
-    return "" if loss is None or loss.last is None else f"; the last loss is {loss.last[1]:.4g}"
 
 
 def _count(number: int, what: str) -> str:

@@ -61,11 +61,11 @@ function valueScale(shown, view, spec, log, height) {
     }
   }
   if (low > high) { low = 0; high = 1; }
-  const usesLog = log && low >= 0 && high > 0;
+  const usesLog = log && low >= 0 && high > 0, hasZero = low === 0;
   if (usesLog) low = low > 0 ? low : positive;
   const room = usesLog ? Math.max(1.08, (high / low) ** 0.06) : (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   const bottom = usesLog ? low / room : low - (low >= 0 ? Math.min(room, low) : room), top = usesLog ? high * room : high + room;
-  return scaleOf(bottom, top, height - 8, 10, usesLog);
+  return Object.assign(scaleOf(bottom, top, height - 8, 10, usesLog), { floor: usesLog && hasZero });
 }
 
 function drawGrid(context, x, y, width, height) {
@@ -77,8 +77,10 @@ function drawGrid(context, x, y, width, height) {
   for (const tick of ticks(y, Math.max(2, Math.floor(height / 42)))) {
     const place = Math.round(y.at(tick)) + 0.5;
     line(context, GUTTER, place, width - MARGIN, place);
-    if (place > 6 && place < height - 4) context.fillText(number(tick), GUTTER - 8, place);
+    if (place > 6 && place < height - (y.floor ? 20 : 4)) context.fillText(number(tick), GUTTER - 8, place);
   }
+  // A 0 has no place on a log scale: it lies on the floor.
+  if (y.floor) context.fillText("0", GUTTER - 8, height - 8);
   for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)))) {
     const place = Math.round(x.at(tick)) + 0.5;
     line(context, place, 0, place, height);
@@ -176,8 +178,9 @@ function drawBad(context, curve, x, height, many) {
   for (const [first, last] of curve.series.bad) {
     const from = x.at(first) - 1, wide = Math.max(2, x.at(last) - x.at(first) + 2);
     context.fillStyle = colour("bad");
-    context.globalAlpha = many ? 0.06 : 0.1;
-    if (curve.series.bad.length <= MOST_BANDS || wide > 3) context.fillRect(from, 0, wide, height);
+    context.globalAlpha = 0.1;
+    // Among several runs nobody could tell whose band it is.
+    if (!many && (curve.series.bad.length <= MOST_BANDS || wide > 3)) context.fillRect(from, 0, wide, height);
     context.globalAlpha = 0.9;
     context.fillStyle = many ? curve.colour : colour("bad");
     context.fillRect(from, 0, wide, 4);

@@ -24,7 +24,7 @@ function setFindings(runs, rules) {
   const likely = cards.filter((_, place) => !unlikely[place]), rest = cards.filter((_, place) => unlikely[place]);
   const first = likely.length ? likely : rest.splice(0, 1);
   fill("findings", el("h2", { id: "findings-title" }, "Findings"), el("div", { class: "cards" }, first),
-    rest.length && el("details", { class: "more" }, el("summary", {}, `${rest.length} less likely`), el("div", { class: "cards" }, rest)));
+    rest.length > 0 && el("details", { class: "more" }, el("summary", {}, `${rest.length} less likely`), el("div", { class: "cards" }, rest)));
 }
 
 function card(finding, run, many, rules) {

@@ -51,8 +51,10 @@ function cellsOf(field) {
 function heatShape() {
   const { names, steps } = current().layers;
   const wide = heat.canvas.clientWidth;
-  const tall = Math.max(5, Math.min(15, Math.floor(620 / names.length)));
-  const gutter = tall >= 9 ? Math.min(300, wide * 0.34) : 8;
+  const tall = Math.max(7, Math.min(15, Math.floor(720 / names.length)));
+  const context = heat.canvas.getContext("2d");
+  context.font = FONT;
+  const gutter = 16 + Math.min(284, wide * 0.32, Math.max(...names.map((name) => context.measureText(name).width)));
   return { names, steps, wide, tall, gutter, cell: (wide - gutter - MARGIN) / steps.length };
 }
 
@@ -71,7 +73,8 @@ function drawHeat() {
   context.fillStyle = colour("muted");
   context.textBaseline = "middle";
   context.textAlign = "right";
-  if (tall >= 9) names.forEach((name, row) => context.fillText(fitting(context, name, gutter - 12), gutter - 8, row * tall + tall / 2));
+  const named = Math.ceil(12 / tall); // where the rows are low, every second one has its name
+  names.forEach((name, row) => { if (row % named === 0) context.fillText(fitting(context, name, gutter - 12), gutter - 8, row * tall + tall / 2); });
   context.textAlign = "center";
   const every = Math.max(1, Math.ceil(steps.length / Math.max(2, Math.floor(wide / 110))));
   for (let column = 0; column < steps.length; column += every) context.fillText(whole(steps[column]), Math.max(gutter + 14, gutter + (column + 0.5) * cell), names.length * tall + 12);
@@ -102,11 +105,12 @@ function hoverHeat(event) {
 
 function valueOf(byte, field) {
   if (byte === BAD) return "not finite";
-  if (byte === NONE) return "no gradient";
+  if (byte === NONE) return "nothing to measure";
   if (byte === ZERO) return "0";
   const share = (byte - LEAST) / (MOST - LEAST);
   if (field.linear) return percent(share);
-  return `about ${Number((field.low * (field.high / field.low) ** share).toPrecision(2))}`;
+  if (byte === MOST && field.beyond) return `${number(field.high)} or more`;
+  return `about ${number(Number((field.low * (field.high / field.low) ** share).toPrecision(2)))}`;
 }
 
 function heatLegend(field) {
@@ -114,7 +118,7 @@ function heatLegend(field) {
   const context = ramp.getContext("2d");
   for (let i = 0; i < 120; i += 1) { context.fillStyle = shadeOf(LEAST + Math.round(i / 119 * (MOST - LEAST))); context.fillRect(i, 0, 1, 10); }
   const key = (name, words) => { const box = el("span", { class: `box ${name}`, "aria-hidden": "true" }); return el("span", { class: "key" }, box, words); };
-  return el("p", { class: "heat-legend" }, field.linear ? "0 %" : number(field.low), ramp, field.linear ? "100 %" : number(field.high), key("bad", "not finite"), key("zero", "exactly 0"), key("nothing", "no gradient"));
+  return el("p", { class: "heat-legend" }, field.linear ? "0 %" : number(field.low), ramp, field.linear ? "100 %" : `${number(field.high)}${field.beyond ? " and more" : ""}`, key("bad", "not finite"), key("zero", "exactly 0"), key("nothing", "nothing to measure"));
 }
 
 function worstTable(layers) {

@@ -49,6 +49,8 @@ function range(first, last, stride) {
   return found;
 }
 
+const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif';
+
 function canvasContext(canvas, width, height) {
   const dense = Math.min(3, devicePixelRatio || 1);
   canvas.width = Math.round(width * dense);
@@ -57,6 +59,6 @@ function canvasContext(canvas, width, height) {
   const context = canvas.getContext("2d");
   context.setTransform(dense, 0, 0, dense, 0, 0);
   context.clearRect(0, 0, width, height);
-  context.font = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif';
+  context.font = FONT;
   return context;
 }
