@@ -71,10 +71,12 @@ def test_a_new_veto_is_on_the_page_within_two_seconds(tmp_path, view):
         viewer = view(url)
         viewer.wait("nothing is wrong in 40 steps")
         viewer.wait("step 40 of 500 (8%)")
+        opened = viewer.page.evaluate("() => { const d = document.querySelector('details'); return d.open = !d.open; }")
         run.refuse(reason="loss is nan in row 3")
         assert viewer.wait("1 of 41 steps was refused") < 2.0
         viewer.wait("1 step was refused lately, the last at step 41")
         viewer.wait("1 refused")  # the mark on the curves
+        assert viewer.page.evaluate("() => document.querySelector('details').open") == opened
         assert viewer.complaints == []
 
 

@@ -138,7 +138,7 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
             with contextlib.nullcontext() if page is None else page.hub.lock:
                 changed = watched.look()
                 statuses = watched.statuses()
-                if page is not None and changed:
+                if page is not None and (changed or page.late):
                     page.publish([_shown(run, status) for run, status in zip(watched.runs, statuses, strict=True)])
             show(statuses)
             over = all(status.ended in ("closed", "stopped") for status in statuses) and page is None

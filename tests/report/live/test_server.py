@@ -9,6 +9,7 @@ import time
 import pytest
 
 from live_runs import WrittenRun
+from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.live.door import Door
@@ -188,6 +189,31 @@ def test_a_run_that_begins_anew_is_sent_as_a_whole(served):
     served.look()
     assert next(heard)["runs"][0]["series"]["loss"]["y"] == [7]
     connection.close()
+
+
+def test_logs_of_others_are_sent_each_in_its_turn_and_none_is_forgotten(tmp_path, monkeypatch):
+    page = LivePage()
+    logs = [LiveLog(tmp_path / f"{name}.log", name) for name in ("a", "b")]
+
+    def shown():
+        for log in logs:
+            log.look(at_once=True)
+        return [Shown(status=log.status(), series=log.series) for log in logs]
+
+    page.publish(shown())
+    viewer = page.hub.join(page.hub.now())
+    for count in (3, 5):
+        for log in logs:
+            log.path.write_text("".join(f"{{'loss': {1 + step / 10}, 'step': {step}}}\n" for step in range(1, count)))
+        page.publish(shown())
+    told = json.loads(viewer.take(0.0)[1])["patches"]
+    assert [(patch["id"], patch["set"]["series"]["loss"]["x"]) for patch in told] == [("r0", [1, 2]), ("r1", [1, 2])]
+    assert page.late
+    monkeypatch.setattr("stayfinite.report.live.page.LOGS_EVERY", 0.0)
+    page.publish(shown())
+    told = json.loads(viewer.take(0.0)[1])["patches"]
+    assert [patch["set"]["series"]["loss"]["x"] for patch in told] == [[1, 2, 3, 4]] * 2
+    assert not page.late
 
 
 def test_viewers_who_take_nothing_hold_up_neither_the_reader_nor_the_others(served):
