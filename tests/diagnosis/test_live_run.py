@@ -107,7 +107,7 @@ def test_how_a_run_ended_is_told(written, live, event, word):
 def test_a_run_that_is_started_again_has_not_ended(written, live):
     written.accept(50)
     written.event("failed", reason="the training loop ended with OSError", error="no space left on device")
-    assert "no space left on device" in health(live).reason
+    assert health(live).reason == "the training loop ended with OSError: no space left on device"
     written.event("restart")
     written.accept(5)
     assert (health(live).word, live.status().state) == ("healthy", "running")

@@ -94,7 +94,7 @@ class CourseBook:
         event = record["event"]
         if event in ENDS:
             self.ended = str(event)
-            self._because = str(record.get("error") or record.get("reason") or "")[:400]
+            self._because = ": ".join(str(record[name])[:400] for name in ("reason", "error") if record.get(name))
         elif event in STARTS:
             self.ended = self._because = ""
         elif event == "autopsy":

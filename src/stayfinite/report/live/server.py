@@ -63,7 +63,7 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://{named}:{port}/{f'{self.door.token}/' if self.door.token else ''}"
 
     def server_bind(self) -> None:
-        """Without the standard library's question for this machine's full name, which may take seconds to be answered."""
+        """Without asking for this machine's full name, as the standard library does: the answer may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
