@@ -14,7 +14,7 @@ from stayfinite.report.page.file import write_page
 from stayfinite.report.page.series import series_data
 
 PLOT = "#plot"
-INK = """selector => {
+COLOURS = """selector => {
   const canvas = document.querySelector(selector);
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   const colours = new Set();
@@ -22,6 +22,18 @@ INK = """selector => {
     if (data[i + 3] > 200) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
   }
   return colours.size;
+}"""
+CURVE = """selector => {
+  const canvas = document.querySelector(selector);
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  const words = getComputedStyle(document.documentElement).getPropertyValue('--run-0').trim();
+  const [red, green, blue] = [1, 3, 5].map((place) => parseInt(words.slice(place, place + 2), 16));
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4) {
+    const away = Math.abs(data[i] - red) + Math.abs(data[i + 1] - green) + Math.abs(data[i + 2] - blue);
+    if (data[i + 3] > 150 && away < 40) count += 1;
+  }
+  return count;
 }"""
 CONTRASTS = """() => {
   const part = (value) => { value /= 255; return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4; };
@@ -70,8 +82,8 @@ def test_everything_is_drawn_and_nothing_is_complained_of(tab, page_of, explaine
     assert page.locator("#findings .pill.good").first.inner_text() == "verified by bf16"
     assert page.locator("#plot figure canvas").count() == 4
     for place in range(1, 5):
-        assert view.page.evaluate(INK, f"#plot figure:nth-of-type({place}) canvas") > 3
-    assert view.page.evaluate(INK, "#layers canvas.heat") > 8
+        assert view.page.evaluate(CURVE, f"#plot figure:nth-of-type({place}) canvas") > 200
+    assert view.page.evaluate(COLOURS, "#layers canvas.heat") > 8
     marks = page.inner_text("#incidents")
     for words in ("✓ finite", "✗ not finite", "could not run", "aten.mm", "• a bullet", "guilty", "use bf16"):
         assert words in marks
@@ -85,7 +97,7 @@ def test_a_page_without_points_is_blank_where_the_other_is_not(tab, page_of, exp
       id: 'r0', name: 'x', source: '', verdict: 'unknown', sentence: '', figures: [], findings: [], marks: [],
       series: {loss: {x: [1, 2], y: [], bad: []}}, layers: null, incidents: [], details: [],
     }]})""")
-    assert view.page.evaluate(INK, "#plot figure canvas") <= 3
+    assert view.page.evaluate(CURVE, "#plot figure canvas") == 0
 
 
 def test_hovering_tells_step_and_values(tab, page_of, explained):

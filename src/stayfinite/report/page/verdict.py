@@ -15,7 +15,7 @@ from stayfinite.report.page.plain import text
 def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     """What became of a guarded run, and why."""
     steps, refused = run.steps.count, refused_steps(run)
-    loss = "" if run.steps.last_loss is None else f"; the last loss is {run.steps.last_loss:.4g}"
+    loss = "" if run.steps.last_loss is None else f"; the last loss is {_number(run.steps.last_loss)}"
     if not steps:
         return "No step was taken yet."
     if run.events.ended == "stopped" or run.steps.decisions["stop"]:
@@ -32,7 +32,8 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
         )
         words += "the guard only watched"
     elif not findings:
-        return f"Healthy: {_count(steps, 'step')}, none refused{loss}."
+        healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
+        return f"{healthy}{_count(steps, 'step')}, none refused{loss}."
     else:
         words = f"{_count(steps, 'step')}, none refused{loss}"
     return f"{words}. {_cause(findings, diagnosis)}".strip()
@@ -76,7 +77,7 @@ def curve_figures(curves: Mapping[str, Curve], last: float | None = None) -> lis
     loss, scale = curves.get("loss"), curves.get("loss_scale")
     last = loss.newest if last is None and loss is not None else last
     if last is not None:
-        figures.append(["last loss", f"{last:.4g}" if math.isfinite(last) else str(last).replace("nan", "NaN")])
+        figures.append(["last loss", _number(last)])
     if loss is not None and loss.low is not None:
         figures.append(["lowest loss", f"{loss.low:.4g}"])
     if scale is not None and scale.low is not None:
@@ -97,6 +98,10 @@ def _cause(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     proof = ", verified by a re-run" if first["verified"] else ""
     word = "Cause" if first["confidence"] >= 0.8 else "Likeliest cause"
     return f"{word}: {first['cause']} ({first['confidence']:.0%}){proof}."
+
+
+def _number(value: float) -> str:
+    return "NaN" if math.isnan(value) else f"{value:.4g}"
 
 
 def _count(number: int, what: str) -> str:

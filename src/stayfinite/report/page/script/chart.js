@@ -102,9 +102,20 @@ function drawCurve(context, curve, x, y, view) {
     for (let i = 0; i < series.x.length; i += 1) dot(context, x.at(series.x[i]), y.at(series.y[i]), 2);
   }
   context.globalAlpha = 1;
+  if (!curve.main) nameCurve(context, curve, x, y);
   if (!faint) return;
   context.lineWidth = 2;
   trace(context, series, trend(series), x, y);
+}
+
+// What is not the panel's own number has its name at its end.
+function nameCurve(context, { name, series }, x, y) {
+  const last = series.x.length - 1;
+  if (last < 0) return;
+  const words = name.replace("part: ", "").replaceAll("_", " ");
+  context.textAlign = "right";
+  context.textBaseline = "bottom";
+  context.fillText(fitting(context, words, 160), Math.min(x.at(series.x[last]), x.at(x.high)) - 2, Math.max(12, y.at(series.y[last]) - 3));
 }
 
 function trace(context, series, values, x, y) {

@@ -32,7 +32,11 @@ function number(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(size >= 1e5 && Number.isInteger(value) ? 1 : 2).replace("e+", "e");
+  if (Number.isInteger(value) && size < 1e7) return value.toLocaleString("en-US");
+  if (size >= 1e5 || size < 1e-3) {
+    const [digits, power] = value.toExponential(2).split("e");
+    return `${Number(digits)}e${Number(power)}`;
+  }
   return String(Number(value.toPrecision(4)));
 }
 
