@@ -39,9 +39,7 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
     # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
     trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
     if course.ended in ("stopped", "failed"):
-        return _say(
-            HealthWord.CRITICAL, f"{course.ended}: {course.ended_because or 'no reason was given'}{because}", fix
-        )
+        return _say(HealthWord.CRITICAL, (course.ended_because or f"the run has {course.ended}") + because, fix)
     if course.bad_now:
         what = trouble or "the newest step is not finite, and it was taken"
         return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
