@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import signal
 import sys
@@ -103,10 +102,12 @@ def _wrong(settings: Watch) -> str:
 def _once(settings: Watch, watched: WatchedRuns) -> int:
     watched.look(at_once=True)
     statuses = watched.statuses()
+    from stayfinite.report.live.lines import PlainLines, strict_json
+
     if settings.json:
         worst = max((status.health.word for status in statuses), key=list(type(statuses[0].health.word)).index)
         runs = [status.to_json() for status in statuses]
-        print(json.dumps({"health": worst, "runs": runs}, ensure_ascii=False, allow_nan=False, indent=1))
+        print(strict_json({"health": worst, "runs": runs}, indent=1))
     elif sys.stdout.isatty():
         from rich.console import Console
 
@@ -115,8 +116,6 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
         console = Console()
         console.print(screen(statuses, console))
     else:
-        from stayfinite.report.live.lines import PlainLines
-
         PlainLines(print).show(statuses)
     nothing = [
         status for status in statuses if status.health.word == "unknown" and not (status.seen or status.happenings)
