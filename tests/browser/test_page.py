@@ -190,6 +190,7 @@ def test_the_button_changes_the_theme_and_the_canvases_with_it(tab, page_of, exp
 def test_the_curves_can_be_read_as_tables(tab, page_of, explained):
     view = tab().open(page_of(explained))
     view.page.get_by_text("The curves as tables").click()
+    view.page.wait_for_selector("#curves table")
     rows = view.page.locator("#curves table").first.locator("tbody tr")
     assert rows.count() > 100
     assert rows.nth(39).inner_text().split()[:3] == ["40", "NaN", "inf"]

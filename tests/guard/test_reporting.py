@@ -25,6 +25,16 @@ def test_the_page_is_there_when_the_run_has_ended(tmp_path):
     assert "report.html shows it" in training.console.lines[-1]
 
 
+def test_what_else_lies_in_the_directory_is_not_read(tmp_path):
+    (tmp_path / "train.log").write_text("".join(f"step {n} loss nan\n" for n in range(100)))
+    training = Training(run_dir=tmp_path)
+    training.good(4)
+    training.guard.close()
+    page = (tmp_path / "report.html").read_text()
+    assert "Healthy: 4 steps" in page
+    assert "train.log" not in page
+
+
 def test_a_page_that_cannot_be_drawn_is_an_event_and_nothing_else(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("no ink")

@@ -58,11 +58,11 @@ class Reporter:
         assert self._directory is not None
         try:
             # What it takes to read and judge a run is loaded when there is something to draw.
-            from stayfinite.guard.showing import shown_run
+            from stayfinite.guard.showing import guarded_run
             from stayfinite.report.page.data import page_data
             from stayfinite.report.page.file import write_page
 
-            write_page(page_data([shown_run(self._directory)]), self._directory / REPORT)
+            write_page(page_data([guarded_run(self._directory)]), self._directory / REPORT)
         except Exception as error:
             self._reason = f"{type(error).__name__}: {error}"
             return False

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.diagnosis.diagnose import diagnose
+from stayfinite.diagnosis.guarded import diagnose_guarded
 from stayfinite.diagnosis.reading import Progress
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import RunReader, is_run_directory
@@ -25,15 +26,25 @@ def shown_runs(paths: Sequence[Path], progress: Progress | None = None) -> list[
 
 def shown_run(path: Path, name: str = "", progress: Progress | None = None) -> dict[str, Any]:
     """The same for one path."""
-    if is_run_directory(path):
-        run = RunReader(path)
+    run = RunReader(path) if is_run_directory(path) else None
+    if run is not None:
         run.refresh()
-        return run_data(run, diagnose(path, progress=progress).to_json(), name=name)
     found = diagnose(path, progress=progress)
     best = max(found.runs, key=lambda run: (len(run.column("loss")), run.points_seen), default=None)
-    if best is None or not best.points_seen:
+    measured = best is not None and best.points_seen > 0
+    # Files of these names may also be another program's.
+    if run is not None and (run.steps.curves or run.events.counts or not measured):
+        return run_data(run, found.to_json(), name=name)
+    if best is None or not measured:
         raise UsageError(f"{path}: no measurement was found in it", fix="give a training log or a run directory")
     return log_data(best, found.to_json(), name=name)
+
+
+def guarded_run(directory: Path) -> dict[str, Any]:
+    """What the page shows of a run that this process has guarded: from the guard's own files alone."""
+    run = RunReader(directory)
+    run.refresh()
+    return run_data(run, diagnose_guarded(directory).to_json())
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

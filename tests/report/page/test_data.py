@@ -58,6 +58,12 @@ def test_a_foreign_log_has_the_same_shape(tmp_path):
     assert log["note"] == ""
 
 
+def test_another_programs_directory_is_read_as_its_logs(tmp_path):
+    (tmp_path / "run.json").write_text('{"model": "x"}')
+    (tmp_path / "train.log").write_text("".join(f"step {n} loss {5 / n:.4f}\n" for n in range(1, 60)))
+    assert shown_run(tmp_path)["figures"][0] == ["measurements", "59"]
+
+
 def test_a_log_without_steps_says_so(tmp_path):
     (tmp_path / "train.log").write_text("".join(f"{{'loss': {5 / n:.3f}, 'epoch': {n / 10}}}\n" for n in range(1, 40)))
     assert "names no steps" in shown_run(tmp_path / "train.log")["note"]

@@ -48,7 +48,8 @@ def incident_data(incident: Mapping[str, Any]) -> dict[str, Any]:
 def _origin(origin: Mapping[str, Any]) -> dict[str, Any]:
     place = f"{_shortened(str(origin['file']))}:{origin.get('line')}" if origin.get("file") else ""
     return {
-        "operator": text(origin.get("operator") or origin.get("leaf") or "", 200),
+        "leaf": text(origin.get("leaf") or "", 200),
+        "operator": text(origin.get("operator") or "", 200),
         "forward": text(origin.get("forward_operator") or "", 200),
         "module": text(origin.get("module") or "", 300),
         "phase": text(origin.get("phase") or "", 40),

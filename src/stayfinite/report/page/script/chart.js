@@ -206,7 +206,15 @@ function drawDot(context, curve, x, y, cursor) {
   dot(context, x.at(curve.series.x[place]), y.at(curve.series.y[place]), 3.5);
 }
 
+// The point nearest to a step; -1 where the curve has ended, or not begun, by then.
 function nearest(series, step) {
+  const reach = kept(series, "reach", () => {
+    let low = Infinity, high = -Infinity;
+    for (const each of series.x) { if (each < low) low = each; if (each > high) high = each; }
+    for (const [first, last] of series.bad) { if (first < low) low = first; if (last > high) high = last; }
+    return { low, high, gap: 2 * (high - low) / Math.max(1, series.x.length) + 1 };
+  });
+  if (step < reach.low - reach.gap || step > reach.high + reach.gap) return -1;
   let best = -1, distance = Infinity;
   for (let i = 0; i < series.x.length; i += 1) {
     const away = Math.abs(series.x[i] - step);

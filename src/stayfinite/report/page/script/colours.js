@@ -13,6 +13,14 @@ function runColour(place) {
   return colour(`run-${place % 6}`);
 }
 
+function swatchOf(shade) {
+  const swatch = document.createElement("span");
+  swatch.className = "swatch";
+  swatch.setAttribute("aria-hidden", "true");
+  swatch.style.background = shade;
+  return swatch;
+}
+
 function isDark() {
   if (theme.printing) return false;
   return theme.chosen ? theme.chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -102,9 +102,7 @@ function smoothButton() {
 }
 
 function toggle(key, words, shade) {
-  const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
-  if (shade) swatch.style.background = shade;
-  const button = el("button", { type: "button", class: "chip", "aria-pressed": String(!view.hidden.has(key)) }, shade && swatch, words);
+  const button = el("button", { type: "button", class: "chip", "aria-pressed": String(!view.hidden.has(key)) }, shade && swatchOf(shade), words);
   button.addEventListener("click", () => {
     if (!view.hidden.delete(key)) view.hidden.add(key);
     button.setAttribute("aria-pressed", String(!view.hidden.has(key)));

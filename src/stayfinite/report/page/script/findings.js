@@ -6,8 +6,7 @@ const TONES = { healthy: "good", sick: "bad", unknown: "warn", warning: "warn", 
 function setVerdict(runs) {
   fill("verdict", runs.map((run) => {
     const word = run.health ? run.health.word : run.verdict;
-    const swatch = runs.length > 1 && el("span", { class: "swatch", "aria-hidden": "true" });
-    if (swatch) swatch.style.background = runColour(run.place);
+    const swatch = runs.length > 1 && swatchOf(runColour(run.place));
     return el("div", { class: `verdict ${runs.length > 1 ? "compared" : ""}` },
       el("p", { class: "which" }, el("span", { class: `pill ${TONES[word] || "warn"}` }, WORDS[word] || word), swatch, runs.length > 1 && el("b", {}, run.name), el("span", { class: "source" }, run.source)),
       el("p", { class: "sentence" }, run.sentence),

@@ -88,13 +88,14 @@ function showTip(left, top) {
   const rows = [];
   for (const run of view.runs) {
     if (view.hidden.has(run.id)) continue;
+    const values = [];
     for (const { spec } of view.panels) {
       for (const [name, series] of Object.entries(run.series)) {
         if (name !== spec.key && !(spec.with && spec.with.test(name))) continue;
-        const title = name === spec.key ? spec.title.toLowerCase() : name;
-        rows.push(tipRow(view.runs.length > 1 ? `${run.name} ${title}` : title, valueNear(series, view.cursor), runColour(run.place)));
+        values.push([name === spec.key ? spec.title.toLowerCase() : name, valueNear(series, view.cursor)]);
       }
     }
+    rows.push(...(view.runs.length > 1 ? tipRun(run, values) : values.map((pair) => tipRow(pair, runColour(run.place)))));
   }
   const notes = view.runs.filter((run) => !view.hidden.has(run.id)).flatMap((run) => marksNear(run, view.cursor, reach))
     .filter((mark) => !view.hidden.has(mark.kind)).slice(0, 3);
@@ -105,10 +106,13 @@ function showTip(left, top) {
   view.tip.style.top = `${Math.max(0, top - 12)}px`;
 }
 
-function tipRow(name, value, shade) {
-  const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
-  swatch.style.background = shade;
-  return el("p", {}, swatch, `${name} `, el("b", {}, value));
+function tipRow([name, value], shade) {
+  return el("p", {}, swatchOf(shade), `${name} `, el("b", {}, value));
+}
+
+function tipRun(run, values) {
+  const told = values.map(([name, value]) => [el("span", { class: "pair" }, `${name} `, el("b", {}, value)), " "]);
+  return [el("p", {}, swatchOf(runColour(run.place)), run.name), el("p", { class: "tip-values" }, told)];
 }
 
 function tipNote(mark) {

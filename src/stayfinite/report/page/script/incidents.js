@@ -25,7 +25,8 @@ function incidentOf(incident, run, many) {
 }
 
 function originOf({ origin, chain }) {
-  const where = el("li", { class: "origin" }, el("b", {}, origin.operator), origin.forward && ` (derivative of ${origin.forward})`, ` in ${origin.module || "the loss"}`,
+  const reader = origin.leaf && origin.operator ? `, read by ${origin.operator}` : "";
+  const where = el("li", { class: "origin" }, el("b", {}, origin.leaf || origin.operator), reader, origin.forward && ` (derivative of ${origin.forward})`, ` in ${origin.module || "the loss"}`,
     el("span", { class: "help" }, [origin.phase, origin.dtype, origin.place].filter(Boolean).join(", ")),
     origin.inputs.length > 0 && el("span", { class: "help" }, `inputs: ${origin.inputs.join("; ")}`));
   return [el("h4", {}, "From the origin to the loss"), el("ol", { class: "chain" }, where, chain.map((link) => el("li", { class: link === "..." ? "gap" : null }, link === "..." ? "…" : link)))];
