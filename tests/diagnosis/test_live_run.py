@@ -135,6 +135,7 @@ def test_slow_trouble_that_the_guard_reports_is_a_warning_and_passes(written, li
     assert health(live).word == "warning"
     assert "SF215 loss-diverging" in live.status().health.reason
     assert live.status().health.fix == "lower the rate"
+    assert [finding.cause for finding in live.diagnosis.findings] == ["loss-diverging"]
     written.accept(500)
     assert health(live).word == "healthy"
 

@@ -63,8 +63,7 @@ class CourseBook:
         self.seen = self.refused = 0
         self.ended = ""
         """As in ``Course``."""
-        self.proved: list[Finding] = []
-        """What autopsies say."""
+        self._proved: list[Finding] = []
         self._because = ""
         self._reported: dict[str, tuple[int, Finding]] = {}
         self._lately = self._in_a_row = self._calm = self._since_rung = 0
@@ -98,18 +97,23 @@ class CourseBook:
         elif event in STARTS:
             self.ended = self._because = ""
         elif event == "autopsy":
-            self.proved = proved_causes(self._directory)
+            self._proved = proved_causes(self._directory)
         elif (finding := finding_of(record)) is not None:
             self._reported[finding.cause] = (self.seen, finding)
 
-    def course(self, silent_seconds: float | None) -> Course:
-        """What it came to so far."""
+    @property
+    def known(self) -> tuple[Finding, ...]:
+        """What autopsies proved, and what the guard has reported lately."""
         # Parameters without a gradient stay so; other slow trouble passes, and the guard says when it is back.
         reported = [
             finding
             for seen, finding in self._reported.values()
             if self.seen - seen < LASTING or finding.cause == "unused-parameters"
         ]
+        return (*self._proved, *reported)
+
+    def course(self, silent_seconds: float | None) -> Course:
+        """What it came to so far."""
         refused, rung = self._last_refused, self._rung
         return Course(
             seen=self.seen,
@@ -124,7 +128,7 @@ class CourseBook:
             ended_because=self._because,
             bad_now=self._bad_now,
             silent_seconds=silent_seconds,
-            known=(*self.proved, *reported),
+            known=self.known,
         )
 
     def _refuse(self, step: Step) -> None:
