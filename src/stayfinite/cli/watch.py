@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import signal
 import sys
@@ -103,10 +102,12 @@ def _wrong(settings: Watch) -> str:
 def _once(settings: Watch, watched: WatchedRuns) -> int:
     watched.look(at_once=True)
     statuses = watched.statuses()
+    from stayfinite.report.live.lines import PlainLines, strict_json
+
     if settings.json:
         worst = max((status.health.word for status in statuses), key=list(type(statuses[0].health.word)).index)
         runs = [status.to_json() for status in statuses]
-        print(json.dumps({"health": worst, "runs": runs}, ensure_ascii=False, allow_nan=False, indent=1))
+        print(strict_json({"health": worst, "runs": runs}, indent=1))
     elif sys.stdout.isatty():
         from rich.console import Console
 
@@ -115,12 +116,12 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
         console = Console()
         console.print(screen(statuses, console))
     else:
-        from stayfinite.report.live.lines import PlainLines
-
         PlainLines(print).show(statuses)
-    nothing = [run for run in watched.runs if run.void]
-    for run in nothing:
-        print(f"stayfinite watch: {run.path}: no step and no log was found in it", file=sys.stderr)
+    nothing = [
+        status for status in statuses if status.health.word == "unknown" and not (status.seen or status.happenings)
+    ]
+    for status in nothing:
+        print(f"stayfinite watch: {status.path}: no step and no measurement was found in it", file=sys.stderr)
     return 2 if nothing else _exit_code(statuses)
 
 
@@ -136,7 +137,7 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
             with contextlib.nullcontext() if page is None else page.hub.lock:
                 changed = watched.look()
                 statuses = watched.statuses()
-                if page is not None and changed:
+                if page is not None and (changed or page.late):
                     page.publish([_shown(run, status) for run, status in zip(watched.runs, statuses, strict=True)])
             show(statuses)
             over = all(status.ended in ("closed", "stopped") for status in statuses) and page is None
@@ -161,7 +162,7 @@ def _served(settings: Watch) -> Iterator[tuple[LivePage, str]]:
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(
-            f"cannot serve on {settings.host}:{settings.port}: {why}", fix="give another --port"
+            f"cannot serve on {settings.host}:{settings.port}: {why}", fix="give another --port, or --host"
         ) from error
     server.start()
     try:

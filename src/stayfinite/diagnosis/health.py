@@ -6,17 +6,17 @@ critical   it has stopped or crashed, the last step that touched the weights was
 unhealthy  the rules see trouble in the steps that touched the weights, a rung was taken lately, or several steps in
            a row were refused
 warning    steps were refused lately, a rule is sure of a cause that does not show yet, or no step has come for long
+unknown    nothing was measured yet, or the numbers look odd and no rule takes that for a fault
 healthy    none of these. Steps that the guard refused long ago do no harm and are only mentioned
 =========  ==========================================================================================================
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stayfinite.core.durations import in_words
 from stayfinite.core.finding import Finding
 from stayfinite.core.run_status import Health, HealthWord
+from stayfinite.diagnosis.course import Course
 from stayfinite.diagnosis.diagnosis import Diagnosis
 
 SURE = 0.5
@@ -28,40 +28,7 @@ NAMED = 0.3
 STUCK = 3
 """So many refused steps in a row are no single bad batch any more."""
 
-CALM = 100
-"""Accepted steps after which a refusal is history; the ladder forgives after as many."""
-
 CRASHED = "the run crashed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """What a run went through, apart from its numbers. Searching for an fp16 scale is no refusal here."""
-
-    seen: int = 0
-    """Steps."""
-    refused: int = 0
-    """Refused ones, ever."""
-    lately: int = 0
-    """Refused ones since ``CALM`` steps in a row were accepted."""
-    in_a_row: int = 0
-    """Refused ones at the end, since the last rung."""
-    last_refused: int | None = None
-    """The step of the last one."""
-    last_code: str = ""
-    """Why it was refused."""
-    rung: str = ""
-    """The rung taken lately: cut, rollback, escalate."""
-    rung_step: int | None = None
-    ended: str = ""
-    """`closed`, `stopped`, `failed`; empty while it runs."""
-    ended_because: str = ""
-    bad_now: bool = False
-    """The newest step that touched the weights was not finite."""
-    silent_seconds: float | None = None
-    """Set where no step has come for far longer than usual."""
-    known: tuple[Finding, ...] = ()
-    """What autopsies proved and the guard reported lately."""
 
 
 def health_of(found: Diagnosis | None, course: Course) -> Health:
@@ -69,16 +36,15 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
     cause = _cause(found, course)
     fix = cause.fix if cause is not None else ""
     because = f"; {_named(cause)}" if cause is not None else ""
-    trouble = ", ".join(found.trouble) if found is not None else ""
+    # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
+    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
     if course.ended in ("stopped", "failed"):
-        return _say(
-            HealthWord.CRITICAL, f"{course.ended}: {course.ended_because or 'no reason was given'}{because}", fix
-        )
+        return _say(HealthWord.CRITICAL, (course.ended_because or f"the run has {course.ended}") + because, fix)
     if course.bad_now:
         what = trouble or "the newest step is not finite, and it was taken"
         return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
     if found is not None and CRASHED in found.trouble:
-        return _say(HealthWord.CRITICAL, f"{trouble}{because}", fix)
+        return _say(HealthWord.CRITICAL, f"{', '.join(found.trouble)}{because}", fix)
     if course.rung and course.in_a_row >= STUCK:
         rung = f"{course.rung} at step {_at(course.rung_step)}, and steps are still refused ({course.last_code})"
         return _say(HealthWord.CRITICAL, rung + because, fix)
@@ -89,7 +55,10 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
         return _say(HealthWord.UNHEALTHY, row + because, fix)
     if course.rung:
         return _say(HealthWord.UNHEALTHY, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
-    return _mild(course, cause, because, fix)
+    mild = _mild(course, cause, because, fix)
+    if mild.word is HealthWord.HEALTHY and found is not None and found.trouble:
+        return _say(HealthWord.UNKNOWN, f"{', '.join(found.trouble)}, and no rule takes it for a fault", "")
+    return mild
 
 
 def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Health:
@@ -106,7 +75,9 @@ def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Heal
     if not course.seen:
         return _say(HealthWord.UNKNOWN, "no step yet", "")
     past = f"; {course.refused:,} refused, the last at step {_at(course.last_refused)}" if course.refused else ""
-    return _say(HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} steps{past}", "")
+    return _say(
+        HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} step{'s' if course.seen > 1 else ''}{past}", ""
+    )
 
 
 def _cause(found: Diagnosis | None, course: Course) -> Finding | None:

@@ -12,9 +12,10 @@ from stayfinite.core.run_status import Happening, RunStatus, State
 from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.core.sketch import Stroke, strokes_of
+from stayfinite.diagnosis.course import Course
 from stayfinite.diagnosis.diagnose import judge
 from stayfinite.diagnosis.diagnosis import Diagnosis
-from stayfinite.diagnosis.health import Course, health_of
+from stayfinite.diagnosis.health import health_of
 from stayfinite.diagnosis.judging import PacedJudge
 from stayfinite.diagnosis.live_run import HAPPENINGS, SILENCE, USUAL
 from stayfinite.readers.logs import LogReader

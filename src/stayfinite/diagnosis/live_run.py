@@ -9,18 +9,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from stayfinite.core.decision import Action, Code
-from stayfinite.core.finding import Finding
+from stayfinite.core.decision import Code
 from stayfinite.core.pace import Pace
 from stayfinite.core.run_status import Happening, RunStatus, State
 from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.core.sketch import Sketch
-from stayfinite.diagnosis.autopsies import proved_causes
+from stayfinite.diagnosis.course import STARTS, CourseBook
 from stayfinite.diagnosis.diagnose import judge, with_known
 from stayfinite.diagnosis.diagnosis import Diagnosis
-from stayfinite.diagnosis.happenings import finding_of, happening_of
-from stayfinite.diagnosis.health import CALM, Course, health_of
+from stayfinite.diagnosis.happenings import happening_of
+from stayfinite.diagnosis.health import health_of
 from stayfinite.diagnosis.judging import PacedJudge
 from stayfinite.errors import StayfiniteError
 from stayfinite.readers.configs import read_config
@@ -37,13 +36,6 @@ USUAL = 50
 HAPPENINGS = 200
 """Events that are kept for showing."""
 
-LASTING = 500
-"""Steps after which slow trouble that the guard reported, and did not report again, is taken to have passed."""
-
-RUNGS = frozenset({Action.CUT, Action.ROLLBACK, Action.ESCALATE})
-ENDS = ("closed", "stopped", "failed")
-STARTS = ("start", "restart", "resume")
-
 
 class LiveRun:
     """Follows one run directory, which need not exist yet."""
@@ -56,25 +48,18 @@ class LiveRun:
         self._total = total_steps
         self.source = source or RunDirectory(path)
         self._judge = PacedJudge(self._judgement)
-        self._settings: Settings | None = None
         self.news = News()
         """What the last look brought."""
         self._clear()
 
     def _clear(self) -> None:
         self._series = RunSeries(str(self.path / STEPS), kind="stayfinite", most=JUDGED)
+        self._settings: Settings | None = None
         self._losses, self._norms = Sketch(), Sketch()
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS)
-        self._reported: dict[str, tuple[int, Finding]] = {}
-        self._proved: list[Finding] = []
         self._pace = Pace()
         self._last: Step | None = None
-        self._seen = self._refused = self._lately = self._in_a_row = self._calm = 0
-        self._last_refused: Step | None = None
-        self._rung: Step | None = None
-        self._since_rung = 0
-        self._ended, self._ended_because = "", ""
-        self._bad_now = False
+        self._book = CourseBook(self.path)
         self._modified = 0.0
         self._there = False
 
@@ -96,22 +81,22 @@ class LiveRun:
     @property
     def void(self) -> bool:
         """Whether nothing was read yet."""
-        return not (self._seen or self._happenings)
+        return not (self._book.seen or self._happenings)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """The last judgement of the rules, with what autopsies have proved."""
-        found = self._judge.found
-        if found is None or not self._proved:
+        """The last judgement of the rules, with what autopsies have proved and the guard has reported lately."""
+        found, known = self._judge.found, self._book.known
+        if found is None or not known:
             return found
-        return replace(found, verdict="sick", findings=with_known(list(found.findings), self._proved))
+        return replace(found, verdict="sick", findings=with_known(list(found.findings), known))
 
     def status(self, *, width: int = 60, happenings: int = HAPPENINGS) -> RunStatus:
         """How the run stands now."""
         last = self._last
         quiet = None if not self._modified else max(0.0, time.time() - self._modified)
         state = self._state(quiet)
-        course = self._course(quiet if state == "silent" else None)
+        course = self._book.course(quiet if state == "silent" else None)
         total = self._total or self.source.total_steps
         step = None if last is None else last.step
         return RunStatus(
@@ -119,11 +104,11 @@ class LiveRun:
             path=str(self.path),
             health=health_of(self._judge.found, course),
             state=state,
-            ended=self._ended,
+            ended=self._book.ended,
             step=step,
             total_steps=total,
-            seen=self._seen,
-            refused=self._refused,
+            seen=self._book.seen,
+            refused=self._book.refused,
             loss=None if last is None else last.loss,
             grad_norm=None if last is None else last.grad_norm,
             lr=None if last is None else last.lr,
@@ -155,58 +140,29 @@ class LiveRun:
 
     def _take_step(self, step: Step) -> None:
         self._last = step
-        self._seen += 1
+        self._book.take_step(step)
         if step.loss is not None:
             self._losses.add(step.loss)
         if step.grad_norm is not None:
             self._norms.add(step.grad_norm)
+        line = self._book.seen
         if not step.refused:
-            self._accept(step)
-            return
-        self._refused += 1
-        searching = step.code == Code.SCALE_SEARCH
-        if searching:
-            # The scaler's own business, seen by the rules that know about scales.
-            self._series.add(self._seen, step.step, lr=step.lr, loss_scale=step.loss_scale, skipped=True)
-            return
-        self._lately += 1
-        self._in_a_row += 1
-        self._calm = 0
-        self._last_refused = step
-        if step.decision in RUNGS:
-            self._rung, self._since_rung, self._in_a_row = step, 0, 0
-
-    def _accept(self, step: Step) -> None:
-        self._in_a_row = 0
-        self._calm += 1
-        if self._calm >= CALM:
-            self._lately = 0
-        self._since_rung += 1
-        if self._since_rung >= CALM:
-            self._rung = None
-        self._series.add(self._seen, step.step, step.loss, step.grad_norm, step.lr, step.loss_scale)
-        newest = self._series.last
-        self._bad_now = newest is not None and newest.bad
+            self._series.add(line, step.step, step.loss, step.grad_norm, step.lr, step.loss_scale)
+        elif step.code == Code.SCALE_SEARCH:
+            # The scaler's own business, for the rules that know about scales.
+            self._series.add(line, step.step, lr=step.lr, loss_scale=step.loss_scale, skipped=True)
 
     def _take_event(self, record: dict[str, Any]) -> None:
-        event = str(record["event"])
         happening = happening_of(record)
         if happening is not None:
             self._happenings.append(happening)
         if record.get("rank"):
             return
-        if event in ENDS:
-            self._ended = event
-            self._ended_because = str(record.get("error") or record.get("reason") or "")[:400]
-        elif event in STARTS:
-            self._ended = self._ended_because = ""
-            moment = _moment(str(record.get("time") or ""))
-            if moment is not None and happening is not None and happening.step is not None:
+        self._book.take_event(record)
+        if record["event"] in STARTS and happening is not None and happening.step is not None:
+            moment = _moment(happening.time)
+            if moment is not None:
                 self._pace.begin(moment, happening.step)
-        elif event == "autopsy":
-            self._proved = proved_causes(self.path)
-        elif (finding := finding_of(record)) is not None:
-            self._reported[finding.cause] = (self._seen, finding)
 
     def _judgement(self) -> Diagnosis:
         if self._settings is None:
@@ -219,36 +175,12 @@ class LiveRun:
         except (StayfiniteError, OSError):
             return Settings()
 
-    def _course(self, silent: float | None) -> Course:
-        # Parameters without a gradient stay so; other slow trouble passes, and the guard says when it is back.
-        reported = [
-            finding
-            for seen, finding in self._reported.values()
-            if self._seen - seen < LASTING or finding.cause == "unused-parameters"
-        ]
-        refused, rung = self._last_refused, self._rung
-        return Course(
-            seen=self._seen,
-            refused=self._refused,
-            lately=self._lately,
-            in_a_row=self._in_a_row,
-            last_refused=None if refused is None else refused.step,
-            last_code="" if refused is None else refused.code,
-            rung="" if rung is None else rung.decision,
-            rung_step=None if rung is None else rung.step,
-            ended=self._ended,
-            ended_because=self._ended_because,
-            bad_now=self._bad_now,
-            silent_seconds=silent,
-            known=(*self._proved, *reported),
-        )
-
     def _state(self, quiet: float | None) -> State:
-        if self._ended:
+        if self._book.ended:
             return "ended"
         if not self._there:
-            return "gone" if self._seen else "waiting"
-        if not self._seen:
+            return "gone" if self._book.seen else "waiting"
+        if not self._book.seen:
             return "waiting"
         rate = self._pace.rate
         patience = max(SILENCE, USUAL / rate if rate else 0.0)

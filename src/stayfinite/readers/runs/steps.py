@@ -39,7 +39,7 @@ class Steps:
         decision = record.get("decision")
         if isinstance(decision, str):
             self.decisions[decision[:40]] += 1
-        if decision not in REFUSING:
+        if not isinstance(decision, str) or decision not in REFUSING:
             told = number(record.get("loss"))
             self.last_loss = self.last_loss if told is None else told
         for name in COLUMNS:

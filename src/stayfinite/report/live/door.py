@@ -7,10 +7,12 @@ machine's own; a bare address cannot be the product of such a trick.
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 import socket
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?")
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
@@ -37,18 +39,14 @@ class Door:
 
     def admits_host(self, header: str | None) -> bool:
         """Whether a Host header is one under which this server may be reached."""
-        if not header or len(header) > 255:
+        found = _HOST.fullmatch(header or "")
+        if found is None:
             return False
-        try:
-            name = urlsplit(f"//{header}").hostname
-        except ValueError:
-            return False
-        if not name or "@" in header or "/" in header:
-            return False
+        name = (found["address"] or found["name"]).lower().rstrip(".")
         try:
             address = ipaddress.ip_address(name)
         except ValueError:
-            return name.lower().rstrip(".") in self.names
+            return name in self.names
         return address.is_loopback or not self.local
 
     def place(self, path: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stayfinite.core.run_status import Happening, HealthWord, RunStatus
@@ -56,7 +56,13 @@ class JsonLines:
                 continue
             self._told[status.path] = stable
             record["happenings"] = [happening.to_json() for happening in self._newest.of(status)]
-            self._write(json.dumps(record, ensure_ascii=False, allow_nan=False))
+            self._write(strict_json(record))
+
+
+def strict_json(record: Mapping[str, Any], indent: int | None = None) -> str:
+    """JSON that every reader takes and every encoding holds."""
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent)
+    return text.encode("utf-8", "replace").decode()
 
 
 class Newest:

@@ -15,7 +15,7 @@ from stayfinite.readers.runs.events import Events
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import Steps
 from stayfinite.report.live.hub import Hub
-from stayfinite.report.live.words import pace, progress, standing
+from stayfinite.report.live.words import pace, share_done, standing
 from stayfinite.report.page.data import log_data, page_data, run_data, run_words
 from stayfinite.report.page.heat import heat_data
 from stayfinite.report.page.html import page_csp, page_html
@@ -61,7 +61,9 @@ class LivePage:
         self._shown: Sequence[Shown] = ()
         self._sent: dict[str, dict[str, Any]] = {}
         self._appended = 0
-        self._logs_due = 0.0
+        self._logs_sent: dict[str, float] = {}
+        self.late = False
+        """Whether a change is still to be sent: ``publish`` again soon, also where nothing new was read."""
         self._page: tuple[float, bytes] | None = None
         self._policy = page_csp("events")
 
@@ -69,7 +71,7 @@ class LivePage:
         """The runs stand like this now: tell everybody who looks on what has changed."""
         with self.hub.lock:
             same = [each.status.path for each in shown] == [each.status.path for each in self._shown]
-            self._shown = shown
+            self._shown, self.late = shown, False
             anew = not same or any(each.news.anew for each in shown) or self._appended > WHOLE_AFTER
             if anew:
                 self._page, self._appended = None, 0
@@ -116,9 +118,10 @@ class LivePage:
         return {"id": name, "append": {"series": series, "marks": marks}, "set": change}
 
     def _log_patch(self, name: str, each: Shown) -> dict[str, Any] | None:
-        if time.monotonic() < self._logs_due:
+        if time.monotonic() < self._logs_sent.get(name, 0.0) + LOGS_EVERY:
+            self.late = True
             return None
-        self._logs_due = time.monotonic() + LOGS_EVERY
+        self._logs_sent[name] = time.monotonic()
         data = _whole_run(each)
         change = self._changed(name, data)
         return {"id": name, "set": change} if change else None
@@ -152,7 +155,8 @@ def _live_words(status: RunStatus) -> dict[str, Any]:
 
 def _figures(figures: list[list[str]], status: RunStatus) -> list[list[str]]:
     """The page's figures, with what only a live run has."""
-    live = [["now", progress(status)], ["pace", pace(status)]]
+    share = share_done(status)
+    live = [["done", "" if share is None else f"{share:.0%} of {status.total_steps:,}"], ["pace", pace(status)]]
     # A clock would be a change at every look.
     live += [["state", standing(status)]] if status.state in ("waiting", "gone") else []
     live += [["state", status.ended or status.state]] if status.state in ("ended", "silent") else []

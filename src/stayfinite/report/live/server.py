@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -60,6 +61,11 @@ class LiveServer(ThreadingHTTPServer):
         named = socket.gethostname() if host in ("0.0.0.0", "::") else str(host)
         named = f"[{named}]" if ":" in named else named
         return f"http://{named}:{port}/{f'{self.door.token}/' if self.door.token else ''}"
+
+    def server_bind(self) -> None:
+        """Without asking for this machine's full name, as the standard library does: the answer may take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def start(self) -> None:
         """Serve in a thread of its own."""
