@@ -13,6 +13,7 @@
     ├── StateError (ValueError)        a saved state that cannot be loaded
     │   └── PoisonedState              a state with NaN or infinity in it, which is never saved as good
     ├── MissingExtra (ImportError)     an optional dependency is not installed
+    ├── NotReady (RuntimeError)        a program's check before its first step found what it would not survive
     └── TrainingStopped (RuntimeError) training must not go on as it is; carries an exit code for supervisors
         ├── LoaderFailed               too many batches could not be loaded, here or on another rank
         └── TrainingDiverged           the budget for refused steps is spent
@@ -79,6 +80,10 @@ class MissingExtra(StayfiniteError, ImportError):
     def of(cls, package: str, *, extra: str, what_for: str) -> MissingExtra:
         """The error for a package that an extra of stayfinite brings."""
         return cls(f"{what_for} needs {package}, which is not installed", fix=f"pip install 'stayfinite[{extra}]'")
+
+
+class NotReady(StayfiniteError, RuntimeError):
+    """A program's check before its first step found what training would not survive; nothing was trained."""
 
 
 class TrainingStopped(StayfiniteError, RuntimeError):

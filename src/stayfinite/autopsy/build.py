@@ -26,15 +26,19 @@ def load_build(named: str | None, incident: Path) -> tuple[Any, Callable[[Any], 
     Raises:
         UsageError: there is no such function, it fails, or returns something else.
     """
-    named = named or _of_recipe(incident)
-    return _parts(call_build(named), named)
+    if named is not None:
+        return _parts(call_build(named), named)
+    run = incident.resolve().parent.parent
+    recipe = _of_recipe(run)
+    return _parts(call_build(recipe, run), recipe)
 
 
-def call_build(named: str, *, example: str = EXAMPLE) -> Any:
+def call_build(named: str, *arguments: Any, example: str = EXAMPLE) -> Any:
     """What the function ``module:function`` returns; the module is looked for in the current directory first.
 
     Arguments:
         named: the function.
+        arguments: what it is called with: nothing, or the run directory of a recipe.
         example: one that would do, for the error.
 
     Raises:
@@ -45,7 +49,7 @@ def call_build(named: str, *, example: str = EXAMPLE) -> Any:
         raise UsageError(f"--build {named}: expected module:function", fix="--build my_train:build")
     function = _function(module_name, function_name, example)
     try:
-        return function()
+        return function(*arguments)
     except UsageError:
         raise
     except Exception as error:
@@ -54,7 +58,7 @@ def call_build(named: str, *, example: str = EXAMPLE) -> Any:
         ) from error
 
 
-def _function(module_name: str, function_name: str, example: str) -> Callable[[], Any]:
+def _function(module_name: str, function_name: str, example: str) -> Callable[..., Any]:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
@@ -71,7 +75,7 @@ def _function(module_name: str, function_name: str, example: str) -> Callable[[]
     function = getattr(module, function_name, None)
     if not callable(function):
         raise UsageError(f"--build: {module_name} has no function {function_name!r}", fix=example)
-    found: Callable[[], Any] = function
+    found: Callable[..., Any] = function
     return found
 
 
@@ -90,10 +94,10 @@ def _parts(built: Any, named: str) -> tuple[Any, Callable[[Any], Any]]:
     return model, forward
 
 
-def _of_recipe(incident: Path) -> str:
+def _of_recipe(run: Path) -> str:
     """The build of the recipe that made the run."""
     try:
-        record = json.loads((incident.resolve().parent.parent / "run.json").read_text(encoding="utf-8"))
+        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
         recipe = str(record.get("recipe") or "")
     except (OSError, ValueError, AttributeError):
         recipe = ""

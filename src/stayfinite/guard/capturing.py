@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from stayfinite.state.snapshots import Snapshot
 from stayfinite.state.tree import encode
 
 MODEL = "model."
+MOST_ROWS, MOST_TEXT = 256, 2000
+"""Rows, and characters of each, that an incident holds in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,8 @@ class Case:
     later: int
     """Steps that were taken since: the weights are that much newer. -1 if the bad step itself has changed them."""
     rank: int = 0
+    rows: Sequence[str] = ()
+    """What each row of the batch is, in words."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -98,6 +102,16 @@ def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> fil
         ready=lambda: None if good is None else good.state.wait(),
         done=lambda: None if good is None or good.state.memory is None else good.state.memory.release(),
     )
+
+
+def rows_in_words(describe: Callable[[Any], Sequence[str]] | None, batch: Any) -> tuple[str, ...]:
+    """What each row of a batch is, by the training's own words; a failure of theirs is said in their place."""
+    if describe is None:
+        return ()
+    try:
+        return tuple(str(text)[:MOST_TEXT] for text in list(describe(batch))[:MOST_ROWS])
+    except Exception as error:  # whatever somebody's function may raise
+        return (f"describe(batch) failed: {type(error).__name__}: {error}"[:MOST_TEXT],)
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -195,6 +209,7 @@ def _record(
             "changed_by_forward": guilty.changed,
             "overwritten_since": guilty.overwritten,
         },
+        "rows": [{"row": row, "text": text} for row, text in enumerate(case.rows)],
         "weights": weights,
         "good": None if case.good is None else {"step": case.good.step},
         "device": device_in_words(live.device),

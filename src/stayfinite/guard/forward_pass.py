@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -21,6 +21,7 @@ class ForwardPass:
         precision: the autocast in force.
         intake: is told what the coming loss is computed from.
         passes: remembers it.
+        describe: says in words what each row of a batch is, for a person who looks at an incident.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class ForwardPass:
         precision: PrecisionControl,
         intake: Intake,
         passes: Passes,
+        describe: Callable[[Any], Sequence[str]] | None = None,
     ) -> None:
         self.function = function
+        self.describe = describe
         self._precision, self._intake, self._passes = precision, intake, passes
 
     def __call__(self, batch: Any) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
@@ -72,6 +72,7 @@ class Guard:
         policy: how a step is judged.
         run_dir: where the run and its checkpoints are written; None for nowhere.
         forward: ``forward(batch) -> loss``; lets a bad step be run again and explained, with ``guard.forward``.
+        describe: ``describe(batch) -> [text, ...]``, a text for each row: goes to the incident of a bad step.
         ema: averaged weights, which go back and come back with the rest.
         console: where lines go when something happens: a rich console or anything with ``print``; stderr by default.
 
@@ -93,6 +94,7 @@ class Guard:
         run_dir: str | os.PathLike[str] | None = None,
         forward: Callable[[Any], Tensor] | None = None,
         *,
+        describe: Callable[[Any], Sequence[str]] | None = None,
         ema: nn.Module | None = None,
         console: Console | None = None,
     ) -> None:
@@ -125,7 +127,7 @@ class Guard:
         self._over = ""
         self._intake = Intake()
         self._passes = Passes(roster.device.type)
-        self._forward = ForwardPass(forward, self._precision, self._intake, self._passes)
+        self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe)
         self._reader = Reader(model, self._shop, self._intake, policy.sample_every)
         self._recorder = Recorder(run_dir, console, rank=self._ranks.rank, report=policy.report)
         self._loaders = Loaders(

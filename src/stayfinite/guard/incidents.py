@@ -15,7 +15,7 @@ from stayfinite.autopsy.archive import Archive
 from stayfinite.core import spikes
 from stayfinite.core.decision import Code, Decision
 from stayfinite.core.policy import Policy
-from stayfinite.guard.capturing import Case, draft_of
+from stayfinite.guard.capturing import Case, draft_of, rows_in_words
 from stayfinite.guard.forward_pass import ForwardPass
 from stayfinite.guard.gates import Heard
 from stayfinite.guard.passes import Pass, Passes, guilty, share_of
@@ -186,7 +186,8 @@ class Incidents:
             return None
         limit = self._policy.incident_megabytes << 20
         begun = time.perf_counter()
-        archive.file(number, draft_of(case, self._parts, self._recorder.directory, limit))
+        rows = rows_in_words(self._forward.describe, case.guilty.batch)
+        archive.file(number, draft_of(replace(case, rows=rows), self._parts, self._recorder.directory, limit))
         self._waited[case.decision.step] = time.perf_counter() - begun
         return number
 

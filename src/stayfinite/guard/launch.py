@@ -45,9 +45,9 @@ def launch_record(
 
 
 def run_record(earlier: dict[str, Any], launch: dict[str, Any]) -> dict[str, Any]:
-    """run.json with this launch added to those that were there."""
+    """run.json with this launch added to those that were there; what else it says, its recipe and config, stays."""
     launches = earlier.get("launches")
-    return {"version": VERSION, "launches": [*(launches if isinstance(launches, list) else []), launch]}
+    return earlier | {"version": VERSION, "launches": [*(launches if isinstance(launches, list) else []), launch]}
 
 
 def _versions() -> dict[str, str]:

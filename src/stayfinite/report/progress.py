@@ -40,3 +40,18 @@ def reading_progress(*, quiet: bool = False) -> Iterator[Callable[[str, int, int
         yield told
     finally:
         bar.stop()
+
+
+@contextmanager
+def counting_progress(name: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
+    """Yields ``told(done, total)`` for things that are counted; or None where nobody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

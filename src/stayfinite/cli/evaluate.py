@@ -1,0 +1,88 @@
+"""``stayfinite evaluate``: how well a model translates."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from stayfinite.errors import StayfiniteError, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Translate pairs and score it: sacrebleu's BLEU and chrF++, and their geometric mean."""
+
+    model: Annotated[str, tyro.conf.Positional]
+    """The directory of a run (its best model is taken) or of a model, or a hub's name."""
+
+    data: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """CSV, TSV, JSON, JSONL or Parquet tables with source and target columns, or two aligned texts, source first."""
+
+    source: str | None = None
+    """Name of the source column; by default the one that was trained on, or guessed."""
+
+    target: str | None = None
+    """Name of the target column; likewise."""
+
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Write source, target and translation of each pair to this CSV."""
+
+    beams: int = 4
+    """Beams of the search; 1 is greedy and quicker."""
+
+    batch_size: int = 32
+    """Texts that are translated at a time."""
+
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+    json: bool = False
+    """Print the scores as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command: 0 when it was scored, 2 on wrong use."""
+    settings = tyro.cli(Evaluate, args=list(arguments), prog="stayfinite evaluate")
+    try:
+        return _run(settings)
+    except StayfiniteError as error:
+        print(f"stayfinite evaluate: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(settings: Evaluate) -> int:
+    if not settings.data:
+        raise UsageError("expected data to score on", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
+    from stayfinite.recipes.seq2seq.pairs import read_pairs
+    from stayfinite.recipes.seq2seq.predictions import Asked, write_table
+    from stayfinite.recipes.seq2seq.tables import Columns
+    from stayfinite.recipes.seq2seq.translating import find_model, load_translator
+    from stayfinite.recipes.settings import require
+    from stayfinite.report.progress import counting_progress
+
+    require(settings, at_least_one=("beams", "batch_size"))
+    trained = find_model(settings.model)
+    usual = Columns(source=trained.settings["source"], target=trained.settings["target"])
+    pairs = read_pairs(settings.data, Columns(source=settings.source, target=settings.target), usual=usual)
+    known = [pair for pair in pairs if pair.target.strip()]
+    if not known:
+        raise UsageError(f"{', '.join(settings.data)}: no row has a target to compare with", fix="--target NAME")
+    translator = load_translator(trained, device=settings.device, batch_size=settings.batch_size)
+    with counting_progress("translating", quiet=settings.json) as progress:
+        scores, translations = translator.evaluate(known, beams=settings.beams, progress=progress)
+    if settings.output is not None:
+        rows = [[pair.source, pair.target] for pair in known]
+        write_table(Asked(names=["source", "target"], rows=rows, source="source"), translations, settings.output)
+    if settings.json:
+        print(json.dumps({"version": 1, **scores.to_json(), "beams": settings.beams}))
+    else:
+        print(scores)
+        if len(known) < len(pairs):
+            print(f"{len(pairs) - len(known)} rows have no target and do not count")
+    return 0

@@ -1,0 +1,87 @@
+"""Looking before the first step: the same check as ``stayfinite check``, on the training that is about to start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from stayfinite.core.policy import Precision
+from stayfinite.errors import NotReady
+from stayfinite.guard.precision import PrecisionControl
+from stayfinite.inspection.inspection import Inspection
+from stayfinite.inspection.preflight import inspect_training
+
+Check = Literal["stop", "warn", "off"]
+"""What a program does with a finding before the first step."""
+FILE = "check.json"
+
+
+def look_before_start(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batch: Any,
+    forward: Callable[[Any], Any],
+    *,
+    precision: Precision,
+    scaler: GradScaler | None,
+    then: Check,
+    directory: Path,
+    say: Callable[[str], None],
+    steps: int = 10,
+) -> Inspection | None:
+    """Look at the training; the whole answer goes to ``check.json``. Everything is as before when this returns.
+
+    Arguments:
+        forward: as the guard gets it; the guard's precision is put round it here.
+        then: `stop` refuses to start with a finding of severity error, `warn` says it and goes on, `off` does not look.
+
+    Raises:
+        NotReady: something is wrong with it that training would not survive.
+    """
+    if then == "off":
+        return None
+    control = PrecisionControl(precision, next(model.parameters()).device)
+
+    def in_precision(batch: Any) -> Any:
+        with control.autocast():
+            return forward(batch)
+
+    found = inspect_training(model, optimizer, batch, in_precision, scaler, steps=steps)
+    (directory / FILE).write_text(json.dumps(found.to_json(), indent=1), encoding="utf-8")
+    wrong = [each for each in found.findings if each.severity == "error"]
+    for each in found.findings:
+        if each.severity != "info":
+            say(f"check: {each.severity}: {each.title} ({each.code} {each.cause}). {each.fix}")
+    if wrong and then == "stop":
+        worst = wrong[0]
+        raise NotReady(
+            f"the check before the first step found {worst.code} ({worst.cause}): {worst.title}",
+            fix=f"{worst.fix.rstrip('. ')}. To start all the same: --check warn",
+        )
+    if not any(each.severity != "info" for each in found.findings):
+        looked = sum(line.status != "skip" for line in found.lines)
+        say(f"check: ready to launch, {looked} checks, nothing is wrong")
+    return found
+
+
+def holds_in_fp16(model: nn.Module, optimizer: Optimizer, batch: Any, forward: Callable[[Any], Any]) -> str:
+    """Why this step would not hold in fp16, in a few words; empty where it is proved to."""
+    found = inspect_training(model, optimizer, batch, forward, steps=0, precision="fp16")
+    causes = ("fp16-overflow", "fp16-overflow-model-family", "loss-scale-collapse")
+    guilty = [each for each in found.findings if each.cause in causes]
+    if guilty:
+        return guilty[0].title
+    looked = [line for line in found.lines if line.group == "Precision" and line.status == "pass"]
+    return "" if looked else "the headroom could not be measured"
+
+
+def scaler_for(precision: Precision, device: torch.device) -> GradScaler | None:
+    """fp16 needs a loss scale; the others do not."""
+    return GradScaler(device.type) if precision == "fp16" else None

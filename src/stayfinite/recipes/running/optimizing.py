@@ -1,0 +1,59 @@
+"""Optimizer and learning-rate schedule of a program."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def optimizer_for(
+    model: nn.Module, *, lr: float, weight_decay: float, device: torch.device, relative: bool = False
+) -> Optimizer:
+    """AdamW, fused where there is a kernel for it; vectors (norms, biases) are not decayed.
+
+    Arguments:
+        relative: the learning rate is a share of each weight's own size. T5 gives fresh weights sizes that differ by a
+            factor of 200 (embeddings 1, queries 1/sqrt(d_model d_kv)): one rate for all is too small for the ones and
+            too large for the others. Adafactor, which T5 was made with, scales in the same way.
+    """
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            decay = weight_decay if parameter.ndim >= 2 else 0.0
+            rate = lr * _size(parameter) if relative else lr
+            groups.setdefault((rate, decay), []).append(parameter)
+    listed = [{"params": found, "lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]
+    return torch.optim.AdamW(listed, lr=lr, betas=(0.9, 0.98), fused=device.type in ("cuda", "cpu"))
+
+
+def _size(parameter: nn.Parameter) -> float:
+    """Its root mean square, to a power of two, so that weights of like size share a group."""
+    size = float(parameter.detach().float().square().mean().sqrt())
+    return 2.0 ** round(math.log2(size)) if math.isfinite(size) and size > 1e-3 else 1e-3
+
+
+def steps_of(batches: int, accumulation: int, epochs: int) -> int:
+    """Steps of a training; the last group of an epoch may be smaller, and is a step too."""
+    return max(1, -(-batches // accumulation) * epochs)
+
+
+def schedule_for(optimizer: Optimizer, shape: str, *, warmup: int, steps: int) -> LambdaLR:
+    """A warmup in a straight line, then down in this shape. The first step has a rate above 0."""
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        done = min(1.0, (step - warmup) / max(1, steps - warmup))
+        if shape == "linear":
+            return max(0.0, 1.0 - done)
+        if shape == "cosine":
+            return 0.5 * (1.0 + math.cos(math.pi * done))
+        if shape == "inverse_sqrt":
+            return math.sqrt(max(1, warmup) / max(1, step))
+        return 1.0
+
+    return LambdaLR(optimizer, factor)

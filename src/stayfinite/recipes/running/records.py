@@ -1,0 +1,87 @@
+"""What a program writes beside the guard: its settings in run.json, its outcome in result.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+
+RUN, RESULT = "run.json", "result.json"
+VERSION = 1
+
+
+def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None:
+    """Say in run.json which recipe was started with which settings; what the guard wrote there stays."""
+    directory.mkdir(parents=True, exist_ok=True)
+    known = _read(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
+    _write(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
+
+
+def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any]:
+    """The settings that a run of this recipe was started with.
+
+    Raises:
+        UsageError: it is no directory of such a run.
+    """
+    path = Path(directory) / RUN
+    if not path.is_file():
+        raise UsageError(f"{directory} holds no {RUN}: it is not the directory of a run", fix="name its --output-dir")
+    record = _read(path)
+    if record.get("recipe") != recipe or not isinstance(record.get("config"), dict):
+        raise UsageError(f"{path} is of {record.get('recipe') or 'another program'}, not of {recipe}")
+    return dict(record["config"])
+
+
+def settings_of(kind: type[Any], recorded: Mapping[str, Any]) -> Any:
+    """Recorded settings as the dataclass that they came from: lists are tuples again, unknown names are passed over."""
+    names = kind.__dataclass_fields__
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+    return kind(**{name: value for name, value in plain.items() if name in names})
+
+
+def write_result(directory: Path, record: Mapping[str, Any]) -> None:
+    """Write what the training came to; numbers that are not finite become null."""
+    _write(directory / RESULT, {"version": VERSION} | _plain(dict(record)))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}", fix="move it aside, or name another --output-dir"
+        ) from error
+    return record if isinstance(record, dict) else {}
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    aside = path.with_name(path.name + ".new")
+    aside.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+    aside.replace(path)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def first_loss(directory: Path) -> float:
+    """The first finite loss of a run, from its steps.jsonl: a process that goes on has not seen it; NaN for none."""
+    try:
+        with (directory / "steps.jsonl").open(encoding="utf-8") as lines:
+            for line in lines:
+                loss = json.loads(line).get("loss")
+                if isinstance(loss, int | float) and math.isfinite(loss):
+                    return float(loss)
+    except (OSError, ValueError, AttributeError):
+        pass
+    return math.nan

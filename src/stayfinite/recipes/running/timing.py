@@ -1,0 +1,112 @@
+"""A training that has so many minutes, or so many steps: how much of it is over, and the learning rate for that."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.optim import Optimizer
+
+LEAST = 0.01
+"""Share of the learning rate that the first step has, which must learn something too."""
+
+
+class TimedSchedule:
+    """A learning-rate schedule over whatever ends first, the minutes or the steps.
+
+    Both are used up at an even pace, so the share that is greater is that of the end which comes first. The time that
+    was used is part of the state: a run that is resumed has as much left as it had. Going back to an earlier state
+    within a process gives no time back.
+
+    Arguments:
+        optimizer: whose learning rate moves.
+        shape: linear, cosine, inverse_sqrt or constant.
+        warmup: share of the training during which the rate rises.
+        minutes: that there are, from the first step on; None for as long as it takes.
+        steps: that there are; None for as many as fit.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        shape: str,
+        *,
+        warmup: float,
+        minutes: float | None = None,
+        steps: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.optimizer = optimizer
+        self._shape = shape
+        self._warmup = warmup
+        self._minutes = minutes
+        self._steps = steps
+        self._clock = clock
+        self._highest = [float(group["lr"]) for group in optimizer.param_groups]
+        self._taken = 0
+        self._before = 0.0
+        """Seconds that earlier processes used."""
+        self._since: float | None = None
+        self._set()
+
+    def start(self) -> None:
+        """The clock runs from now on; the first step starts it too."""
+        self._since = self._clock() if self._since is None else self._since
+
+    @property
+    def seconds(self) -> float:
+        """Time used so far, by this process and those before it."""
+        return self._before + (0.0 if self._since is None else self._clock() - self._since)
+
+    @property
+    def share(self) -> float:
+        """How much of the training is over, from 0 to 1."""
+        by_time = self.seconds / (60 * self._minutes) if self._minutes else 0.0
+        by_steps = self._taken / self._steps if self._steps else 0.0
+        return min(1.0, max(by_time, by_steps))
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return self._minutes is not None and self.seconds >= 60 * self._minutes
+
+    def step(self) -> None:
+        """A step was taken."""
+        self.start()
+        self._taken += 1
+        self._set()
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rate of each group."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps taken and seconds used."""
+        return {"version": 1, "taken": self._taken, "seconds": self.seconds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; time that was used stays used."""
+        self._taken = int(state["taken"])
+        self._before += max(0.0, float(state["seconds"]) - self.seconds)
+        self._set()
+
+    def _set(self) -> None:
+        share = self.share
+        factor = self._factor(share)
+        for group, highest in zip(self.optimizer.param_groups, self._highest, strict=True):
+            group["lr"] = highest * factor
+
+    def _factor(self, share: float) -> float:
+        if share < self._warmup:
+            return max(LEAST, share / self._warmup)
+        done = (share - self._warmup) / max(1e-9, 1.0 - self._warmup)
+        if self._shape == "linear":
+            return 1.0 - done
+        if self._shape == "cosine":
+            return 0.5 * (1.0 + math.cos(math.pi * done))
+        if self._shape == "inverse_sqrt":
+            return math.sqrt(max(self._warmup, 1e-3) / max(share, self._warmup, 1e-3))
+        return 1.0

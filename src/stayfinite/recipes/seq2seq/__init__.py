@@ -1,0 +1,1 @@
+"""What the programs for encoder-decoder models share: texts, tokenizers, models, batches, generation, scores."""

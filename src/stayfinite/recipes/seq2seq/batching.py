@@ -1,0 +1,172 @@
+"""Rows of tokens into batches: rows of like length together, padded to the longest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+IGNORED = -100
+"""Labels of padding: the loss passes over them."""
+MULTIPLE = 8
+"""Lengths are rounded up to this, which matrix units like and which keeps the number of shapes small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row as token ids, the end mark included."""
+
+    source: list[int]
+    target: list[int]
+
+    @property
+    def length(self) -> int:
+        """What it weighs in a batch."""
+        return len(self.source) + len(self.target)
+
+
+class Examples(Dataset[Example]):
+    """Examples that are kept in memory."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.examples[index]
+
+
+class LengthBuckets(Sampler[list[int]]):
+    """Batches of rows of like length, in a new random order each epoch.
+
+    The order comes from a generator of its own and from nothing else. So the batches of epochs to come can be counted
+    (:meth:`counts`), which a schedule needs where a batch has as many rows as fit into a number of tokens.
+
+    Arguments:
+        lengths: of source and target of each row.
+        batch_size: rows in a batch.
+        tokens: instead of ``batch_size``, so many tokens at most in a batch, padding included; a row that is longer
+            than that stands alone.
+        spread: how many batches are sorted together; more means less padding and less chance; 0 leaves the order to
+            chance alone.
+        seed: of the order.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[tuple[int, int]],
+        batch_size: int,
+        *,
+        tokens: int | None = None,
+        spread: int = 64,
+        seed: int = 0,
+    ) -> None:
+        # Rounded as they are padded, so that a budget holds for what is computed.
+        self._sides = [(_rounded(source), _rounded(target)) for source, target in lengths]
+        self._lengths = torch.tensor([source + target for source, target in self._sides], dtype=torch.long)
+        self._tokens = tokens
+        self._spread = spread
+        mean = float(self._lengths.float().mean()) if self._sides else 1.0
+        self._size = batch_size if tokens is None else max(1, int(tokens / mean))
+        self.generator = torch.Generator().manual_seed(seed)
+        self._count = self.counts(1)[0]
+
+    def __len__(self) -> int:
+        """Batches in an epoch; with a budget of tokens those of the first, others differ a little."""
+        return self._count
+
+    def counts(self, epochs: int) -> list[int]:
+        """Batches in each of the coming epochs; the order stays as it is."""
+        ahead = torch.Generator()
+        ahead.set_state(self.generator.get_state())
+        return [len(self._drawn(ahead)) for _ in range(epochs)]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self._drawn(self.generator)
+
+    def _drawn(self, generator: torch.Generator) -> list[list[int]]:
+        batches = list(self._batches(torch.randperm(len(self._sides), generator=generator)))
+        return [batches[index] for index in torch.randperm(len(batches), generator=generator).tolist()]
+
+    def _batches(self, order: Tensor) -> Iterator[list[int]]:
+        for pool in order.split(max(1, self._size * max(1, self._spread))):
+            rows = pool[self._lengths[pool].argsort(stable=True)] if self._spread else pool
+            if self._tokens is None:
+                yield from (part.tolist() for part in rows.split(self._size))
+            else:
+                yield from self._within_budget(rows.tolist(), self._tokens)
+
+    def _within_budget(self, rows: list[int], budget: int) -> Iterator[list[int]]:
+        batch: list[int] = []
+        source = target = 0
+        for row in rows:
+            source, target = max(source, self._sides[row][0]), max(target, self._sides[row][1])
+            if batch and (source + target) * (len(batch) + 1) > budget:
+                yield batch
+                batch = []
+                source, target = self._sides[row]
+            batch.append(row)
+        if batch:
+            yield batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Padding:
+    """Puts examples into one batch, each side padded to its longest row."""
+
+    pad: int
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        sources = [example.source for example in examples]
+        source = _rectangle(sources, self.pad)
+        filled = torch.tensor([len(row) for row in sources])
+        return {
+            "input_ids": source,
+            "attention_mask": (torch.arange(source.shape[1]) < filled[:, None]).long(),
+            "labels": _rectangle([example.target for example in examples], IGNORED),
+        }
+
+
+def _rectangle(rows: Sequence[list[int]], fill: int) -> Tensor:
+    width = _rounded(max(map(len, rows)))
+    filled = np.full((len(rows), width), fill, dtype=np.int64)
+    for number, row in enumerate(rows):
+        filled[number, : len(row)] = row
+    return torch.from_numpy(filled)
+
+
+def _rounded(length: int) -> int:
+    return -(-length // MULTIPLE) * MULTIPLE
+
+
+def tokens_in(batch: Mapping[str, Tensor]) -> Tensor:
+    """How many tokens a batch has, padding not counted."""
+    return batch["attention_mask"].sum() + labels_in(batch)
+
+
+def labels_in(batch: Mapping[str, Tensor]) -> Tensor:
+    """How many tokens of a batch the loss is a mean of."""
+    return (batch["labels"] != IGNORED).sum()
+
+
+def loader_of(
+    examples: Sequence[Example],
+    padding: Callable[[Sequence[Example]], Any],
+    *,
+    batch_size: int,
+    tokens: int | None = None,
+    buckets: bool = True,
+    pin: bool = False,
+    seed: int = 0,
+) -> tuple[DataLoader[Any], LengthBuckets]:
+    """A loader over the examples, shuffled, by length where ``buckets`` is on; and what draws its batches."""
+    lengths = [(len(example.source), len(example.target)) for example in examples]
+    sampler = LengthBuckets(lengths, batch_size, tokens=tokens, spread=64 if buckets else 0, seed=seed)
+    return DataLoader(Examples(examples), batch_sampler=sampler, collate_fn=padding, pin_memory=pin), sampler

@@ -1,0 +1,86 @@
+"""Pairs of texts into rows of tokens, within their limits; what the limits cost is said before training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.seq2seq.batching import Example
+from stayfinite.recipes.seq2seq.built_in import Pair
+
+MUCH = 0.05
+"""Share of rows that are cut, or of tokens that are unknown, from which on it is a warning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """How texts become tokens.
+
+    Arguments:
+        tokenizer: of the model.
+        prefix: put before every source.
+        limits: tokens of source and target, the end mark included.
+        too_long: what is done with a row beyond them.
+    """
+
+    tokenizer: Any
+    prefix: str
+    limits: tuple[int, int]
+    too_long: Literal["cut", "drop"] = "cut"
+
+    def __call__(self, pairs: Sequence[Pair], say: Callable[[str], None]) -> list[Example]:
+        """The rows, and what was lost.
+
+        Raises:
+            UsageError: every row was dropped.
+        """
+        sources = self.tokenizer([self.prefix + pair.source for pair in pairs]).input_ids
+        targets = self.tokenizer([pair.target for pair in pairs]).input_ids
+        rows = [Example(source, target) for source, target in zip(sources, targets, strict=True)]
+        say(self._lost(rows))
+        self._unknown(rows, say)
+        end = self.tokenizer.eos_token_id
+        if self.too_long == "drop":
+            rows = [row for row in rows if not self._beyond(row)]
+            if not rows:
+                raise UsageError("every pair is longer than the limits", fix="raise --max-source-length or cut them")
+        return [Example(_cut(row.source, self.limits[0], end), _cut(row.target, self.limits[1], end)) for row in rows]
+
+    def _beyond(self, row: Example) -> bool:
+        return len(row.source) > self.limits[0] or len(row.target) > self.limits[1]
+
+    def _lost(self, rows: Sequence[Example]) -> str:
+        source = sum(len(row.source) > self.limits[0] for row in rows) / len(rows)
+        target = sum(len(row.target) > self.limits[1] for row in rows) / len(rows)
+        longest = max(len(row.source) for row in rows), max(len(row.target) for row in rows)
+        what = "are cut at" if self.too_long == "cut" else "may have"
+        fate = "of the sources" if self.too_long == "cut" else "of the sources are left out"
+        warning = ""
+        if max(source, target) > MUCH:
+            warning = (
+                f"\n  warning: that is much. The longest have {longest[0]} and {longest[1]}: "
+                "raise --max-source-length and --max-target-length"
+            )
+        return (
+            f"texts {what} {self.limits[0]} and {self.limits[1]} tokens: {source:.1%} {fate}, "
+            f"{target:.1%} of the targets{warning}"
+        )
+
+    def _unknown(self, rows: Sequence[Example], say: Callable[[str], None]) -> None:
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        if unknown is None:
+            return
+        for side, found in (("sources", [row.source for row in rows]), ("targets", [row.target for row in rows])):
+            share = sum(row.count(unknown) for row in found) / max(1, sum(map(len, found)))
+            if share > MUCH:
+                say(
+                    f"  warning: {share:.0%} of the tokens of the {side} are unknown to the tokenizer: "
+                    "a model on bytes (google/byt5-small, --tokenizer bytes) or a tokenizer trained here knows all"
+                )
+
+
+def _cut(row: list[int], limit: int, end: int) -> list[int]:
+    """The row within its limit, with the end mark in its place."""
+    return row if len(row) <= limit else [*row[: limit - 1], end]

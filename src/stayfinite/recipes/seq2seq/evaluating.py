@@ -1,0 +1,88 @@
+"""A model translates pairs that it was not trained on, and is scored; training goes on as if nobody had asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.generating import generate
+from stayfinite.recipes.seq2seq.scores import Scores, score
+
+WIDTH = 160
+"""Characters of a sample that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How a model is asked.
+
+    Arguments:
+        prefix: put before every source.
+        limits: tokens of source and target.
+        batch_size: texts that are translated at a time.
+    """
+
+    tokenizer: Any
+    prefix: str
+    limits: tuple[int, int]
+    batch_size: int
+
+    def translate(
+        self,
+        model: Any,
+        sources: Sequence[str],
+        *,
+        beams: int,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[str]:
+        """One translation for each source, in their order. Random numbers are left as they were."""
+        device = next(model.parameters()).device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            return generate(
+                model,
+                self.tokenizer,
+                [self.prefix + source for source in sources],
+                max_source=self.limits[0],
+                batch_size=self.batch_size,
+                autocast=autocast,
+                progress=progress,
+                num_beams=beams,
+                do_sample=False,
+                max_new_tokens=self.limits[1],
+            )
+
+    def __call__(
+        self,
+        model: Any,
+        pairs: Sequence[Pair],
+        *,
+        beams: int,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> tuple[Scores, list[str]]:
+        """The scores, and the translations."""
+        translations = self.translate(model, [pair.source for pair in pairs], beams=beams, autocast=autocast)
+        return score(translations, [pair.target for pair in pairs]), translations
+
+
+def samples(pairs: Sequence[Pair], translations: Sequence[str], count: int) -> str:
+    """A few translations beside what they should have been, spread over all of them."""
+    if not count or not pairs:
+        return ""
+    stride = max(1, len(pairs) // count)
+    lines = []
+    for pair, translation in list(zip(pairs, translations, strict=True))[::stride][:count]:
+        lines.append(f"    source     {_short(pair.source)}")
+        lines.append(f"    model      {_short(translation)}{'  (right)' if translation == pair.target else ''}")
+        if translation != pair.target:
+            lines.append(f"    reference  {_short(pair.target)}")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."

@@ -1,0 +1,63 @@
+"""Texts from a model: batched by length, beam search or sampling, in the order in which they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+
+def generate(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    max_source: int,
+    batch_size: int = 32,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> list[str]:
+    """One text for each given one, or as many as ``num_return_sequences`` asks for, one after the other.
+
+    Arguments:
+        max_source: tokens at which a given text is cut.
+        options: as transformers' ``generate`` takes them: ``num_beams``, ``max_new_tokens``, ...
+    """
+    device = next(model.parameters()).device
+    training, cached = model.training, model.config.use_cache
+    # Gradient checkpointing switches the cache off; generating without it is quadratic.
+    model.eval()
+    model.config.use_cache = True
+    each = int(options.get("num_return_sequences", 1))
+    rows = [tokenizer(text, truncation=True, max_length=max_source).input_ids for text in texts]
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+    written: list[list[str]] = [[] for _ in rows]
+    try:
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            batch = tokenizer.pad({"input_ids": [rows[row] for row in chosen]}, return_tensors="pt").to(device)
+            with torch.inference_mode(), autocast():
+                output = model.generate(
+                    input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=True, **options
+                )
+            decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
+            for position, row in enumerate(chosen):
+                written[row] = [text.strip() for text in decoded[position * each : (position + 1) * each]]
+            if progress is not None:
+                progress(min(start + batch_size, len(order)), len(order))
+    finally:
+        model.train(training)
+        model.config.use_cache = cached
+    return [text for found in written for text in found]
+
+
+def quiet_transformers() -> None:
+    """No bars for reading and writing weights, and no advice that a person cannot follow here."""
+    from transformers.utils import logging as their_logging
+
+    logging: Any = their_logging
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()

@@ -1,0 +1,110 @@
+"""The model of a program: built from a size, loaded from a directory or a hub, in full precision or in 8 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import MissingExtra, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The shape of a T5 that is built here."""
+
+    d_model: int
+    d_kv: int
+    d_ff: int
+    layers: int
+    decoder_layers: int
+    heads: int
+
+
+SIZES = {
+    "tiny": Size(d_model=128, d_kv=32, d_ff=256, layers=2, decoder_layers=2, heads=4),
+    "small": Size(d_model=384, d_kv=64, d_ff=1024, layers=6, decoder_layers=6, heads=6),
+    "medium": Size(d_model=512, d_kv=64, d_ff=1536, layers=6, decoder_layers=6, heads=8),
+    "large": Size(d_model=768, d_kv=64, d_ff=2048, layers=8, decoder_layers=8, heads=12),
+}
+"""What `--model` may name without a download; each is gated-GELU (T5 1.1), with tied embeddings."""
+
+
+def build_t5(size: str, tokenizer: Any, *, dropout: float = 0.1) -> Any:
+    """A T5 of this size for this tokenizer, with fresh weights."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    shape = SIZES[size]
+    kind: Any = T5Config  # its annotations leave out what every config takes
+    config = kind(
+        vocab_size=-(-len(tokenizer) // 64) * 64,
+        d_model=shape.d_model,
+        d_kv=shape.d_kv,
+        d_ff=shape.d_ff,
+        num_layers=shape.layers,
+        num_decoder_layers=shape.decoder_layers,
+        num_heads=shape.heads,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=True,
+        dropout_rate=dropout,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+    )
+    return T5ForConditionalGeneration(config)
+
+
+def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = False) -> Any:
+    """A model from a directory or a hub. Weights are float32, whatever the files say: autocast does the rest.
+
+    Raises:
+        UsageError: there is no such model here, or it is no encoder-decoder.
+    """
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    options: dict[str, Any] = {"dtype": torch.float32, "cache_dir": cache_dir}
+    if eight_bit:
+        options["quantization_config"] = _eight_bit()
+    try:
+        return AutoModelForSeq2SeqLM.from_pretrained(name, **options)
+    except (OSError, ValueError) as error:
+        sizes = ", ".join(SIZES)
+        raise UsageError(
+            f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]}",
+            fix=f"a directory with config.json and weights, a hub's name where there is a network, or one of {sizes}",
+        ) from error
+
+
+def is_size(name: str) -> bool:
+    """Whether the model is built here rather than loaded."""
+    return name in SIZES and not Path(name).exists()
+
+
+def fit_vocabulary(model: Any, tokenizer: Any) -> int:
+    """Enlarge the embeddings where the tokenizer needs more rows; returns how many were added."""
+    rows = int(model.get_input_embeddings().num_embeddings)
+    if len(tokenizer) <= rows:
+        return 0
+    model.resize_token_embeddings(len(tokenizer))
+    return int(model.get_input_embeddings().num_embeddings) - rows
+
+
+def load_weights(model: Any, directory: Path) -> None:
+    """Give a model the weights that ``save_pretrained`` wrote, where there are any."""
+    from safetensors.torch import load_file
+
+    path = directory / "model.safetensors"
+    if path.exists():
+        model.load_state_dict(load_file(path), strict=False)
+
+
+def _eight_bit() -> Any:
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("loading in 8 bits needs bitsandbytes", fix="pip install 'stayfinite[quant]'") from error
+    from transformers import BitsAndBytesConfig
+
+    kind: Any = BitsAndBytesConfig
+    return kind(load_in_8bit=True)

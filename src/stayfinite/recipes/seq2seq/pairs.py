@@ -1,0 +1,139 @@
+"""Pairs of texts: read, cleaned, split by group so that no group is on both sides."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import Source
+from stayfinite.readers.data.opening import FORMATS
+from stayfinite.readers.data.text_lines import ending
+from stayfinite.readers.data.text_rows import aligned_chunks
+from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.tables import Columns, pairs_of_tables, refuse_broken
+
+
+def read_pairs(
+    paths: Sequence[str],
+    columns: Columns,
+    say: Callable[[str], None] = lambda _: None,
+    usual: Columns = Columns(),  # noqa: B008  (frozen)
+) -> list[Pair]:
+    """The pairs of tables, or of two aligned text files, source first.
+
+    Arguments:
+        paths: tables and directories of them, or two texts.
+        columns: which are what, in tables.
+        say: is told what was guessed, and how files were read.
+        usual: names of columns that are taken where the table has them.
+
+    Raises:
+        UsageError: a file is missing, two files are not as long as one another, or a column is not there.
+    """
+    for path in paths:
+        if not Path(path).exists():
+            raise UsageError(
+                f"{path}: there is no such file", fix="name a CSV, TSV, JSONL or Parquet file, or two texts"
+            )
+    plain = [path for path in paths if Path(path).is_file() and FORMATS.get(ending(Path(path)), "txt") == "txt"]
+    if not plain:
+        pairs = pairs_of_tables(paths, columns, say, usual)
+    elif len(plain) == len(paths) == 2:
+        pairs = _aligned(Path(paths[0]), Path(paths[1]))
+    else:
+        raise UsageError(
+            f"{', '.join(paths)}: expected tables, or two aligned text files, source first",
+            fix="name pairs.csv, or train.src train.tgt",
+        )
+    if not pairs:
+        raise UsageError(f"{', '.join(paths)}: there is no pair in it", fix="one pair a row, source and target")
+    return pairs
+
+
+def _aligned(one: Path, two: Path) -> list[Pair]:
+    """Line n of the one belongs to line n of the other; only real line ends count, not every Unicode separator."""
+    source = Source(path=one, kind="aligned", size=one.stat().st_size, chunks=lambda: iter(()))
+    pairs: list[Pair] = []
+    for chunk in aligned_chunks(source, two, ("source", "target")):
+        refuse_broken(one, chunk.broken)
+        rows = zip(chunk.columns["source"], chunk.columns["target"], strict=True)
+        pairs += [Pair(left, right) for left, right in rows]
+    return pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is left after cleaning, and why the rest is not."""
+
+    pairs: list[Pair]
+    empty: int = 0
+    repeated: int = 0
+    uneven: int = 0
+    unreadable: int = 0
+
+    def __str__(self) -> str:
+        left_out = {
+            "empty": self.empty, "repeated": self.repeated, "of uneven length": self.uneven,
+            "with bytes that are no text": self.unreadable,
+        }  # fmt: skip
+        words = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+        return f"{len(self.pairs):,} pairs" + (f" (left out: {words})" if words else "")
+
+
+def clean(pairs: Sequence[Pair], normalise: Callable[[str], str], *, max_ratio: float) -> Kept:
+    """Normalise the sources; leave out what is empty, said already, or much longer on one side than on the other."""
+    kept: dict[bytes, Pair] = {}
+    empty = repeated = uneven = unreadable = 0
+    for pair in pairs:
+        pair = tidy(pair, normalise)
+        if not pair.source or not pair.target:
+            empty += 1
+            continue
+        # Short texts may well differ by a factor; a sentence and a page may not.
+        shorter, longer = sorted((len(pair.source) + 20, len(pair.target) + 20))
+        if longer > max_ratio * shorter:
+            uneven += 1
+            continue
+        try:
+            key = hashlib.blake2b(f"{pair.source}\0{pair.target}".encode(), digest_size=16).digest()
+        except UnicodeEncodeError:  # bytes that could not be decoded come as lone surrogates
+            unreadable += 1
+            continue
+        repeated += key in kept
+        kept.setdefault(key, pair)
+    return Kept(pairs=list(kept.values()), empty=empty, repeated=repeated, uneven=uneven, unreadable=unreadable)
+
+
+def tidy(pair: Pair, normalise: Callable[[str], str]) -> Pair:
+    """The source as the model gets it, the target with single spaces."""
+    return replace(pair, source=normalise(pair.source).strip(), target=" ".join(pair.target.split()))
+
+
+def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
+    """Training and validation. A group is on one side only; which one depends on its name alone.
+
+    What validation has in common with training word for word is left out of it. A pair without a group is its own.
+
+    Raises:
+        UsageError: there are not two groups, so that nothing can be kept back.
+    """
+    groups = {pair.group or pair.source: _place(pair.group or pair.source) for pair in pairs}
+    if len(groups) < 2:
+        raise UsageError(
+            f"{len(pairs)} pairs in {len(groups)} group: none can be kept back for validation",
+            fix="give validation data with --val, or a --group column with more than one value",
+        )
+    # The one with the lowest place stands in where the share is smaller than any; the highest one always trains.
+    bound = min(max(share, min(groups.values())), sorted(groups.values())[-2])
+    training = [pair for pair in pairs if groups[pair.group or pair.source] > bound]
+    known = {pair.source for pair in training}
+    validation = [pair for pair in pairs if groups[pair.group or pair.source] <= bound and pair.source not in known]
+    return training, validation
+
+
+def _place(name: str) -> float:
+    """A number from 0 to 1 that a name always has."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2**64

@@ -1,0 +1,109 @@
+"""Texts that are to be translated, from a table or line by line, and the table that comes out."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.data.roles import roles_of
+from stayfinite.inspection.data.values import as_text
+from stayfinite.readers.data.opening import FORMATS, open_data
+from stayfinite.readers.data.text_lines import ending, text_file
+from stayfinite.recipes.seq2seq.tables import refuse_broken
+
+TRANSLATION = "translation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Rows with a text each that is to be translated; what else a row has is kept."""
+
+    names: list[str]
+    rows: list[list[str]]
+    source: str
+
+    @property
+    def texts(self) -> list[str]:
+        """What is to be translated."""
+        at = self.names.index(self.source)
+        return [row[at] for row in self.rows]
+
+
+def read_texts(path: Path, source: str | None, usual: str | None = None) -> Asked:
+    """The rows of a table, or the lines of a text; a blank line is a row too, so that the order stays.
+
+    Arguments:
+        source: name of the column.
+        usual: one that is taken where nothing was asked for and the table has it.
+
+    Raises:
+        UsageError: there is no such file or column.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file", fix="name a text with a line for each, or a table")
+    if FORMATS.get(ending(path), "txt") == "txt":
+        with text_file(path, newline=None) as file:
+            rows = [[line.rstrip("\n")] for line in file.lines()]
+        return Asked(names=["source"], rows=rows, source="source")
+    names: list[str] = []
+    table: list[list[str]] = []
+    chosen = ""
+    for chunk in open_data([path])[0].chunks():
+        refuse_broken(path, chunk.broken)
+        if not any(chunk.columns.values()):
+            continue
+        if not names:
+            names = list(chunk.columns)
+            named = source or (usual if usual in names else None)
+            chosen = _source(path, {name: values[:500] for name, values in chunk.columns.items()}, named)
+        columns = [chunk.columns.get(name, [None] * len(chunk.lines)) for name in names]
+        table += [[as_text(value) for value in row] for row in zip(*columns, strict=True)]
+    if not names:
+        raise UsageError(f"{path}: there is no row in it", fix="one text a row")
+    return Asked(names=names, rows=table, source=chosen)
+
+
+def write_table(asked: Asked, translations: Sequence[str], into: Path | IO[str]) -> None:
+    """A CSV with every column that there was, and the translations; written aside and renamed.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
+    if not isinstance(into, Path):
+        _write(asked, translations, into)
+        return
+    aside = into.with_name(into.name + ".new")
+    try:
+        into.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            _write(asked, translations, file)
+        aside.replace(into)
+    except OSError as error:
+        raise UsageError(f"{into}: {error.strerror or error}", fix="name a file that can be written") from error
+
+
+def _write(asked: Asked, translations: Sequence[str], file: IO[str]) -> None:
+    kept = [at for at, name in enumerate(asked.names) if name != TRANSLATION]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*(asked.names[at] for at in kept), TRANSLATION])
+    for row, translation in zip(asked.rows, translations, strict=True):
+        writer.writerow([*(row[at] for at in kept), translation])
+
+
+def _source(path: Path, columns: dict[str, list[object]], named: str | None) -> str:
+    """The column to translate: the one that is named, or the likeliest."""
+    try:
+        roles = roles_of(columns, source=named, target=None, group=None)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
+    found = named or (roles.source[0] if roles.source else None)
+    if found is None:
+        raise UsageError(
+            f"{path}: which column is to be translated cannot be told from their names",
+            fix=f"--source NAME; the columns are {', '.join(columns)}",
+        )
+    return found

@@ -1,0 +1,105 @@
+"""The tokenizer of a program: the model's own, bytes, or a SentencePiece one that is trained here."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+
+SENTINELS = 100
+"""T5's span corruption names its gaps by these, `<extra_id_0>` to `<extra_id_99>`."""
+LEAST_VOCABULARY = 64
+
+
+def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, *, seed: int = 0) -> Any:
+    """Train a SentencePiece model on these texts, keep it in a directory, and return the tokenizer.
+
+    The vocabulary has ``vocab_size`` pieces, or as many as the texts can fill, and T5's sentinels after them.
+    """
+    import sentencepiece
+
+    lines = [text for text in texts if text.strip()]
+    characters = len({character for line in lines for character in line})
+    if not lines:
+        raise UsageError("a tokenizer cannot be trained on no text at all", fix="look at the data: every row is empty")
+    # Every character needs a piece of its own, else it is unknown for ever.
+    size = max(vocab_size, characters + LEAST_VOCABULARY)
+    sentencepiece.set_random_generator_seed(seed)
+    with tempfile.TemporaryDirectory() as work:
+        prefix = Path(work) / "spiece"
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_bounded(lines),
+            model_prefix=str(prefix),
+            vocab_size=size,
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            normalization_rule_name="nfkc",
+            max_sentence_length=1 << 16,
+            pad_id=0,
+            eos_id=1,
+            unk_id=2,
+            bos_id=-1,
+            num_threads=2,
+            minloglevel=2,
+        )
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.copy(prefix.with_suffix(".model"), directory / "spiece.model")
+    return load_tokenizer(str(directory))
+
+
+def load_tokenizer(name: str) -> Any:
+    """A tokenizer from a directory or, where there is a network, a hub; `bytes` is ByT5's."""
+    if name == "bytes":
+        from transformers import ByT5Tokenizer
+
+        return ByT5Tokenizer()
+    from transformers import AutoTokenizer, T5Tokenizer
+
+    directory = Path(name)
+    bare = (directory / "spiece.model").exists() and not (directory / "tokenizer_config.json").exists()
+    # T5Tokenizer(vocab_file=...) takes the file and forgets its pieces (transformers 5); from_pretrained reads them.
+    kind: Any = T5Tokenizer if bare else AutoTokenizer
+    try:
+        tokenizer = kind.from_pretrained(name, **({"extra_ids": SENTINELS} if bare else {}))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the tokenizer {name!r} cannot be loaded: {str(error).splitlines()[0]}",
+            fix="name a directory with tokenizer.json or spiece.model, `bytes`, or leave it to be trained here",
+        ) from error
+    if len(tokenizer) <= SENTINELS + 4:
+        raise UsageError(
+            f"the tokenizer {name!r} has {len(tokenizer)} pieces: its vocabulary file was not read",
+            fix="give the directory that holds spiece.model, or train one here",
+        )
+    return tokenizer
+
+
+def sentinel_ids(tokenizer: Any) -> list[int]:
+    """The ids of `<extra_id_0>`, `<extra_id_1>`, and so on; those that the tokenizer does not have are left out."""
+    found = [tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>") for number in range(SENTINELS)]
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    return [number for number in found if isinstance(number, int) and number != unknown]
+
+
+def check_ids(tokenizer: Any, model: Any) -> None:
+    """Refuse a vocabulary that the model has no rows for; enlarge embeddings before this.
+
+    Raises:
+        UsageError: the tokenizer can give an id beyond the embedding.
+    """
+    rows = int(model.get_input_embeddings().num_embeddings)
+    if len(tokenizer) > rows:
+        raise UsageError(
+            f"the tokenizer gives ids up to {len(tokenizer) - 1} and the embedding ends at {rows - 1}",
+            fix="model.resize_token_embeddings(len(tokenizer)), or the model's own tokenizer",
+        )
+
+
+def _bounded(lines: list[str], most: int = 1_000_000) -> Iterator[str]:
+    """At most a million lines, spread over all of them: more makes a vocabulary slower, not better."""
+    stride = max(1, -(-len(lines) // most))
+    return iter(lines[::stride])

@@ -1,0 +1,114 @@
+"""A trained model in use: with the normalisation, prefix and limits that it was trained with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.running.place import choose_device
+from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.evaluating import Evaluation
+from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.seq2seq.models import load_seq2seq
+from stayfinite.recipes.seq2seq.normalising import normaliser
+from stayfinite.recipes.seq2seq.scores import Scores, score
+from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
+
+SETTINGS = "translate.json"
+DEFAULTS: dict[str, Any] = {
+    "normalise": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
+}  # fmt: skip
+"""What a model is used with that was not trained here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translator:
+    """A model, its tokenizer, and how its sources are brought into one spelling."""
+
+    model: Any
+    evaluation: Evaluation
+    normalise: Callable[[str], str]
+
+    def translate(
+        self, sources: Sequence[str], *, beams: int, progress: Callable[[int, int], None] | None = None
+    ) -> list[str]:
+        """One translation for each text, in their order; that of an empty text is empty."""
+        ready = [self.normalise(source).strip() for source in sources]
+        asked = [row for row, text in enumerate(ready) if text]
+        found = self.evaluation.translate(self.model, [ready[row] for row in asked], beams=beams, progress=progress)
+        translations = [""] * len(ready)
+        for row, translation in zip(asked, found, strict=True):
+            translations[row] = translation
+        return translations
+
+    def evaluate(
+        self, pairs: Sequence[Pair], *, beams: int, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[Scores, list[str]]:
+        """How well it translates these pairs, and its translations."""
+        translations = self.translate([pair.source for pair in pairs], beams=beams, progress=progress)
+        return score(translations, [" ".join(pair.target.split()) for pair in pairs]), translations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """Where a model is, and what of its training matters for its use; nothing is loaded yet."""
+
+    where: str
+    settings: dict[str, Any]
+
+
+def find_model(name: str) -> Trained:
+    """The best model of a run, a model in a directory of its own, or one of a hub.
+
+    Raises:
+        UsageError: the run has none yet, or its settings cannot be read.
+    """
+    run = Path(name)
+    where = str(run / "best") if (run / "best" / "config.json").exists() else name
+    # A hub's names have an owner and no more; asking it for others takes a minute and says less.
+    if not run.exists() and (run.is_absolute() or name.startswith((".", "runs/")) or name.count("/") > 1):
+        raise UsageError(f"{name}: there is no such directory", fix="name the --output-dir of a run, or a model")
+    if where == name and (run / "run.json").exists():
+        raise UsageError(f"{name}: the run has no best model yet", fix="wait for its first evaluation")
+    return Trained(where=where, settings=DEFAULTS | _settings(Path(where) / SETTINGS))
+
+
+def load_translator(
+    trained: Trained, *, device: str = "auto", batch_size: int = 32, max_target: int | None = None
+) -> Translator:
+    """The model, ready to translate.
+
+    Arguments:
+        max_target: tokens of a translation; by default as in training.
+
+    Raises:
+        UsageError: there is no such model, or no such device.
+    """
+    quiet_transformers()
+    settings = trained.settings
+    place = choose_device(device)
+    tokenizer = load_tokenizer(trained.where)
+    return Translator(
+        model=load_seq2seq(trained.where).to(place).eval(),
+        evaluation=Evaluation(
+            tokenizer=tokenizer,
+            prefix=str(settings["prefix"]),
+            limits=(int(settings["max_source_length"]), max_target or int(settings["max_target_length"])),
+            batch_size=batch_size,
+        ),
+        normalise=normaliser(settings["normalise"]),
+    )
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {name: value for name, value in record.items() if name in DEFAULTS}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", fix="restore it, or remove it to use defaults") from error

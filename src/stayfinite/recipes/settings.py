@@ -1,0 +1,112 @@
+"""A program's settings: flags, a YAML file, or both; flags win."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+import yaml
+
+from stayfinite.errors import UsageError
+
+Kind = TypeVar("Kind")
+
+
+def read_settings(kind: type[Kind], arguments: Sequence[str], prog: str) -> Kind:
+    """The settings that the arguments ask for; ``--config FILE`` names a YAML file of the same names.
+
+    Raises:
+        UsageError: the file cannot be read, or names something that is no setting.
+    """
+    path, flags = _config_of(list(arguments))
+    given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
+    return tyro.cli(kind, args=[*given, *flags], prog=prog, description=f"{(kind.__doc__ or '').strip()}\n\n{HINT}")
+
+
+HINT = "Every setting can also stand in a YAML file under its name: --config train.yaml; flags win over it."
+
+
+def _config_of(flags: list[str]) -> tuple[str | None, list[str]]:
+    """Take ``--config FILE`` or ``--config=FILE`` out of the flags."""
+    for index, flag in enumerate(flags):
+        if flag == "--config":
+            if index + 1 == len(flags):
+                raise UsageError("--config without a file", fix="--config train.yaml")
+            return flags[index + 1], flags[:index] + flags[index + 2 :]
+        if flag.startswith("--config="):
+            return flag.partition("=")[2], flags[:index] + flags[index + 1 :]
+    return None, flags
+
+
+def _mapping(path: str) -> Mapping[str, Any]:
+    try:
+        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", fix="name a YAML file that can be read") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: this is not YAML: {error}", fix="write `name: value`, a line each") from error
+    if read is None:
+        return {}
+    if not isinstance(read, Mapping):
+        raise UsageError(
+            f"{path}: expected `name: value` lines, not a {type(read).__name__}", fix="learning_rate: 1e-4"
+        )
+    return read
+
+
+def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterator[str]:
+    """A YAML file as the flags that say the same, so that both are checked alike."""
+    known = {field.name: field for field in fields(kind)}
+    for name, value in mapping.items():
+        key = str(name).replace("-", "_")
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            raise UsageError(
+                f"{path}: {name!r} is no setting of this program",
+                fix=f"did you mean {close[0]!r}?" if close else f"the settings are {', '.join(known)}",
+            )
+        flag = key.replace("_", "-")
+        if value is None:
+            if "None" in str(known[key].type):
+                yield from (f"--{flag}", "None")
+        elif isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        elif isinstance(value, list | tuple):
+            yield from (f"--{flag}", *map(str, value))
+        else:
+            yield from (f"--{flag}", str(value))
+
+
+def require(
+    config: Any,
+    *,
+    above_zero: Sequence[str] = (),
+    at_least_one: Sequence[str] = (),
+    at_least_zero: Sequence[str] = (),
+    shares: Sequence[str] = (),
+) -> None:
+    """Refuse numbers that cannot work, by the name of their flag; settings that are None are passed over.
+
+    Arguments:
+        shares: from 0 up to, and without, 1.
+
+    Raises:
+        UsageError: one of them is outside of what it may be, or no number.
+    """
+    bounds: dict[str, tuple[Sequence[str], Callable[[float], bool]]] = {
+        "above 0": (above_zero, lambda value: value > 0),
+        "of at least 1": (at_least_one, lambda value: value >= 1),
+        "of at least 0": (at_least_zero, lambda value: value >= 0),
+        "from 0 to below 1": (shares, lambda value: 0 <= value < 1),
+    }
+    for words, (names, holds) in bounds.items():
+        for name in names:
+            value = getattr(config, name)
+            if value is not None and not (math.isfinite(value) and holds(value)):
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} {value}: expected a number {words}", fix=f"leave --{flag} out, or mend it")

@@ -1,0 +1,477 @@
+"""``stayfinite train translate``: train a T5 or ByT5 to translate, from pairs of texts.
+
+    stayfinite train translate                                     # the built-in task: two minutes on two CPU cores
+    stayfinite train translate --train pairs.csv --model google/byt5-small --output-dir runs/first
+    stayfinite train translate --train train.src train.tgt --val valid.src valid.tgt --model medium --batch-tokens 16000
+
+The program reads top to bottom: settings, data, tokenizer, model, check, loop, result.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import UsageError
+from stayfinite.guard.guard import Guard
+from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.averaging import Average
+from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
+from stayfinite.recipes.running.processes import place_of_process
+from stayfinite.recipes.running.records import first_loss, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.seq2seq.batching import IGNORED, Padding, labels_in, loader_of, tokens_in
+from stayfinite.recipes.seq2seq.built_in import Pair, store_records
+from stayfinite.recipes.seq2seq.encoding import Encoding
+from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
+from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq, load_weights
+from stayfinite.recipes.seq2seq.normalising import Form, normaliser, self_test
+from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, tidy
+from stayfinite.recipes.seq2seq.scores import Scores
+from stayfinite.recipes.seq2seq.tables import Columns
+from stayfinite.recipes.seq2seq.tokenizers import check_ids, load_tokenizer, train_sentencepiece
+from stayfinite.recipes.settings import read_settings, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translate:
+    """Train a T5 or ByT5 to translate, from pairs of texts. Without --train: a built-in task, a small model."""
+
+    # -- data
+    train: tuple[str, ...] = ()
+    """CSV, TSV, JSON, JSONL or Parquet tables with source and target columns, or two aligned texts, source first."""
+    val: tuple[str, ...] = ()
+    """The same for validation; a share of the training pairs is kept back when left out."""
+    source: str | None = None
+    """Name of the source column; guessed when left out."""
+    target: str | None = None
+    """Name of the target column; guessed when left out."""
+    group: str | None = None
+    """Name of a column with a group (a document, a tablet): a group is never on both sides of the split."""
+    val_share: float = 0.1
+    """Share of the pairs, by group, that is kept back for validation when --val is not given."""
+    normalise: tuple[Form, ...] = ("nfc", "spaces")
+    """How sources are brought into one spelling, in training and in use alike."""
+    prefix: str = ""
+    """Put before every source: `translate Akkadian to English: `."""
+    max_ratio: float = 8.0
+    """Pairs of which one side is so many times longer than the other are left out."""
+    max_source_length: int = 256
+    """Tokens (bytes for ByT5) that a source may have."""
+    max_target_length: int = 256
+    """Tokens (bytes for ByT5) that a target may have."""
+    too_long: Literal["cut", "drop"] = "cut"
+    """What is done with training pairs that are longer: cut off, or left out."""
+
+    # -- model
+    model: str = "tiny"
+    """A size that is built here (tiny, small, medium, large), a directory, or a hub's name."""
+    tokenizer: str | None = None
+    """A directory, a hub's name, or `bytes`; by default the model's own, or one that is trained on the data."""
+    vocab_size: int = 8000
+    """Pieces of a tokenizer that is trained here."""
+    dropout: float = 0.1
+    """Dropout of a model that is built here."""
+    cache_dir: str | None = None
+    """Where models from a hub are kept."""
+    output_dir: str = "runs/translate"
+    """Where everything goes: the run, its checkpoints, the best model, the result. A run that is there goes on."""
+
+    # -- training
+    epochs: int | None = None
+    """Passes over the training pairs; by default 10, or as many as fit into --minutes."""
+    minutes: float | None = None
+    """Time for training with its evaluations; the schedule reaches its end with it. A resumed run has what is left."""
+    max_steps: int | None = None
+    """Stop after so many steps."""
+    batch_size: int = 4
+    """Pairs in a batch."""
+    batch_tokens: int | None = None
+    """Instead of --batch-size: at most so many tokens in a batch, padding included."""
+    accumulation: int = 4
+    """Batches in a step."""
+    learning_rate: float | None = None
+    """The highest learning rate; by default 1e-4, and 0.02 where rates are relative."""
+    rates: Literal["auto", "same", "relative"] = "auto"
+    """One rate for all weights, or one that is a share of each weight's own size, which a fresh T5 needs; auto is
+    relative for a model that is built here when no learning rate is given."""
+    schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
+    """How the learning rate goes down after the warmup."""
+    warmup_ratio: float = 0.1
+    """Share of the training during which the learning rate rises."""
+    weight_decay: float = 0.01
+    """Decay of weight matrices; norms and biases are left alone."""
+    label_smoothing: float = 0.0
+    """Share of the probability that is spread over all tokens."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    ema: float = 0.0
+    """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
+    precision: PrecisionChoice = "auto"
+    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    gradient_checkpointing: bool = True
+    """Compute activations twice instead of keeping them."""
+    length_buckets: bool = True
+    """Put pairs of like length into a batch."""
+    seed: int = 0
+    """For weights, order and dropout."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+    # -- looking on
+    check: Check = "stop"
+    """Look at model and data before the first step: stop when it cannot work, only warn, or do not look."""
+    eval_epochs: int = 1
+    """Epochs between evaluations."""
+    eval_rows: int = 500
+    """Validation pairs that are translated at an evaluation; the last one takes all."""
+    eval_batch_size: int = 64
+    """Texts that are translated at a time."""
+    metric: Literal["bleu", "chrf", "mean"] = "mean"
+    """What decides which model is the best."""
+    patience: int = 0
+    """Stop after so many evaluations without a better one; 0 to go on."""
+    beams: int = 4
+    """Beams of the last evaluation; those before it are greedy."""
+    samples: int = 3
+    """Translations that are shown at an evaluation."""
+    logging_steps: int = 50
+    """Steps between lines."""
+    log_to: tuple[Logger, ...] = ()
+    """Loggers that get the curves as well: tensorboard, wandb, trackio."""
+    checkpoint_steps: int | None = None
+    """Steps between checkpoints; by default one an epoch."""
+    keep_checkpoints: int = 2
+    """Good checkpoints that are kept."""
+
+
+BUILT_IN = {
+    "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
+    "vocab_size": 384, "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_epochs": 2,
+    "eval_rows": 100,
+}  # fmt: skip
+"""Settings that the built-in task has where nothing else was asked for."""
+BUILT_IN_PAIRS = 4000
+EPOCHS = 10
+RATE, RELATIVE_RATE = 1e-4, 0.02
+FIXED = frozenset({
+    "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
+    "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
+    "length_buckets", "seed",
+})  # fmt: skip
+"""Settings that cannot change when a run goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a training came to."""
+
+    scores: Scores
+    first_loss: float
+    last_loss: float
+    steps: int
+    seconds: float
+    tokens_per_second: float
+    directory: Path
+
+
+def train(config: Translate, say: Callable[[str], None] = print) -> Result:
+    """Train, evaluate, keep the best model."""
+    config = _settled(config)
+    output = Path(config.output_dir)
+    with place_of_process(config.device) as place:
+        device = place.device
+        if place.count > 1:
+            raise UsageError("this program trains in one process", fix="start it without torchrun")
+    quiet_transformers()
+    resuming = goes_on(output, "translate", config, FIXED, say)
+    torch.manual_seed(config.seed)
+
+    # -- data --------------------------------------------------------------------------------------------------------
+    training, validation = _data(config, say)
+
+    # -- tokenizer and model -----------------------------------------------------------------------------------------
+    tokenizer = _tokenizer(config, training, output / "tokenizer", resuming)
+    limits = (config.max_source_length, config.max_target_length)
+    encode = Encoding(tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long)
+    examples = encode(training, say)
+    model = _model(config, tokenizer).to(device)
+    compute_loss = loss_of(model, config.label_smoothing)
+    evaluate = Evaluation(tokenizer=tokenizer, prefix=config.prefix, limits=limits, batch_size=config.eval_batch_size)
+
+    # -- batches, optimizer, schedule --------------------------------------------------------------------------------
+    padding = Padding(pad=tokenizer.pad_token_id)
+    loader, sampler = loader_of(
+        examples, padding, batch_size=config.batch_size, tokens=config.batch_tokens, buckets=config.length_buckets,
+        pin=device.type == "cuda", seed=config.seed,
+    )  # fmt: skip
+    optimizer = optimizer_for(
+        model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
+        relative=config.rates == "relative",
+    )  # fmt: skip
+    steps = _planned_steps(config, sampler)
+    scheduler = _schedule(config, optimizer, steps)
+
+    # -- look before the first step ----------------------------------------------------------------------------------
+    first = padding(examples[: min(config.batch_size, 16)])
+    precision = choose_precision(
+        config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, compute_loss)
+    )
+    scaler = scaler_for(precision, device)
+    write_launch(output, "translate", config, **({} if steps is None else {"steps": steps}))
+    _write_shape(model, tokenizer, output)
+    look_before_start(
+        model, optimizer, first, compute_loss, precision=precision, scaler=scaler,
+        then="off" if resuming else config.check, directory=output, say=say,
+    )  # fmt: skip
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    average = Average(model, config.ema) if config.ema else None
+    judged = model if average is None else average.module
+    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    best = Best(output, metric=config.metric, patience=config.patience)
+    checkpoint_steps = config.checkpoint_steps or steps_of(len(sampler), config.accumulation, 1)
+    policy = Policy(
+        precision=precision,
+        checkpoint_steps=checkpoint_steps,
+        checkpoint_minutes=None if config.minutes is None else max(0.2, config.minutes / 20),
+        keep_checkpoints=config.keep_checkpoints,
+    )
+    began = time.monotonic()
+    with telling(config.log_to, output) as tell, Guard(
+        model, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+        forward=compute_loss, describe=_describe(tokenizer), ema=average,
+    ) as guard:  # fmt: skip
+        if resumed := guard.resume():
+            say(f"resumed after step {resumed}")
+            logbook.resume(resumed)
+            best.recall(resumed)
+        batches = guard.batches(loader)
+
+        def over() -> bool:
+            timed = isinstance(scheduler, TimedSchedule) and scheduler.over
+            return timed or (config.max_steps is not None and logbook.steps_taken >= config.max_steps)
+
+        for epoch in count() if config.epochs is None else range(config.epochs):
+            for group in grouped(batches, config.accumulation):
+                if over():
+                    break
+                labels = [int(labels_in(batch)) for batch in group]
+                for batch, share in zip(group, labels, strict=True):
+                    loss = guard.forward(batch)
+                    guard.backward(loss * (share / sum(labels)))  # the mean over all tokens of the step
+                    logbook.add(loss, tokens_in(batch))
+                guard.step()
+                if average is not None:
+                    average.update(model, logbook.steps_taken + 1)
+                logbook.step(scheduler.get_last_lr()[0])
+            last = over() or epoch + 1 == config.epochs
+            whole = batches.place == (epoch + 1, -1)  # not so for an epoch that an earlier process had finished
+            due = whole and (epoch + 1) % config.eval_epochs == 0
+            if (due or last) and not best.knows(logbook.steps_taken):
+                rows = validation[: config.eval_rows]
+                with logbook.rest():
+                    scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast)
+                    better = best.judge(
+                        logbook.steps_taken, scores.to_json(), lambda into: _save(judged, tokenizer, config, into)
+                    )
+                tell(logbook.steps_taken, scores.to_json())
+                say(f"epoch {epoch + 1}: {scores}{'  (best so far)' if better else ''}")
+                say(samples(rows, translations, config.samples))
+            if last or best.over:
+                break
+        logbook.finish()
+        if logbook.steps_taken > resumed and logbook.steps_taken % checkpoint_steps:
+            guard.checkpoint()
+
+        # -- result --------------------------------------------------------------------------------------------------
+        load_weights(judged, best.directory)
+        scores, _ = evaluate(judged, validation, beams=config.beams, autocast=guard.autocast)
+        result = Result(
+            scores=scores, first_loss=first_loss(output), last_loss=logbook.last, steps=logbook.steps_taken,
+            seconds=time.monotonic() - began, tokens_per_second=logbook.rate, directory=output,
+        )  # fmt: skip
+        _write_result(output, result, best)
+    say(f"{scores}. The best model is in {best.directory}.")
+    return result
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with these flags."""
+    train(read_settings(Translate, arguments, "stayfinite train translate"))
+
+
+def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tensor]]:
+    """Model and forward of a run, from its directory alone; `stayfinite replay` puts the weights of the incident in."""
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    config = settings_of(Translate, read_launch(run_dir, "translate"))
+    kind: Any = AutoModelForSeq2SeqLM
+    model = _prepared(kind.from_config(AutoConfig.from_pretrained(Path(run_dir) / "model")), config)
+    return model, loss_of(model, config.label_smoothing)
+
+
+# -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def _settled(config: Translate) -> Translate:
+    """The settings with those of the built-in task, where it is what is trained on and nothing else was asked for."""
+    if not config.train:
+        if config.val:
+            raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
+        unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
+        config = replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
+    if config.rates == "auto":
+        fresh = is_size(config.model) and config.learning_rate is None
+        config = replace(config, rates="relative" if fresh else "same")
+    if config.learning_rate is None:
+        config = replace(config, learning_rate=RELATIVE_RATE if config.rates == "relative" else RATE)
+    if config.epochs is None and config.minutes is None and config.max_steps is None:
+        config = replace(config, epochs=EPOCHS)
+    require(
+        config,
+        above_zero=("learning_rate", "max_grad_norm", "minutes", "val_share"),
+        at_least_one=(
+            "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
+            "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
+        ),
+        at_least_zero=("weight_decay", "patience", "samples", "seed"),
+        shares=("val_share", "warmup_ratio", "label_smoothing", "dropout", "ema"),
+    )  # fmt: skip
+    if min(config.max_source_length, config.max_target_length) < 4:
+        raise UsageError("--max-source-length and --max-target-length: expected at least 4 tokens", fix="256 is usual")
+    return config
+
+
+def _data(config: Translate, say: Callable[[str], None]) -> tuple[list[Pair], list[Pair]]:
+    wrong = self_test(config.normalise)
+    if wrong:
+        raise UsageError(f"--normalise {' '.join(config.normalise)}: {'; '.join(wrong)}", fix="leave one of them out")
+    normalise = normaliser(config.normalise)
+    columns = Columns(source=config.source, target=config.target, group=config.group)
+    kept = clean(read_pairs(config.train, columns, say) if config.train else store_records(BUILT_IN_PAIRS), normalise,
+                 max_ratio=config.max_ratio)  # fmt: skip
+    if not kept.pairs:
+        raise UsageError(f"{', '.join(config.train)}: nothing is left to train on: {kept}", fix="look at the data")
+    if config.val:
+        # Everything that has a reference counts, also what comes twice: others score the same file.
+        training = kept.pairs
+        validation = [tidy(pair, normalise) for pair in read_pairs(config.val, columns, say) if pair.target.strip()]
+    else:
+        training, validation = split(kept.pairs, config.val_share)
+    if not validation:
+        raise UsageError("no pair is left for validation", fix="give some with --val, or raise --val-share")
+    say(f"read {kept}; training on {len(training):,}, validation on {len(validation):,}")
+    return training, validation
+
+
+def _tokenizer(config: Translate, training: Sequence[Pair], directory: Path, resuming: bool) -> Any:
+    """The tokenizer; a run that goes on keeps its own."""
+    if resuming:
+        return load_tokenizer(str(directory))
+    if config.tokenizer is not None:
+        return load_tokenizer(config.tokenizer)
+    if not is_size(config.model):
+        return load_tokenizer(config.model)
+    texts = [text for pair in training for text in (config.prefix + pair.source, pair.target)]
+    return train_sentencepiece(texts, directory, config.vocab_size, seed=config.seed)
+
+
+def _model(config: Translate, tokenizer: Any) -> Any:
+    if is_size(config.model):
+        model = build_t5(config.model, tokenizer, dropout=config.dropout)
+    else:
+        model = load_seq2seq(config.model, cache_dir=config.cache_dir)
+        fit_vocabulary(model, tokenizer)
+    check_ids(tokenizer, model)
+    return _prepared(model, config)
+
+
+def _prepared(model: Any, config: Translate) -> Any:
+    """The model as it is trained."""
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.config.use_cache = False
+    return model.train()
+
+
+def loss_of(model: Any, smoothing: float) -> Callable[[dict[str, Tensor]], Tensor]:
+    """The forward pass: a batch to the mean cross-entropy of its target tokens."""
+
+    def compute_loss(batch: dict[str, Tensor]) -> Tensor:
+        device = next(model.parameters()).device
+        batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
+        labels = batch["labels"]
+        logits = model(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels),
+        ).logits  # (B, T, V)
+        return F.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
+        )
+
+    return compute_loss
+
+
+def _planned_steps(config: Translate, sampler: Any) -> int | None:
+    """All steps of the training; None where only the time ends it."""
+    planned = [] if config.max_steps is None else [config.max_steps]
+    if config.epochs is not None:
+        planned.append(sum(steps_of(batches, config.accumulation, 1) for batches in sampler.counts(config.epochs)))
+    return min(planned, default=None)
+
+
+def _schedule(config: Translate, optimizer: torch.optim.Optimizer, steps: int | None) -> Any:
+    if config.minutes is None and steps is not None:
+        return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+    return TimedSchedule(optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps)
+
+
+def _describe(tokenizer: Any) -> Callable[[dict[str, Tensor]], list[str]]:
+    def describe(batch: dict[str, Tensor]) -> list[str]:
+        labels = batch["labels"].masked_fill(batch["labels"] == IGNORED, tokenizer.pad_token_id)
+        sides = [
+            tokenizer.batch_decode(rows.tolist(), skip_special_tokens=True) for rows in (batch["input_ids"], labels)
+        ]
+        return [f"{source} => {target}" for source, target in zip(*sides, strict=True)]
+
+    return describe
+
+
+def _save(model: Any, tokenizer: Any, config: Translate, into: Path) -> None:
+    model.save_pretrained(into)
+    tokenizer.save_pretrained(into)
+    (into / "translate.json").write_text(json.dumps(asdict(config), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _write_shape(model: Any, tokenizer: Any, output: Path) -> None:
+    """What `build` and a run that goes on need: tokenizer and the model's config, without weights."""
+    tokenizer.save_pretrained(output / "tokenizer")
+    model.config.save_pretrained(output / "model")
+
+
+def _write_result(output: Path, result: Result, best: Best) -> None:
+    record = {
+        "scores": result.scores.to_json(), "steps": result.steps, "seconds": round(result.seconds, 1),
+        "first_loss": result.first_loss, "last_loss": result.last_loss,
+        "tokens_per_second": round(result.tokens_per_second), "evaluations": best.history,
+    }  # fmt: skip
+    write_result(output, record)

@@ -1,0 +1,67 @@
+"""A program's own lines."""
+
+import math
+
+import pytest
+import torch
+
+from stayfinite.recipes.running.logbook import Logbook
+
+
+def told(losses, every=2, steps=10):
+    said = []
+    book = Logbook(said.append, steps=steps, every=every)
+    for loss in losses:
+        book.add(torch.tensor(loss), 100)
+        book.step(1e-3)
+    return book, said
+
+
+def test_the_first_step_and_every_so_many_are_told():
+    book, said = told([4.0, 2.0, 3.0, 1.0])
+    assert [line[:30] for line in said] == [
+        "step      1 of 10  loss   4.00", "step      2 of 10  loss   2.00", "step      4 of 10  loss   2.00",
+    ]  # fmt: skip
+    assert (book.first, book.last, book.steps_taken) == (4.0, 2.0, 4)
+
+
+def test_losses_that_are_not_finite_are_left_out_of_the_mean():
+    book, said = told([math.nan, math.nan, math.nan, 2.0, math.inf, 4.0])
+    assert book.first == 2.0
+    assert book.last == 4.0
+    assert "nan" in said[0]
+    assert len(said) == 4
+
+
+def test_the_last_steps_count_without_a_line():
+    book, said = told([4.0, 2.0, 1.0])
+    book.finish()
+    assert book.last == 1.0
+    assert len(said) == 2
+
+
+def test_an_unknown_number_of_steps_is_not_told():
+    _, said = told([1.0], steps=None)
+    assert said[0].startswith("step      1  loss")
+
+
+def test_neither_the_first_step_nor_a_rest_counts_for_the_speed(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    book = Logbook(lambda line: None, steps=3, every=1)
+    for seconds in (50.0, 1.0, 1.0):
+        now[0] += seconds
+        book.add(torch.tensor(1.0), 100)
+        book.step(1e-3)
+        with book.rest():
+            now[0] += 30.0
+    assert book.rate == pytest.approx(100.0)
+
+
+def test_a_resumed_run_counts_on():
+    said = []
+    book = Logbook(said.append, steps=10, every=5)
+    book.resume(7)
+    book.add(torch.tensor(1.0), 1)
+    book.step(1e-3)
+    assert said[0].startswith("step      8 of 10")

@@ -1,0 +1,140 @@
+"""Optimizer, schedule, groups, place, records and going on."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.checking import scaler_for
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.place import choose_device, choose_precision
+from stayfinite.recipes.running.processes import place_of_process
+from stayfinite.recipes.running.records import first_loss, read_launch, settings_of, write_launch, write_result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    train: tuple[str, ...] = ()
+    epochs: int = 3
+
+
+def test_the_last_group_of_an_epoch_may_be_smaller():
+    assert list(grouped(range(5), 2)) == [[0, 1], [2, 3], [4]]
+    assert steps_of(5, 2, 3) == 9
+    assert list(grouped([], 2)) == []
+
+
+def test_vectors_are_not_decayed():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3))
+    groups = optimizer_for(model, lr=0.1, weight_decay=0.5, device=torch.device("cpu")).param_groups
+    assert {(group["weight_decay"], parameter.ndim) for group in groups for parameter in group["params"]} == {
+        (0.5, 2), (0.0, 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine", "inverse_sqrt", "constant"])
+def test_a_schedule_starts_above_0_and_is_highest_after_the_warmup(shape):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    made = schedule_for(optimizer, shape, warmup=4, steps=20)
+    rates = []
+    for _ in range(20):
+        rates.append(made.get_last_lr()[0])
+        optimizer.step()
+        made.step()
+    assert rates[0] > 0
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[4] == pytest.approx(1.0)
+    assert made.get_last_lr()[0] == pytest.approx({"linear": 0, "cosine": 0, "constant": 1}.get(shape, math.sqrt(0.2)))
+
+
+def test_a_cpu_computes_in_fp32_and_what_is_asked_for_is_taken():
+    said = []
+    assert choose_precision("auto", torch.device("cpu"), said.append) == "fp32"
+    assert said == ["computing in fp32 on cpu"]
+    assert choose_precision("bf16", torch.device("cpu"), said.append) == "bf16"
+
+
+@pytest.mark.parametrize(("why", "expected"), [("", "fp16"), ("wo reaches 90,000", "fp32")])
+def test_a_card_without_bf16_gets_fp16_only_where_it_is_proved_to_hold(monkeypatch, why, expected):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "an old card")
+    said = []
+    assert choose_precision("auto", torch.device("cuda"), said.append, lambda: why) == expected
+    assert why in said[0]
+
+
+def test_only_fp16_has_a_loss_scale():
+    assert scaler_for("bf16", torch.device("cpu")) is None
+    assert scaler_for("fp16", torch.device("cpu")) is not None
+
+
+@pytest.mark.parametrize("name", ["abacus", "cuda:x"])
+def test_a_device_that_there_is_not_is_refused(name):
+    with pytest.raises(UsageError, match=f"--device {name}"):
+        choose_device(name)
+
+
+def test_a_process_alone_is_the_first():
+    with place_of_process("cpu") as place:
+        assert (place.first, place.count, place.from_first({"a": 1})) == (True, 1, {"a": 1})
+
+
+def test_settings_come_back_from_run_json_and_what_the_guard_wrote_stays(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"version": 1, "launches": [{"seed": 0}]}))
+    config = Settings(train=("a.csv",))
+    write_launch(tmp_path, "translate", config, steps=7)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["launches"], record["steps"], record["recipe"]) == ([{"seed": 0}], 7, "translate")
+    assert settings_of(Settings, read_launch(tmp_path, "translate")) == config
+    with pytest.raises(UsageError, match="is of translate, not of mt5"):
+        read_launch(tmp_path, "mt5")
+
+
+def test_a_result_has_no_number_that_json_does_not_know(tmp_path):
+    write_result(tmp_path, {"loss": math.nan, "evaluations": [{"bleu": math.inf}]})
+    assert json.loads((tmp_path / "result.json").read_text()) == {
+        "version": 1, "loss": None, "evaluations": [{"bleu": None}],
+    }  # fmt: skip
+
+
+def test_the_first_loss_is_the_first_finite_one(tmp_path):
+    assert math.isnan(first_loss(tmp_path))
+    (tmp_path / "steps.jsonl").write_text('{"loss": NaN}\n{"loss": null}\n{"loss": 2.5}\n{"loss": 1.0}\n')
+    assert first_loss(tmp_path) == 2.5
+
+
+def begun(tmp_path, config):
+    write_launch(tmp_path, "translate", config)
+    (tmp_path / "checkpoints" / "step-00000005").mkdir(parents=True)
+
+
+def test_a_run_without_a_checkpoint_starts_afresh_whatever_its_settings(tmp_path):
+    assert not goes_on(tmp_path, "translate", Settings(), {"train"}, print)
+    write_launch(tmp_path, "translate", Settings(train=("a",)))
+    assert not goes_on(tmp_path, "translate", Settings(train=("b",)), {"train"}, print)
+
+
+def test_other_data_is_refused_and_nothing_is_lost(tmp_path):
+    begun(tmp_path, Settings(train=("a.csv",)))
+    with pytest.raises(UsageError, match=r"holds a run with other settings: train \['a.csv'\] -> \['b.csv'\]"):
+        goes_on(tmp_path, "translate", Settings(train=("b.csv",)), {"train"}, print)
+
+
+def test_other_settings_are_said(tmp_path):
+    begun(tmp_path, Settings(epochs=3))
+    said = []
+    assert goes_on(tmp_path, "translate", Settings(epochs=5), {"train"}, said.append)
+    assert said == ["going on with other settings than before: epochs 3 -> 5"]
+    assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
+    assert len(said) == 1
+
+
+def test_the_run_of_another_program_is_refused(tmp_path):
+    begun(tmp_path, Settings())
+    with pytest.raises(UsageError, match="is of translate, not of mt5"):
+        goes_on(tmp_path, "mt5", Settings(), (), print)

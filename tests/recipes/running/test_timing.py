@@ -1,0 +1,104 @@
+"""A schedule over minutes: it reaches its end with them, and a resumed run has what is left."""
+
+import math
+
+import pytest
+import torch
+
+from stayfinite.recipes.running.timing import TimedSchedule
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def schedule(clock, shape="linear", **settings):
+    weight = torch.nn.Parameter(torch.zeros(1))
+    groups = [{"params": [weight], "lr": 1.0}, {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.5}]
+    return TimedSchedule(
+        torch.optim.SGD(groups, lr=1.0), shape, **{"warmup": 0.1, "minutes": 10, **settings}, clock=clock
+    )
+
+
+def at(made, clock, minutes):
+    clock.now = 1000.0 + 60 * minutes
+    made.step()
+    return made.get_last_lr()[0]
+
+
+def test_it_rises_falls_and_is_0_when_the_time_is_up():
+    clock = Clock()
+    made = schedule(clock)
+    assert 0 < made.get_last_lr()[0] <= 0.01
+    made.start()
+    assert at(made, clock, 0.5) == pytest.approx(0.5)
+    assert at(made, clock, 1.0) == pytest.approx(1.0)
+    assert at(made, clock, 5.5) == pytest.approx(0.5)
+    assert not made.over
+    assert at(made, clock, 10.0) == pytest.approx(0.0)
+    assert made.over
+    assert at(made, clock, 99.0) == pytest.approx(0.0)
+
+
+def test_each_group_keeps_its_own_height():
+    clock = Clock()
+    made = schedule(clock)
+    made.start()
+    at(made, clock, 1.0)
+    assert made.get_last_lr() == pytest.approx([1.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("shape", "middle"), [("cosine", 0.5), ("constant", 1.0), ("inverse_sqrt", math.sqrt(0.1 / 0.55))]
+)
+def test_other_shapes(shape, middle):
+    clock = Clock()
+    made = schedule(clock, shape)
+    made.start()
+    assert at(made, clock, 5.5) == pytest.approx(middle)
+
+
+def test_steps_count_where_they_end_first():
+    clock = Clock()
+    made = schedule(clock, steps=4, warmup=0.0)
+    made.start()
+    assert [at(made, clock, 0.0) for _ in range(4)] == pytest.approx([0.75, 0.5, 0.25, 0.0])
+    assert not made.over
+
+
+def test_time_before_the_first_step_does_not_count():
+    clock = Clock()
+    made = schedule(clock)
+    clock.now += 3600
+    assert made.seconds == 0
+
+
+def test_a_resumed_run_has_the_time_that_is_left():
+    clock = Clock()
+    first = schedule(clock)
+    first.start()
+    at(first, clock, 6.0)
+    later = Clock()
+    second = schedule(later)
+    second.load_state_dict(first.state_dict())
+    assert second.seconds == pytest.approx(360)
+    assert second.get_last_lr() == first.get_last_lr()
+    second.start()
+    later.now += 60 * 4.1
+    assert second.over
+
+
+def test_a_rollback_within_a_process_gives_no_time_back():
+    clock = Clock()
+    made = schedule(clock)
+    made.start()
+    at(made, clock, 2.0)
+    state = made.state_dict()
+    at(made, clock, 6.0)
+    made.load_state_dict(state)
+    assert made.seconds == pytest.approx(360)
+    assert made.share == pytest.approx(0.6)

@@ -1,0 +1,79 @@
+"""Settings from flags, from a YAML file, or both."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.settings import read_settings, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A program."""
+
+    train: tuple[str, ...] = ()
+    """Files."""
+    learning_rate: float = 1e-4
+    """Rate."""
+    minutes: float | None = None
+    """Time."""
+    check: bool = True
+    """Look."""
+
+
+def read(tmp_path, text, *flags):
+    path = tmp_path / "train.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_settings(Kind, ["--config", str(path), *flags], "program")
+
+
+def test_flags_alone_and_defaults():
+    assert read_settings(Kind, [], "program") == Kind()
+    assert read_settings(Kind, ["--learning-rate", "3e-4", "--train", "a", "b"], "program") == Kind(
+        learning_rate=3e-4, train=("a", "b")
+    )
+
+
+def test_a_file_says_the_same_as_flags(tmp_path):
+    # YAML takes 1e-4 for a text; it must become a number all the same.
+    found = read(tmp_path, "learning-rate: 1e-5\ntrain: [a.csv, b.csv]\ncheck: false\nminutes: 2\n")
+    assert found == Kind(learning_rate=1e-5, train=("a.csv", "b.csv"), check=False, minutes=2.0)
+
+
+def test_flags_win_over_the_file(tmp_path):
+    found = read(tmp_path, "learning_rate: 1e-5\ncheck: false\n", "--learning-rate", "1e-3", "--check")
+    assert found == Kind(learning_rate=1e-3, check=True)
+
+
+def test_an_unknown_name_is_met_with_the_nearest_known_one(tmp_path):
+    with pytest.raises(UsageError, match="'learning_rte' is no setting.*\n.*did you mean 'learning_rate'"):
+        read(tmp_path, "learning_rte: 1\n")
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "a: [1\n"])
+def test_what_is_no_mapping_is_refused(tmp_path, text):
+    with pytest.raises(UsageError, match="train.yaml"):
+        read(tmp_path, text)
+
+
+def test_a_missing_file_and_a_missing_name_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="nowhere.yaml: No such file"):
+        read_settings(Kind, ["--config", str(tmp_path / "nowhere.yaml")], "program")
+    with pytest.raises(UsageError, match="--config without a file"):
+        read_settings(Kind, ["--config"], "program")
+
+
+def test_an_empty_file_and_null_leave_the_defaults(tmp_path):
+    assert read(tmp_path, "") == Kind()
+    assert read(tmp_path, "minutes: null\n") == Kind()
+
+
+@pytest.mark.parametrize("value", [0.0, -1e-4, float("nan"), float("inf")])
+def test_a_number_that_cannot_work_is_refused_by_its_flag(value):
+    with pytest.raises(UsageError, match="--learning-rate .*: expected a number above 0"):
+        require(Kind(learning_rate=value), above_zero=("learning_rate",))
+
+
+def test_numbers_that_work_and_none_pass():
+    require(Kind(), above_zero=("learning_rate", "minutes"), shares=("learning_rate",))
