@@ -22,7 +22,8 @@ def test_a_run_writes_a_line_a_step_and_a_line_an_event(tmp_path):
     training.good()
     training.guard.close()
     run = tmp_path / "deep" / "run"
-    assert sorted(path.name for path in run.iterdir()) == ["events.jsonl", "layers.npz", "run.json", "steps.jsonl"]
+    written = ["events.jsonl", "layers.npz", "report.html", "run.json", "steps.jsonl"]
+    assert sorted(path.name for path in run.iterdir()) == written
 
     steps = lines_of(run / "steps.jsonl")
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5]

@@ -111,6 +111,9 @@ class Policy:
     explain_scale_search: bool = False
     """Whether the first overflow of an fp16 scaler that looks for its scale is an incident too."""
 
+    report: bool = True
+    """Whether report.html is drawn in the run directory, at the end of the run and after every incident."""
+
     desync_steps: int = 100
     """Steps between checks that replicated parameters are the same on every rank; 0 for none."""
 
@@ -164,8 +167,9 @@ class Policy:
         seconds = self.autopsy_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
             raise _refusal("autopsy_seconds", seconds, "a number of at least 0")
-        if not isinstance(self.explain_scale_search, bool):
-            raise _refusal("explain_scale_search", self.explain_scale_search, "True or False")
+        for name in ("explain_scale_search", "report"):
+            if not isinstance(getattr(self, name), bool):
+                raise _refusal(name, getattr(self, name), "True or False")
         if self.warmup_widening < 1:
             raise _refusal("warmup_widening", self.warmup_widening, "at least 1: the first steps vary more, not less")
         for name in ("cut_factor", "snapshot_share"):

@@ -137,8 +137,10 @@ COLUMNS = ("line", "step", "loss", "grad_norm", "lr", "loss_scale", "epoch", "th
 class RunSeries:
     """The measurements and messages of one run, from one source (and one rank of it, where ranks are told apart)."""
 
-    def __init__(self, source: str, *, kind: str = "", rank: int | None = None) -> None:
+    def __init__(self, source: str, *, kind: str = "", rank: int | None = None, most: int | None = None) -> None:
+        """``most``: points that are kept, where fewer than ``MOST_POINTS`` are enough."""
         self.source = source
+        self._most = most
         self.kind = kind
         """Of the log: `transformers`, `fairseq`, ...; empty when nothing was recognised."""
         self.rank = rank
@@ -191,7 +193,7 @@ class RunSeries:
             and True not in flags
             and all_finite(losses)
             and all_finite(norms)
-            and len(kept) + count // stride < MOST_POINTS
+            and len(kept) + count // stride < (self._most or MOST_POINTS)
         ):  # nothing turns: those on the stride are taken, the rest is not even looked at
             first = -ordinal % stride
             chosen: Iterator[Row] = zip(
@@ -209,7 +211,7 @@ class RunSeries:
         bad = _bad(row)
         self._last = pair = (self.points_seen, row)
         if not self.points_seen % self._stride or bad != self._bad or row[8]:
-            if len(self._rows) >= MOST_POINTS:
+            if len(self._rows) >= (self._most or MOST_POINTS):
                 self._stride *= 2
                 self._rows = _thinned(self._rows, self._stride)
             self._rows.append(pair)

@@ -124,7 +124,9 @@ class WildLane(Lane):
     def __init__(self, model: TinyT5, steps: int, log: Path, steps_an_epoch: float) -> None:
         super().__init__(model, steps)
         self._file = log.open("w", encoding="utf-8")
-        self._log = TrainerLog(every=max(1, min(10, steps // 4)), steps_an_epoch=steps_an_epoch)
+        self.every = max(1, min(10, steps // 4))
+        """Steps between two lines of its log."""
+        self._log = TrainerLog(every=self.every, steps_an_epoch=steps_an_epoch)
 
     def take(self, batch: Batch) -> Progress:
         loss, grad_norm, lr = self.follow(self.loss_in_fp16(batch))
@@ -147,7 +149,7 @@ class GuardedLane(Lane):
         self.overflow: Overflow | None = None
         self._accepted = ""
         # About one batch in ten overflows by design, so a longer demo must not run out of vetoes.
-        policy = Policy(max_vetoes=None)
+        policy = Policy(max_vetoes=None, sample_every=10)
         self._guard = Guard(
             model, self.optimizer, scheduler=self.scheduler, max_norm=MAX_NORM, policy=policy, run_dir=run_dir,
             forward=self.loss_in_fp16, console=console,

@@ -12,6 +12,7 @@ from stayfinite.demo.arithmetic import quick_fp16
 from stayfinite.demo.lanes import Fp32Lane, GuardedLane, Lane, WildLane
 from stayfinite.demo.model import TinyT5
 from stayfinite.demo.outlier import plant_outlier
+from stayfinite.demo.page import draw_page
 from stayfinite.demo.race import race
 from stayfinite.demo.result import DemoResult, LaneResult
 from stayfinite.demo.screen import Screen, draw_result
@@ -41,17 +42,15 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
     with quick_fp16():
         with Screen(console, steps) as screen:
             guarded = GuardedLane(copy.deepcopy(model), steps, out / "guarded", screen)
-            lanes: list[Lane] = [
-                Fp32Lane(copy.deepcopy(model), steps, out / "fp32.jsonl"),
-                WildLane(copy.deepcopy(model), steps, out / "fp16.log", len(task.train) / ROWS),
-                guarded,
-            ]
+            wild = WildLane(copy.deepcopy(model), steps, out / "fp16.log", len(task.train) / ROWS)
+            lanes: list[Lane] = [Fp32Lane(copy.deepcopy(model), steps, out / "fp32.jsonl"), wild, guarded]
             screen.lanes([(lane.name, lane.what) for lane in lanes])
             shown: dict[str, str] = {}
             for progress in race(lanes, batches, seconds):
                 shown[progress.lane] = progress.shown
                 screen.show(progress)
         results = tuple(_judge(lane, task, steps, shown[lane.name], seconds[lane.name]) for lane in lanes)
+    draw_page(out, every=wild.every)
     marks = guarded.overflow.characters if guarded.overflow else ()
     marked = {step for step, batch in enumerate(batches, 1) if marks and _contains(batch, marks)}
     result = DemoResult(

@@ -117,7 +117,8 @@ def draw_result(console: Console, result: DemoResult) -> None:
     console.print(Text.assemble(("guarded ", "green"), result.why()))
     console.print(
         Text(
-            f"written to {result.out}: fp32.jsonl, fp16.log, guarded/ (run.json, steps.jsonl, events.jsonl, layers.npz)"
+            f"written to {result.out}: report.html shows all three; fp32.jsonl, fp16.log, guarded/ (run.json, "
+            "steps.jsonl, events.jsonl, layers.npz, incidents)"
         ),
         soft_wrap=True,
     )

@@ -52,7 +52,7 @@ def judge(
     """Let the rules judge what was read; ``known`` is what was seen or proved already."""
     inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
     facts = Facts(runs, settings + inside)
-    findings = _with_known(rank(facts, all_rules()), known)
+    findings = with_known(rank(facts, all_rules()), known)
     verdict: Verdict = "unknown"
     if any(finding.severity != "info" for finding in findings):
         verdict = "sick"
@@ -61,7 +61,7 @@ def judge(
     return Diagnosis(verdict=verdict, findings=findings, trouble=facts.symptoms.story, sources=sources, runs=runs)
 
 
-def _with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Finding]:
+def with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Finding]:
     """Both together, ranked: what was seen or proved stands for a rule's guess of the same cause."""
     certain = {finding.cause for finding in known}
     both = [*known, *(finding for finding in findings if finding.cause not in certain)]

@@ -13,6 +13,7 @@ from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import proved_causes
 from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
+from stayfinite.diagnosis.own_events import own_events, read_own_events
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.logs import read_log
@@ -58,9 +59,14 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
             _look_at_checkpoints(path, reading)
         if path.is_dir():
             reading.known += proved_causes(path)
-        for file in _files(path, reading.sources):
+        files = _files(path, reading.sources)
+        events = own_events(files) if path.is_dir() else []
+        for file in files:
             try:
-                _read(file, reading, progress)
+                if file in events:
+                    _read_own_events(file, reading)
+                else:
+                    _read(file, reading, progress)
             except (StayfiniteError, OSError) as error:
                 reading.sources.append(Source(path=str(file), read_as="", said=_why(error)))
     if not any(source.read_as for source in reading.sources):
@@ -150,6 +156,15 @@ def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
     runs = read_log(path, told)
     reading.runs += runs
     reading.sources.append(Source(path=str(path), read_as="log", said=described(runs)))
+
+
+def _read_own_events(path: Path, reading: Reading) -> None:
+    findings, runs = read_own_events(path)
+    known = {finding.cause for finding in reading.known}
+    reading.known += [finding for finding in findings if finding.cause not in known]
+    reading.runs += runs
+    count = f", {len(findings)} finding{'s' if len(findings) > 1 else ''}" if findings else ""
+    reading.sources.append(Source(path=str(path), read_as="log", said=f"events of a guarded run{count}"))
 
 
 def _why(error: Exception) -> str:

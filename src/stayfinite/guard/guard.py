@@ -129,7 +129,7 @@ class Guard:
         self._passes = Passes(roster.device.type)
         self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe)
         self._reader = Reader(model, self._shop, self._intake, policy.sample_every)
-        self._recorder = Recorder(run_dir, console, rank=self._ranks.rank)
+        self._recorder = Recorder(run_dir, console, rank=self._ranks.rank, report=policy.report)
         self._loaders = Loaders(
             max_errors=policy.max_loader_errors,
             tell=lambda event, details: self._recorder.trouble(
@@ -421,7 +421,11 @@ class Guard:
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     def _launch_record(self) -> dict[str, Any]:
-        return launch_record(self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now())
+        record = launch_record(
+            self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now()
+        )
+        words = self._intake.batch_shape
+        return record | {"data": {"first batch": words}} if words else record
 
     def _end(self, error: Stopped, reason: str) -> Stopped:
         if not self._over:

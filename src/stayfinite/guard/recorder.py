@@ -16,8 +16,10 @@ from stayfinite.core.records import decision_record, finding_record, plain_event
 from stayfinite.guard.journal import Journal, now
 from stayfinite.guard.launch import run_record
 from stayfinite.guard.layers import Layers
+from stayfinite.guard.reporting import REPORT, Reporter
 from stayfinite.guard.tally import Tally
 from stayfinite.measure.mailbox import Mailbox
+from stayfinite.measure.memory import memory_peaks
 from stayfinite.measure.sample import FIELDS, Sample
 from stayfinite.report.summary import summary
 from stayfinite.report.terminal import Console, Voice
@@ -28,6 +30,9 @@ REMEMBERED = 1024
 STEPS, EVENTS, LAYERS, RUN = "steps.jsonl", "events.jsonl", "layers.npz", "run.json"
 LEDGER = "ledger.json"
 
+WORTH_A_LOOK = frozenset({"incident", "autopsy"})
+"""Events after which report.html is drawn anew."""
+
 
 class Recorder:
     """Writes down and says what became known, in the order of the steps.
@@ -36,11 +41,14 @@ class Recorder:
     own and under its number.
     """
 
-    def __init__(self, run_dir: str | os.PathLike[str] | None, console: Console | None, *, rank: int = 0) -> None:
+    def __init__(
+        self, run_dir: str | os.PathLike[str] | None, console: Console | None, *, rank: int = 0, report: bool = True
+    ) -> None:
         self._first = rank == 0
         self._events = EVENTS if self._first else f"events-rank{rank:05d}.jsonl"
         self.decisions: deque[Decision] = deque(maxlen=REMEMBERED)
         self._journal = Journal(run_dir)
+        self._reporter = Reporter(self._journal.directory if report and self._first else None)
         self._voice = Voice(console, "" if self._first else f"rank {rank}: ")
         self._tally = Tally()
         self._layers = Layers()
@@ -105,6 +113,8 @@ class Recorder:
         self._journal.line(self._events, plain_event(event, step, now(), details))
         if line:
             self._voice.text(line)
+        if event in WORTH_A_LOOK:
+            self._reporter.soon()
 
     def say(self, line: str) -> None:
         """A line on the terminal, and nowhere else."""
@@ -127,6 +137,7 @@ class Recorder:
             self._tally.look(names, zip(indices, norms, strict=True))
         if self._layers.due:
             self._journal.whole(LAYERS, self._layers.to_bytes())
+        self._say_failed_report()
 
     def finish(self, event: str, step: int, reason: str, **details: str) -> None:
         """The run has ended: write what is left and say what it came to. Silent where no step was ever taken."""
@@ -139,9 +150,19 @@ class Recorder:
             return
         if self._layers.unwritten:
             self._journal.whole(LAYERS, self._layers.to_bytes())
-        self._journal.line(EVENTS, plain_event(event, step, now(), {"reason": reason, **details}))
+        told = {"reason": reason, **details, "memory": memory_peaks()}
+        self._journal.line(EVENTS, plain_event(event, step, now(), told))
+        drawn = self._reporter.finish()
+        self._say_failed_report(step)
         self._journal.close()
         directory = None if self._journal.directory is None else str(self._journal.directory)
+        if directory and drawn:
+            directory += f"; {REPORT} shows it"
         if directory and self._journal.has_gaps:
             directory += ", with gaps: it could not be written all the time"
         self._voice.text(summary(**self._tally.figures(), directory=directory))
+
+    def _say_failed_report(self, step: int | None = None) -> None:
+        if reason := self._reporter.failure():
+            known = self.decisions[-1].step if step is None and self.decisions else step or 0
+            self.trouble("report-failed", known, f"{REPORT} could not be drawn: {reason}", reason=reason)

@@ -6,7 +6,8 @@ import re
 
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but tabs and line ends
-    "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # what turns the direction of reading
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"  # what turns the direction of reading
+    "\ud800-\udfff]"  # half a pair, which no terminal's encoding can hold
 )
 
 

@@ -1,0 +1,75 @@
+"""``stayfinite report RUN... -o report.html``: one page that shows what happened, by itself and for good."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from stayfinite.errors import StayfiniteError
+from stayfinite.report.printable import printable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Draw one or several runs into one HTML file that needs nothing else: the verdict, findings, curves, layers over
+    time, incidents with their worlds, configuration. From run directories, logs, trainer_state.json, TensorBoard.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run directories or logs; several are drawn over one another."""
+
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    """The file; it is replaced in one go."""
+
+    title: str = ""
+    """At the top; the names of the runs by default."""
+
+    open: bool = False
+    """Show it in the browser."""
+
+    json: bool = False
+    """Print where it is and what is in it as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 when the page is there, 2 when it cannot be."""
+    settings = tyro.cli(Report, args=list(arguments), prog="stayfinite report")
+    if not settings.paths:
+        print("stayfinite report: name a run directory or a log: stayfinite report runs/first", file=sys.stderr)
+        return 2
+    from stayfinite.guard.showing import shown_runs
+    from stayfinite.report.page.data import page_data
+    from stayfinite.report.page.file import write_page
+    from stayfinite.report.progress import reading_progress
+
+    try:
+        with reading_progress(quiet=settings.json) as progress:
+            runs = shown_runs(settings.paths, progress)
+        size = write_page(page_data(runs, title=settings.title), settings.out)
+    except (StayfiniteError, OSError) as error:
+        print(f"stayfinite report: {error}", file=sys.stderr)
+        return 2
+    if settings.json:
+        told = {"out": str(settings.out), "bytes": size, "runs": [_facts(each) for each in runs]}
+        print(json.dumps(told, indent=1, ensure_ascii=False))
+    else:
+        for each in runs:
+            print(printable(f"{each['name']}: {each['sentence']}"))
+        print(printable(f"{settings.out} ({size / 1024:,.0f} KiB)"))
+    if settings.open:
+        import webbrowser
+
+        webbrowser.open(settings.out.resolve().as_uri())
+    return 0
+
+
+def _facts(run: dict[str, Any]) -> dict[str, Any]:
+    facts = {name: run[name] for name in ("name", "source", "verdict", "sentence")}
+    causes = [finding["cause"] for finding in run["findings"] if finding["severity"] != "info"]
+    return facts | {"causes": causes, "incidents": len(run["incidents"])}

@@ -1,0 +1,206 @@
+"""``stayfinite watch RUN...``: runs live, on the terminal or in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from stayfinite.errors import StayfiniteError, UsageError
+
+if TYPE_CHECKING:
+    from stayfinite.core.run_status import RunStatus
+    from stayfinite.diagnosis.watching import Followed, WatchedRuns
+    from stayfinite.report.live.page import LivePage, Shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Watch runs while they train: how they are, in one word with its reason, their curves, pace and decisions. Ctrl-C
+    ends it. Exit code 0 when all is well, 1 when a run is not healthy, 2 on wrong use.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run directories, logs of other frameworks, or a directory of runs. They need not exist yet."""
+
+    web: bool = False
+    """Serve the report's page, live, for a browser."""
+
+    host: str = "127.0.0.1"
+    """The address for --web. Wherever others can reach it, the page's address holds a secret token."""
+
+    port: int = 8765
+    """For --web; 0 takes a free one."""
+
+    token: bool = False
+    """Put a token into the address also on this machine: others may be logged in here."""
+
+    steps: int | None = None
+    """How many steps a run is to have, for the time to go, where neither run.json nor the log says so."""
+
+    config: tuple[Path, ...] = ()
+    """Configs or scripts of logs that are watched: they tell causes apart."""
+
+    poll: float = 0.5
+    """Seconds between two looks at the files."""
+
+    once: bool = False
+    """Show how the runs stand now, and leave."""
+
+    stop: bool = False
+    """Leave, with exit code 1, as soon as a run is unhealthy or critical: for scripts that end it."""
+
+    json: bool = False
+    """Print JSON and nothing else: a line whenever a run has changed, or with --once one object."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 1 when a run is not healthy at the end, 0 when all are, 2 on wrong use."""
+    settings = tyro.cli(Watch, args=list(arguments), prog="stayfinite watch")
+    wrong = _wrong(settings)
+    if wrong:
+        print(f"stayfinite watch: {wrong}", file=sys.stderr)
+        return 2
+    from stayfinite.core.settings import Settings
+    from stayfinite.diagnosis.watching import WatchedRuns
+    from stayfinite.readers.configs import read_config
+
+    try:
+        known = sum((read_config(path) for path in settings.config), Settings())
+        watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)
+        return _once(settings, watched) if settings.once else _live(settings, watched)
+    except BrokenPipeError:
+        raise
+    except (StayfiniteError, OSError) as error:
+        print(f"stayfinite watch: {error}", file=sys.stderr)
+        return 2
+
+
+def _wrong(settings: Watch) -> str:
+    if not settings.paths:
+        return "name a run directory or a log: stayfinite watch runs/first"
+    if not (math.isfinite(settings.poll) and settings.poll > 0):
+        return f"--poll {settings.poll}: expected seconds above 0"
+    if settings.steps is not None and settings.steps < 1:
+        return f"--steps {settings.steps}: expected at least 1"
+    if not 0 <= settings.port <= 65_535:
+        return f"--port {settings.port}: expected 0 to 65535"
+    if settings.web and settings.once:
+        return "--web and --once: a page that is shown once is `stayfinite report`"
+    missing = next((path for path in settings.paths if not path.exists()), None) if settings.once else None
+    return f"{missing}: there is no such file or directory" if missing is not None else ""
+
+
+def _once(settings: Watch, watched: WatchedRuns) -> int:
+    watched.look(at_once=True)
+    statuses = watched.statuses()
+    from stayfinite.report.live.lines import PlainLines, strict_json
+
+    if settings.json:
+        worst = max((status.health.word for status in statuses), key=list(type(statuses[0].health.word)).index)
+        runs = [status.to_json() for status in statuses]
+        print(strict_json({"health": worst, "runs": runs}, indent=1))
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        from stayfinite.report.live.screen import screen
+
+        console = Console()
+        console.print(screen(statuses, console))
+    else:
+        PlainLines(print).show(statuses)
+    nothing = [
+        status for status in statuses if status.health.word == "unknown" and not (status.seen or status.happenings)
+    ]
+    for status in nothing:
+        print(f"stayfinite watch: {status.path}: no step and no measurement was found in it", file=sys.stderr)
+    return 2 if nothing else _exit_code(statuses)
+
+
+def _live(settings: Watch, watched: WatchedRuns) -> int:
+    from stayfinite.report.live.shows import chosen_show
+
+    statuses: list[RunStatus] = []
+    # Whatever ends it, the terminal is left as it was found.
+    with _interruptible(), contextlib.ExitStack() as stack:
+        page, url = stack.enter_context(_served(settings)) if settings.web else (None, "")
+        show = stack.enter_context(chosen_show(as_json=settings.json, url=url))
+        while True:
+            with contextlib.nullcontext() if page is None else page.hub.lock:
+                changed = watched.look()
+                statuses = watched.statuses()
+                if page is not None and (changed or page.late):
+                    page.publish([_shown(run, status) for run, status in zip(watched.runs, statuses, strict=True)])
+            show(statuses)
+            over = all(status.ended in ("closed", "stopped") for status in statuses) and page is None
+            if over or (settings.stop and any(_alarming(status) for status in statuses)):
+                break
+            if not watched.behind:
+                time.sleep(settings.poll)
+    return _exit_code(statuses)
+
+
+@contextlib.contextmanager
+def _served(settings: Watch) -> Iterator[tuple[LivePage, str]]:
+    """The live page and where it is, for as long as the block runs."""
+    from stayfinite.report.live.door import Door
+    from stayfinite.report.live.page import LivePage
+    from stayfinite.report.live.server import LiveServer
+
+    page = LivePage()
+    door = Door.of(settings.host, always_token=settings.token)
+    try:
+        server = LiveServer(settings.host, settings.port, door=door, hub=page.hub, page=page.page)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(
+            f"cannot serve on {settings.host}:{settings.port}: {why}", fix="give another --port, or --host"
+        ) from error
+    server.start()
+    try:
+        yield page, server.url
+    finally:
+        server.stop()
+
+
+def _shown(run: Followed, status: RunStatus) -> Shown:
+    from stayfinite.diagnosis.live_run import LiveRun
+    from stayfinite.readers.runs.reader import RunReader
+    from stayfinite.report.live.page import NO_DIAGNOSIS, Shown
+
+    diagnosis = NO_DIAGNOSIS if run.diagnosis is None else run.diagnosis.to_json()
+    if isinstance(run, LiveRun) and isinstance(run.source, RunReader):
+        return Shown(status=status, diagnosis=diagnosis, reader=run.source, news=run.news)
+    return Shown(status=status, diagnosis=diagnosis, series=None if isinstance(run, LiveRun) else run.series)
+
+
+def _alarming(status: RunStatus) -> bool:
+    return status.health.word in ("unhealthy", "critical")
+
+
+def _exit_code(statuses: Sequence[RunStatus]) -> int:
+    return int(any(status.health.word.alarms for status in statuses))
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and a polite kill end the block, and nothing more."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,158 @@
+"""A curve that may grow for ever and stays small: in each stretch of the run the lowest and the highest value are kept.
+
+No extreme is ever lost, however long the run: a stretch holds its lowest and its highest point, and two stretches that
+become one keep the lower low and the higher high. Values that are not finite are kept as spans beside the curve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MOST_STRETCHES = 2_000
+"""More than a screen has columns of pixels."""
+
+MOST_SPANS = 500
+
+Place = tuple[int, float, float]
+"""Ordinal, step and value of a point."""
+
+
+@dataclass(slots=True)
+class Span:
+    """Neighbouring things of one kind."""
+
+    kind: str
+    first: float
+    """The step of the first of them."""
+    last: float
+    count: int
+    text: str = ""
+    """Of the first."""
+    ordinal: int = 0
+    """Of the last one, counted over all that the list was told of."""
+
+
+class Spans:
+    """Things that happened at steps, in order; those of one kind become one where there are too many to tell apart."""
+
+    def __init__(self, most: int = MOST_SPANS) -> None:
+        self._most = most
+        self._spans: list[Span] = []
+        self._reach = 1
+        """How many steps apart two of a kind may be and still are one."""
+        self.total = 0
+
+    def add(self, kind: str, step: float, *, text: str = "", ordinal: int = 0, joined: bool = False) -> None:
+        """Note one more.
+
+        Arguments:
+            kind: of what it is.
+            step: where it happened.
+            text: what is said of it; only that of the first in a span is kept.
+            ordinal: its place in a row of all; those that follow each other are neighbours.
+            joined: whether it becomes one with a neighbour of its kind even while there is room.
+        """
+        self.total += 1
+        last = self._spans[-1] if self._spans else None
+        if last is not None and last.kind == kind and joined and ordinal - last.ordinal <= self._reach:
+            last.last, last.count, last.ordinal = step, last.count + 1, ordinal
+            return
+        self._spans.append(Span(kind, step, step, 1, text, ordinal))
+        while len(self._spans) > self._most:
+            self._merge()
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def _merge(self) -> None:
+        """About half as many: every second one goes into the one of its kind before it."""
+        self._reach *= 2
+        kept: list[Span] = []
+        open_: dict[str, Span] = {}
+        for span in self._spans:
+            into = open_.pop(span.kind, None)
+            if into is None:
+                kept.append(span)
+                open_[span.kind] = span
+            else:
+                into.last, into.count, into.ordinal = span.last, into.count + span.count, span.ordinal
+        self._spans = kept if len(kept) < len(self._spans) else kept[-self._most :]
+
+
+class Curve:
+    """One column of numbers over the steps."""
+
+    def __init__(self, most: int = MOST_STRETCHES) -> None:
+        self._most = most
+        self._stretches: list[tuple[Place, Place]] = []
+        self._width = 1
+        """Points that a stretch holds when it is full."""
+        self._filled = 0
+        self._first: Place | None = None
+        self._last: Place | None = None
+        self.newest: float | None = None
+        """The newest value, finite or not."""
+        self.bad = Spans()
+        """Values that are not finite, by what they are."""
+        self.seen = 0
+
+    def add(self, step: float, value: float) -> None:
+        """Append a value."""
+        ordinal = self.seen
+        self.seen += 1
+        self.newest = value
+        if not math.isfinite(value):
+            kind = "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+            self.bad.add(kind, step, ordinal=ordinal, joined=True)
+            return
+        place = (ordinal, step, value)
+        if self._first is None:
+            self._first = place
+        self._last = place
+        if self._filled and self._filled < self._width:
+            low, high = self._stretches[-1]
+            self._stretches[-1] = (place if value < low[2] else low, place if value > high[2] else high)
+            self._filled += 1
+            return
+        if len(self._stretches) >= self._most:
+            self._halve()
+        self._stretches.append((place, place))
+        self._filled = 1
+
+    def points(self) -> list[tuple[float, float]]:
+        """Step and value, in the order in which they came: the first, the last, and the extremes of every stretch."""
+        places = {place for stretch in self._stretches for place in stretch}
+        places |= {place for place in (self._first, self._last) if place is not None}
+        return [(step, value) for _, step, value in sorted(places)]
+
+    @property
+    def last(self) -> tuple[float, float] | None:
+        """Step and value of the newest finite point."""
+        return None if self._last is None else self._last[1:]
+
+    @property
+    def low(self) -> float | None:
+        """The least finite value."""
+        return min((low[2] for low, _ in self._stretches), default=None)
+
+    @property
+    def high(self) -> float | None:
+        """The largest finite value."""
+        return max((high[2] for _, high in self._stretches), default=None)
+
+    def _halve(self) -> None:
+        pairs = zip(self._stretches[::2], self._stretches[1::2], strict=False)
+        halved = [(min(a[0], b[0], key=_value), max(a[1], b[1], key=_value)) for a, b in pairs]
+        if len(self._stretches) % 2:
+            halved.append(self._stretches[-1])
+        self._stretches = halved
+        self._width *= 2
+
+
+def _value(place: Place) -> float:
+    return place[2]

@@ -1,0 +1,144 @@
+"""What a guarded run went through, apart from its numbers: refusals, rungs, endings, what was the matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.core.decision import Action, Code
+from stayfinite.core.finding import Finding
+from stayfinite.diagnosis.autopsies import proved_causes
+from stayfinite.diagnosis.happenings import finding_of
+from stayfinite.readers.runs.directory import Step
+
+CALM = 100
+"""Accepted steps after which a refusal is history; the ladder forgives after as many."""
+
+LASTING = 500
+"""Steps after which slow trouble that the guard reported, and did not report again, is taken to have passed."""
+
+RUNGS = frozenset({Action.CUT, Action.ROLLBACK, Action.ESCALATE})
+ENDS = ("closed", "stopped", "failed")
+STARTS = ("start", "restart", "resume")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What a run went through, apart from its numbers. Searching for an fp16 scale is no refusal here."""
+
+    seen: int = 0
+    """Steps."""
+    refused: int = 0
+    """Refused ones, ever."""
+    lately: int = 0
+    """Refused ones since ``CALM`` steps in a row were accepted."""
+    in_a_row: int = 0
+    """Refused ones at the end, since the last rung."""
+    last_refused: int | None = None
+    """The step of the last one."""
+    last_code: str = ""
+    """Why it was refused."""
+    rung: str = ""
+    """The rung taken lately: cut, rollback, escalate."""
+    rung_step: int | None = None
+    ended: str = ""
+    """`closed`, `stopped`, `failed`; empty while it runs."""
+    ended_because: str = ""
+    bad_now: bool = False
+    """The newest step that touched the weights was not finite."""
+    silent_seconds: float | None = None
+    """Set where no step has come for far longer than usual."""
+    known: tuple[Finding, ...] = ()
+    """What autopsies proved and the guard reported lately."""
+
+
+class CourseBook:
+    """Takes the steps and events of a run, and tells its course."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.seen = self.refused = 0
+        self.ended = ""
+        """As in ``Course``."""
+        self._proved: list[Finding] = []
+        self._because = ""
+        self._reported: dict[str, tuple[int, Finding]] = {}
+        self._lately = self._in_a_row = self._calm = self._since_rung = 0
+        self._last_refused: Step | None = None
+        self._rung: Step | None = None
+        self._bad_now = False
+
+    def take_step(self, step: Step) -> None:
+        """One more step."""
+        self.seen += 1
+        if step.refused:
+            self.refused += 1
+            if step.code != Code.SCALE_SEARCH:
+                self._refuse(step)
+            return
+        self._bad_now = not (_good(step.loss) and _good(step.grad_norm))
+        self._in_a_row = 0
+        self._calm += 1
+        if self._calm >= CALM:
+            self._lately = 0
+        self._since_rung += 1
+        if self._since_rung >= CALM:
+            self._rung = None
+
+    def take_event(self, record: Mapping[str, Any]) -> None:
+        """One more event of the first rank; that of an autopsy sends for what incidents have proved."""
+        event = record["event"]
+        if event in ENDS:
+            self.ended = str(event)
+            self._because = ": ".join(str(record[name])[:400] for name in ("reason", "error") if record.get(name))
+        elif event in STARTS:
+            self.ended = self._because = ""
+        elif event == "autopsy":
+            self._proved = proved_causes(self._directory)
+        elif (finding := finding_of(record)) is not None:
+            self._reported[finding.cause] = (self.seen, finding)
+
+    @property
+    def known(self) -> tuple[Finding, ...]:
+        """What autopsies proved, and what the guard has reported lately."""
+        # Parameters without a gradient stay so; other slow trouble passes, and the guard says when it is back.
+        reported = [
+            finding
+            for seen, finding in self._reported.values()
+            if self.seen - seen < LASTING or finding.cause == "unused-parameters"
+        ]
+        return (*self._proved, *reported)
+
+    def course(self, silent_seconds: float | None) -> Course:
+        """What it came to so far."""
+        refused, rung = self._last_refused, self._rung
+        return Course(
+            seen=self.seen,
+            refused=self.refused,
+            lately=self._lately,
+            in_a_row=self._in_a_row,
+            last_refused=None if refused is None else refused.step,
+            last_code="" if refused is None else refused.code,
+            rung="" if rung is None else rung.decision,
+            rung_step=None if rung is None else rung.step,
+            ended=self.ended,
+            ended_because=self._because,
+            bad_now=self._bad_now,
+            silent_seconds=silent_seconds,
+            known=self.known,
+        )
+
+    def _refuse(self, step: Step) -> None:
+        self._lately += 1
+        self._in_a_row += 1
+        self._calm = 0
+        self._last_refused = step
+        if step.decision in RUNGS:
+            self._rung, self._since_rung, self._in_a_row = step, 0, 0
+
+
+def _good(value: float | None) -> bool:
+    return value is None or math.isfinite(value)

@@ -1,0 +1,106 @@
+"""How a run is, in one word with its reason: what the rules say of its numbers, and what the guard had to do.
+
+=========  ==========================================================================================================
+critical   it has stopped or crashed, the last step that touched the weights was not finite, or a rung of the ladder
+           was taken and steps are still refused
+unhealthy  the rules see trouble in the steps that touched the weights, a rung was taken lately, or several steps in
+           a row were refused
+warning    steps were refused lately, a rule is sure of a cause that does not show yet, or no step has come for long
+unknown    nothing was measured yet, or the numbers look odd and no rule takes that for a fault
+healthy    none of these. Steps that the guard refused long ago do no harm and are only mentioned
+=========  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+from stayfinite.core.durations import in_words
+from stayfinite.core.finding import Finding
+from stayfinite.core.run_status import Health, HealthWord
+from stayfinite.diagnosis.course import Course
+from stayfinite.diagnosis.diagnosis import Diagnosis
+
+SURE = 0.5
+"""A cause without visible trouble is told from this confidence on."""
+
+NAMED = 0.3
+"""A cause of visible trouble is named from this confidence on."""
+
+STUCK = 3
+"""So many refused steps in a row are no single bad batch any more."""
+
+CRASHED = "the run crashed"
+
+
+def health_of(found: Diagnosis | None, course: Course) -> Health:
+    """The word for a run: ``found`` is the rules' judgement of the steps that touched its weights."""
+    cause = _cause(found, course)
+    fix = cause.fix if cause is not None else ""
+    because = f"; {_named(cause)}" if cause is not None else ""
+    # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
+    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
+    if course.ended in ("stopped", "failed"):
+        return _say(HealthWord.CRITICAL, (course.ended_because or f"the run has {course.ended}") + because, fix)
+    if course.bad_now:
+        what = trouble or "the newest step is not finite, and it was taken"
+        return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
+    if found is not None and CRASHED in found.trouble:
+        return _say(HealthWord.CRITICAL, f"{', '.join(found.trouble)}{because}", fix)
+    if course.rung and course.in_a_row >= STUCK:
+        rung = f"{course.rung} at step {_at(course.rung_step)}, and steps are still refused ({course.last_code})"
+        return _say(HealthWord.CRITICAL, rung + because, fix)
+    if trouble:
+        return _say(HealthWord.UNHEALTHY, trouble + because, fix)
+    if course.in_a_row >= STUCK:
+        row = f"{course.in_a_row} steps in a row were refused ({course.last_code})"
+        return _say(HealthWord.UNHEALTHY, row + because, fix)
+    if course.rung:
+        return _say(HealthWord.UNHEALTHY, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
+    mild = _mild(course, cause, because, fix)
+    if mild.word is HealthWord.HEALTHY and found is not None and found.trouble:
+        return _say(HealthWord.UNKNOWN, f"{', '.join(found.trouble)}, and no rule takes it for a fault", "")
+    return mild
+
+
+def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Health:
+    silence = "" if course.silent_seconds is None else f"no step for {in_words(course.silent_seconds)}"
+    if course.lately:
+        plural = "s were" if course.lately > 1 else " was"
+        last = f"the last at step {_at(course.last_refused)}, {course.last_code}"
+        refusals = f"{course.lately} step{plural} refused lately, {last}"
+        return _say(HealthWord.WARNING, ", ".join(filter(None, (silence, refusals))) + because, fix)
+    if silence:
+        return _say(HealthWord.WARNING, silence, "look whether the process still runs, and what it waits for")
+    if cause is not None and cause.severity != "info" and not _is_history(cause, course):
+        return _say(HealthWord.WARNING, _named(cause), fix)
+    if not course.seen:
+        return _say(HealthWord.UNKNOWN, "no step yet", "")
+    past = f"; {course.refused:,} refused, the last at step {_at(course.last_refused)}" if course.refused else ""
+    return _say(
+        HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} step{'s' if course.seen > 1 else ''}{past}", ""
+    )
+
+
+def _cause(found: Diagnosis | None, course: Course) -> Finding | None:
+    """The likeliest cause that is worth naming."""
+    guess = None if found is None else found.cause
+    if guess is not None and guess.confidence < (NAMED if found is not None and found.trouble else SURE):
+        guess = None
+    known = max(course.known, key=lambda finding: finding.confidence, default=None)
+    return max(filter(None, (guess, known)), key=lambda finding: finding.confidence, default=None)
+
+
+def _is_history(cause: Finding, course: Course) -> bool:
+    """An autopsy explains refused steps: once they are history, so is their cause."""
+    return cause in course.known and bool(course.refused) and not course.lately and cause.where.endswith("autopsy.json")
+
+
+def _named(cause: Finding) -> str:
+    return f"{cause.code} {cause.cause} ({cause.confidence:.0%})"
+
+
+def _at(step: int | None) -> str:
+    return "?" if step is None else f"{step:,}"
+
+
+def _say(word: HealthWord, reason: str, fix: str) -> Health:
+    return Health(word=word, reason=reason, fix=fix)

@@ -1,0 +1,88 @@
+"""events.jsonl of a guarded run: it repeats the refused steps of steps.jsonl, so it is no log of its own.
+
+Read as a log it would look like a run in which every single step failed. What it adds is taken from it: the findings
+that the guard has recorded, and the words of errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stayfinite.core.finding import Finding
+from stayfinite.core.series import RunSeries
+from stayfinite.errors import UsageError
+from stayfinite.readers.logs import LogReader
+from stayfinite.rules.registry import rule_of
+
+_NAME = re.compile(r"events(?:-rank\d+)?\.jsonl")
+LARGEST = 64 << 20
+"""Bytes that are looked at."""
+
+
+def own_events(logs: Sequence[Path]) -> list[Path]:
+    """Those of the logs that are a guard's events, beside the steps that they are about."""
+    folders = {path.parent for path in logs if path.name == "steps.jsonl"}
+    return [path for path in logs if _NAME.fullmatch(path.name) and path.parent in folders and _is_ours(path)]
+
+
+def read_own_events(path: Path) -> tuple[list[Finding], list[RunSeries]]:
+    """The findings in a file of events, the surest of each cause, and its errors as messages."""
+    found: dict[str, Finding] = {}
+    errors: list[str] = []
+    with path.open("rb") as file:
+        for line in file.read(LARGEST).splitlines():
+            record = _object(line)
+            words = record.get("error") or (
+                record.get("reason") if str(record.get("event")).endswith("-failed") else ""
+            )
+            # A line for a line, so that places are right.
+            errors.append(" ".join(words.split()) if isinstance(words, str) else "")
+            finding = _finding(record, f"{path}:{len(errors)}") if record.get("event") == "finding" else None
+            if finding is not None and finding.confidence > getattr(found.get(finding.cause), "confidence", 0.0):
+                found[finding.cause] = finding
+    if not any(errors):
+        return list(found.values()), []
+    reader = LogReader(str(path))
+    reader.feed("\n".join(errors) + "\n")
+    reader.close()
+    return list(found.values()), list(reader.series)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            record = _object(file.readline(1 << 20))
+    except OSError:
+        return False
+    return "version" in record and "event" in record and "time" in record
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _finding(record: dict[str, Any], where: str) -> Finding | None:
+    try:
+        rule = rule_of(str(record["cause"]))
+        confidence = float(record["confidence"])
+        return Finding(
+            code=rule.code,
+            cause=rule.slug,
+            severity=rule.severity,
+            confidence=min(0.99, max(0.0, confidence)) if math.isfinite(confidence) else 0.0,
+            where=where,
+            title=str(record["title"]),
+            evidence=tuple(f"{where}: {line}" for line in record["evidence"]),
+            fix=str(record["fix"]) or rule.fix,
+        )
+    except (KeyError, TypeError, ValueError, UsageError):
+        return None  # of another version

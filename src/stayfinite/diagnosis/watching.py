@@ -1,0 +1,135 @@
+"""Which runs a path stands for, and following each of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from stayfinite.core.run_status import RunStatus
+from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.gathering import gather, named_like_a_log
+from stayfinite.diagnosis.live_log import LiveLog
+from stayfinite.diagnosis.live_run import LiveRun
+from stayfinite.readers.runs.reader import RunReader, is_run_directory
+
+Followed = LiveRun | LiveLog
+
+FIND_AGAIN = 5.0
+"""Seconds between two looks for runs that have begun."""
+
+MOST_RUNS = 200
+"""Runs that a directory of runs stands for; the newest ones."""
+
+
+def runs_under(path: Path) -> list[Path]:
+    """The path itself, or, for a directory that is no run but holds some, each of them."""
+    if not path.is_dir() or is_run_directory(path):
+        return [path]
+    try:
+        inside = [each for each in path.iterdir() if is_run_directory(each)]
+    except OSError:
+        return [path]
+    return sorted(sorted(inside, key=_changed)[-MOST_RUNS:]) or [path]
+
+
+def follow(
+    path: Path,
+    name: str,
+    *,
+    total_steps: int | None = None,
+    settings: Settings | None = None,
+    drawn: bool = False,
+) -> Followed:
+    """Follow what the path stands for: a guarded run's directory, a log, or a directory with a log in it.
+
+    ``drawn``: all of a run directory is read, layers and incidents too, for whoever draws it.
+    """
+    if path.is_dir() and not is_run_directory(path):
+        logs = gather(path).logs
+        if logs:
+            return LiveLog(max(logs, key=_changed), name, total_steps=total_steps, settings=settings)
+    elif path.is_file() or (not path.exists() and named_like_a_log(path)):
+        return LiveLog(path, name, total_steps=total_steps, settings=settings)
+    return LiveRun(path, name, total_steps=total_steps, source=RunReader(path) if drawn else None)
+
+
+class WatchedRuns:
+    """All runs that paths stand for, those among them that begin later."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        total_steps: int | None = None,
+        settings: Settings | None = None,
+        drawn: bool = False,
+    ) -> None:
+        self._paths = list(paths)
+        self._total, self._settings, self._drawn = total_steps, settings, drawn
+        self._runs: dict[Path, Followed] = {}
+        self._looked = -math.inf
+
+    def look(self, *, at_once: bool = False) -> bool:
+        """Read what is new in each of them; returns whether anything changed."""
+        changed = self._find()
+        for run in self._runs.values():
+            changed = run.look(at_once=at_once) or changed
+        return changed
+
+    @property
+    def runs(self) -> list[Followed]:
+        """One after the other, as they were given."""
+        return list(self._runs.values())
+
+    @property
+    def behind(self) -> bool:
+        """Whether more is waiting to be read at once."""
+        return any(run.behind for run in self._runs.values())
+
+    def statuses(self) -> list[RunStatus]:
+        """How each of them stands now."""
+        return [run.status() for run in self._runs.values()]
+
+    def _find(self) -> bool:
+        if time.monotonic() - self._looked < FIND_AGAIN:
+            return False
+        self._looked = time.monotonic()
+        found = list(dict.fromkeys(each for path in self._paths for each in runs_under(path)))
+        # What was followed stays, also where its directory is gone for now; a path that was waited for gives way to
+        # the runs that have appeared in it, or to the log.
+        known = {path: run for path, run in self._runs.items() if path in found or not run.void}
+        for path in found:
+            if path not in known or (known[path].void and not _same_kind(known[path], path)):
+                known[path] = follow(path, "", total_steps=self._total, settings=self._settings, drawn=self._drawn)
+        if list(known.items()) == list(self._runs.items()):
+            return False
+        self._runs = known
+        for run, name in zip(known.values(), short_names(list(known)), strict=True):
+            run.name = name
+        return True
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """For each path the shortest end of it that none of the others has."""
+    parts = [Path(path).absolute().parts for path in paths]
+    names = []
+    for own in parts:
+        length = 1
+        while length < len(own) and sum(other[-length:] == own[-length:] for other in parts) > 1:
+            length += 1
+        names.append("/".join(own[-length:]))
+    return names
+
+
+def _same_kind(run: Followed, path: Path) -> bool:
+    other = follow(path, "")
+    return type(other) is type(run) and other.path == run.path
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

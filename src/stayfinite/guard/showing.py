@@ -1,0 +1,53 @@
+"""What the page shows of a path: its files are read, the rules judge them, and both go to the page. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stayfinite.diagnosis.diagnose import diagnose
+from stayfinite.diagnosis.guarded import diagnose_guarded
+from stayfinite.diagnosis.reading import Progress
+from stayfinite.errors import UsageError
+from stayfinite.readers.runs.reader import RunReader, is_run_directory
+from stayfinite.report.page.data import log_data, run_data
+
+
+def shown_runs(paths: Sequence[Path], progress: Progress | None = None) -> list[dict[str, Any]]:
+    """What the page shows of each path: a run directory, or a log that is somebody else's.
+
+    Raises:
+        UsageError: there is nothing to draw in one of them.
+    """
+    names = _names(paths)
+    return [shown_run(path, name, progress) for path, name in zip(paths, names, strict=True)]
+
+
+def shown_run(path: Path, name: str = "", progress: Progress | None = None) -> dict[str, Any]:
+    """The same for one path."""
+    run = RunReader(path) if is_run_directory(path) else None
+    if run is not None:
+        run.refresh()
+    found = diagnose(path, progress=progress)
+    best = max(found.runs, key=lambda run: (len(run.column("loss")), run.points_seen), default=None)
+    measured = best is not None and best.points_seen > 0
+    # Files of these names may also be another program's.
+    if run is not None and (run.steps.curves or run.events.counts or not measured):
+        return run_data(run, found.to_json(), name=name)
+    if best is None or not measured:
+        raise UsageError(f"{path}: no measurement was found in it", fix="give a training log or a run directory")
+    return log_data(best, found.to_json(), name=name)
+
+
+def guarded_run(directory: Path) -> dict[str, Any]:
+    """What the page shows of a run that this process has guarded: from the guard's own files alone."""
+    run = RunReader(directory)
+    run.refresh()
+    return run_data(run, diagnose_guarded(directory).to_json())
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Each path by its last word, and by more of them where two are called alike."""
+    last = [path.resolve().name for path in paths]
+    return [str(path) if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)]

@@ -1,0 +1,1 @@
+"""Run directories that are being written: read what is new, and nothing twice."""

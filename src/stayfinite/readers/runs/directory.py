@@ -1,0 +1,150 @@
+"""A guarded run's directory as it grows: steps, events, what was launched."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stayfinite.core.decision import REFUSING
+from stayfinite.readers.runs.growing import GrowingFile, GrowingLines, number
+
+STEPS, EVENTS, RUN = "steps.jsonl", "events.jsonl", "run.json"
+OTHER_RANKS = "events-rank*.jsonl"
+MOST_RANKS = 64
+LARGEST_RECORD = 8 << 20
+"""Bytes of a run.json that is read."""
+_TOTALS = ("steps", "max_steps", "total_steps", "num_steps", "max_train_steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of steps.jsonl."""
+
+    step: int | None
+    loss: float | None
+    grad_norm: float | None
+    lr: float | None
+    loss_scale: float | None
+    decision: str
+    code: str
+
+    @property
+    def refused(self) -> bool:
+        """Whether it was kept from the weights."""
+        return self.decision in REFUSING
+
+
+@dataclass(slots=True)
+class News:
+    """What is new in a run directory."""
+
+    anew: bool = False
+    """What was read before is void: the files are another run's."""
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """Lines of steps.jsonl; :func:`step_of` reads one."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    beside: bool = False
+    """Whether other files of the run have changed, where they are read: layers, incidents, run.json."""
+    there: bool = True
+    more: bool = False
+    modified: float = 0.0
+    """When steps.jsonl was written to last."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything new."""
+        return bool(self.anew or self.steps or self.events or self.beside)
+
+
+class RunDirectory:
+    """Reads a run directory piece by piece. Nothing in it is trusted; what is not as expected is passed over."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._run = GrowingFile(path / RUN, rewritten=True)
+        self._open()
+        self.launch: dict[str, Any] = {}
+        """run.json, as it was read last."""
+
+    def _open(self) -> None:
+        self._steps = GrowingLines(self.path / STEPS)
+        self._events: dict[str, GrowingLines] = {EVENTS: GrowingLines(self.path / EVENTS)}
+
+    def news(self) -> News:
+        """Steps and events since the last call."""
+        news = News()
+        steps, lines = self._steps.look()
+        if steps.anew:
+            # Another run's steps: its events are read from their beginning as well.
+            self._open()
+            steps, lines = self._steps.look()
+            news.anew = True
+        news.there, news.more, news.modified = steps.there, steps.more, steps.modified
+        news.steps = [record for line in lines if "step" in (record := _record(line))]
+        self._meet_ranks()
+        for name, events in self._events.items():
+            piece, lines = events.look()
+            news.there = news.there or piece.there
+            news.more = news.more or piece.more
+            rank = "" if name == EVENTS else name.removeprefix("events-rank").partition(".")[0]
+            for line in lines:
+                record = _record(line)
+                if isinstance(record.get("event"), str):
+                    news.events.append(record | ({"rank": rank} if rank else {}))
+        piece = self._run.look()
+        if piece.content and not piece.more:
+            self.launch = _record(piece.content)
+        elif piece.anew or not piece.there:
+            self.launch = self.launch if not news.anew else {}
+        return news
+
+    @property
+    def total_steps(self) -> int | None:
+        """How many steps the run is to have, where run.json says so: `steps`, or a setting of that meaning."""
+        launches = self.launch.get("launches")
+        last = launches[-1] if isinstance(launches, list) and launches else {}
+        for part in (self.launch, last, self.launch.get("config"), _get(last, "config")):
+            for name in _TOTALS:
+                total = number(_get(part, name))
+                if total is not None and math.isfinite(total) and total >= 1:
+                    return int(total)
+        return None
+
+    def _meet_ranks(self) -> None:
+        try:
+            for path in sorted(self.path.glob(OTHER_RANKS))[:MOST_RANKS]:
+                self._events.setdefault(path.name, GrowingLines(path))
+        except OSError:
+            return
+
+
+def _get(part: Any, name: str) -> Any:
+    return part.get(name) if isinstance(part, Mapping) else None
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    if len(line) > LARGEST_RECORD:
+        return {}
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def step_of(record: Mapping[str, Any]) -> Step:
+    """One line of steps.jsonl, each value of which may be anything."""
+    step = number(record.get("step"))
+    return Step(
+        int(step) if step is not None and math.isfinite(step) else None,
+        number(record.get("loss")),
+        number(record.get("grad_norm")),
+        number(record.get("lr")),
+        number(record.get("loss_scale")),
+        str(record.get("decision") or ""),
+        str(record.get("code") or ""),
+    )

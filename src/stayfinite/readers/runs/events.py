@@ -1,0 +1,80 @@
+"""events.jsonl as marks on the time axis, with what the guard recognised."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from stayfinite.core.curve import Spans
+from stayfinite.readers.runs.growing import number
+
+KINDS = {
+    "veto": "veto", "cut": "cut", "rollback": "rollback", "escalate": "escalate", "stop": "stop",
+    "checkpoint": "checkpoint", "incident": "incident", "finding": "finding", "restart": "restart", "resume": "restart",
+    "failed": "error", "stopped": "stop",
+}  # fmt: skip
+"""What is marked, and as what. Anything else that failed is an error; the rest is no mark."""
+
+BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradient-spike"})
+"""Codes of a step that should not have been taken."""
+
+MOST_MARKS = 400
+"""Of one kind."""
+
+LONGEST = 400
+"""Characters of a reason that are kept."""
+
+
+class Events:
+    """Takes the lines of events.jsonl one by one."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, Spans] = {}
+        self.counts: Counter[str] = Counter()
+        self.codes: Counter[str] = Counter()
+        """Refused steps by what was wrong with them."""
+        self.watched = 0
+        """Bad steps that were taken all the same, because the guard only watched."""
+        self.last: dict[str, Any] = {}
+        """The newest event."""
+        self.begun = ""
+        self.ended = ""
+        """How the run ended, if it did: closed, stopped, failed."""
+        self.memory: dict[str, Any] = {}
+        """Peaks, by where."""
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take in one line."""
+        event = record.get("event")
+        if not isinstance(event, str):
+            return
+        self.last = dict(record)
+        self.counts[event[:40]] += 1
+        if event in ("start", "restart"):
+            self.begun = self.begun or str(record.get("time", ""))
+            self.ended = ""
+        elif event in ("closed", "stopped", "failed"):
+            self.ended = event
+        if isinstance(record.get("memory"), dict):
+            self.memory = dict(record["memory"])
+        step = number(record.get("step"))
+        kind = KINDS.get(event) or ("error" if event.endswith("-failed") else None)
+        # A level that was accepted and a bad step that was only watched are no refusals, but nobody should miss them.
+        if kind is None and event in ("accept", "clip"):
+            kind = "notice"
+            self.watched += record.get("code") in BAD
+        if kind is None or step is None or not abs(step) < 1e15:
+            return
+        if kind == "veto":
+            self.codes[str(record.get("code"))[:60]] += 1
+        spans = self.marks.setdefault(kind, Spans(MOST_MARKS))
+        spans.add(kind, step, text=_text(record), ordinal=spans.total)
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    for name in ("reason", "verdict", "title", "error", "path", "checkpoint"):
+        value = record.get(name)
+        if isinstance(value, str) and value:
+            return value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
+    return ""

@@ -1,0 +1,105 @@
+"""A run directory, read piece by piece while it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS, News, RunDirectory
+from stayfinite.readers.runs.events import Events
+from stayfinite.readers.runs.incidents import read_incidents, read_object
+from stayfinite.readers.runs.layers import LayerTable, read_layers
+from stayfinite.readers.runs.steps import Steps
+
+LAYERS, INCIDENTS, LEDGER = "layers.npz", "incidents", "ledger.json"
+
+
+def is_run_directory(path: Path) -> bool:
+    """Whether a guard has written here."""
+    return path.is_dir() and any((path / name).is_file() for name in (STEPS, EVENTS, RUN))
+
+
+class RunReader:
+    """Holds what was read of a run directory; :meth:`refresh` reads what is new.
+
+    A file that was replaced or cut is read from its beginning; of one that was deleted the last is kept until there is
+    another. Nothing that is in the directory raises: what
+    cannot be read is left out.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.steps = Steps()
+        self.events = Events()
+        self.launches: list[dict[str, Any]] = []
+        """run.json, a record a launch."""
+        self.layers: LayerTable | None = None
+        self.incidents: list[dict[str, Any]] = []
+        self.ledger: dict[str, Any] = {}
+        self._growing = RunDirectory(directory)
+        self._stamps: dict[str, tuple[int, ...]] = {}
+
+    def refresh(self) -> bool:
+        """Read all that is new; whether there was anything."""
+        changed = False
+        while True:
+            news = self.news()
+            changed = changed or news.any
+            if not news.more:
+                return changed
+
+    def news(self) -> News:
+        """Read on, a bounded piece of each file, and return what was new in it."""
+        news = self._growing.news()
+        if news.anew:
+            self.steps, self.events = Steps(), Events()
+        for record in news.steps:
+            self.steps.add(record)
+        for record in news.events:
+            if not record.get("rank"):  # what other ranks have to say is written in files of their own
+                self.events.add(record)
+        news.beside = self._look_beside()
+        return news
+
+    @property
+    def launch(self) -> dict[str, Any]:
+        """run.json, as it was read last."""
+        return self._growing.launch
+
+    @property
+    def total_steps(self) -> int | None:
+        """How many steps the run is to have, where run.json says so."""
+        return self._growing.total_steps
+
+    def _look_beside(self) -> bool:
+        """Read the files that are written as a whole, where they have changed."""
+        changed = False
+        if self._touched(RUN, [self.directory / RUN]):
+            launches = self.launch.get("launches")
+            self.launches = [each for each in launches if isinstance(each, dict)] if isinstance(launches, list) else []
+            changed = True
+        if self._touched(LAYERS, [self.directory / LAYERS]):
+            self.layers = read_layers(self.directory / LAYERS)
+            changed = True
+        if self._touched(LEDGER, [self.directory / LEDGER]):
+            self.ledger = read_object(self.directory / LEDGER) or {}
+            changed = True
+        place = self.directory / INCIDENTS
+        if self._touched(INCIDENTS, [place, *place.glob("*/incident.json"), *place.glob("*/autopsy.json")]):
+            self.incidents = read_incidents(place)
+            changed = True
+        return changed
+
+    def _touched(self, name: str, paths: Iterable[Path]) -> bool:
+        """Whether any of these is another one than at the last reading, or was written since."""
+        stamp: list[int] = []
+        for path in paths:
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            stamp += (status.st_ino, status.st_mtime_ns, status.st_size)
+        changed = self._stamps.get(name, ()) != tuple(stamp)
+        self._stamps[name] = tuple(stamp)
+        return changed

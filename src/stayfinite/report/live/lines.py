@@ -1,0 +1,82 @@
+"""Runs as plain lines, for pipes and files: what happened, where health turned, and figures now and then."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from stayfinite.core.run_status import Happening, HealthWord, RunStatus
+from stayfinite.report.live.words import happening_line, one_line
+
+PAUSE = 10.0
+"""Seconds between two lines of mere progress."""
+
+
+class PlainLines:
+    """Writes what is new about runs."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._told: dict[str, tuple[HealthWord, str, int | None, float]] = {}
+        self._newest = Newest()
+
+    def show(self, statuses: Sequence[RunStatus]) -> None:
+        """Tell of what has changed."""
+        for status in statuses:
+            name = status.name if len(statuses) > 1 else ""
+            first = status.path not in self._told
+            for happening in self._newest.of(status):
+                self._write(happening_line(happening, name))
+            word, state, step, when = self._told.get(status.path, (status.health.word, "", None, 0.0))
+            turned = first or word != status.health.word or state != status.state
+            moved = step != status.step and time.monotonic() - when >= PAUSE
+            if turned or moved:
+                self._write(one_line(status))
+                when = time.monotonic()
+                self._told[status.path] = (status.health.word, status.state, status.step, when)
+
+
+class JsonLines:
+    """Writes a run's status as one line of JSON whenever it has changed; happenings are told once."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._told: dict[str, dict[str, Any]] = {}
+        self._newest = Newest()
+
+    def show(self, statuses: Sequence[RunStatus]) -> None:
+        """Tell of what has changed."""
+        for status in statuses:
+            record = status.to_json()
+            # The clock alone is no change.
+            stable = {name: value for name, value in record.items() if name not in ("quiet_seconds", "eta_seconds")}
+            if self._told.get(status.path) == stable:
+                continue
+            self._told[status.path] = stable
+            record["happenings"] = [happening.to_json() for happening in self._newest.of(status)]
+            self._write(strict_json(record))
+
+
+def strict_json(record: Mapping[str, Any], indent: int | None = None) -> str:
+    """JSON that every reader takes and every encoding holds."""
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent)
+    return text.encode("utf-8", "replace").decode()
+
+
+class Newest:
+    """Remembers which happenings of each run were told."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Happening | None] = {}
+
+    def of(self, status: RunStatus) -> Sequence[Happening]:
+        """Those that are new since the last call; all of them after the run began anew."""
+        happenings = list(status.happenings)
+        last = self._last.get(status.path)
+        self._last[status.path] = happenings[-1] if happenings else None
+        for place in range(len(happenings) - 1, -1, -1):
+            if happenings[place] is last:
+                return happenings[place + 1 :]
+        return happenings

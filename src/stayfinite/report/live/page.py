@@ -1,0 +1,168 @@
+"""The report's page, live: whole for whoever opens it, and for whoever looks on the changes alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stayfinite.core.run_status import RunStatus
+from stayfinite.core.series import RunSeries
+from stayfinite.readers.runs.directory import News
+from stayfinite.readers.runs.events import Events
+from stayfinite.readers.runs.reader import RunReader
+from stayfinite.readers.runs.steps import Steps
+from stayfinite.report.live.hub import Hub
+from stayfinite.report.live.words import pace, share_done, standing
+from stayfinite.report.page.data import log_data, page_data, run_data, run_words
+from stayfinite.report.page.heat import heat_data
+from stayfinite.report.page.html import page_csp, page_html
+from stayfinite.report.page.plain import text
+from stayfinite.report.page.series import marks_data, series_data
+
+WHOLE_AFTER = 6_000
+"""Points that are appended to what a page holds before it is given a whole again, thinned out anew."""
+
+LOGS_EVERY = 2.0
+"""Seconds between two changes of a log that is somebody else's: they are sent as a whole."""
+
+PAGE_SECONDS = 5.0
+"""A page that was made is given to others for so long; what came after it follows by the stream."""
+
+DRAWN = ("series", "marks", "layers")
+"""What is appended to, or sent when its file has changed; the rest is compared and set."""
+
+NO_DIAGNOSIS: Mapping[str, Any] = {"verdict": "unknown", "findings": [], "trouble": [], "sources": []}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One run as it is to be shown now."""
+
+    status: RunStatus
+    diagnosis: Mapping[str, Any] = field(default_factory=lambda: NO_DIAGNOSIS)
+    """As ``Diagnosis.to_json()`` gives it."""
+    reader: RunReader | None = None
+    """Of a guarded run."""
+    series: RunSeries | None = None
+    """Of a log that is somebody else's."""
+    news: News = field(default_factory=News)
+    """What was read since the last change, of a guarded run."""
+
+
+class LivePage:
+    """Makes the page, and the changes to it. Whoever reads the runs does so holding ``hub.lock`` until ``publish``."""
+
+    def __init__(self, *, title: str = "") -> None:
+        self.hub = Hub(self._whole)
+        self._title = title
+        self._shown: Sequence[Shown] = ()
+        self._sent: dict[str, dict[str, Any]] = {}
+        self._appended = 0
+        self._logs_sent: dict[str, float] = {}
+        self.late = False
+        """Whether a change is still to be sent: ``publish`` again soon, also where nothing new was read."""
+        self._page: tuple[float, bytes] | None = None
+        self._policy = page_csp("events")
+
+    def publish(self, shown: Sequence[Shown]) -> None:
+        """The runs stand like this now: tell everybody who looks on what has changed."""
+        with self.hub.lock:
+            same = [each.status.path for each in shown] == [each.status.path for each in self._shown]
+            self._shown, self.late = shown, False
+            anew = not same or any(each.news.anew for each in shown) or self._appended > WHOLE_AFTER
+            if anew:
+                self._page, self._appended = None, 0
+                data = self._data()
+                self._sent = {run["id"]: {name: run[name] for name in run if name not in DRAWN} for run in data["runs"]}
+                self.hub.publish(_encoded(data))
+                return
+            patches = [patch for place, each in enumerate(shown) if (patch := self._patch(f"r{place}", each))]
+            if patches:
+                self.hub.publish(_encoded({"patches": patches} | self._new_rules(patches)))
+
+    def page(self) -> tuple[bytes, str]:
+        """The page as it is now, and its policy; one that was made a moment ago where there is one."""
+        with self.hub.lock:
+            if self._page is None or time.monotonic() - self._page[0] > PAGE_SECONDS:
+                made = page_html(self._data(), f"events?from={self.hub.now()}").encode()
+                self._page = (time.monotonic(), made)
+            return self._page[1], self._policy
+
+    def _whole(self) -> bytes:
+        return _encoded(self._data())
+
+    def _data(self) -> dict[str, Any]:
+        return page_data([_whole_run(each) for each in self._shown], title=self._title)
+
+    def _patch(self, name: str, each: Shown) -> dict[str, Any] | None:
+        if each.reader is None:
+            return self._log_patch(name, each)
+        words = run_words(each.reader, each.diagnosis, name=each.status.name) | _live_words(each.status)
+        words["figures"] = _figures(words["figures"], each.status)
+        change = self._changed(name, words)
+        if each.news.beside and each.reader.layers is not None:
+            change["layers"] = heat_data(each.reader.layers)
+        # What is new becomes curves and marks of its own, by the same hands that made those before.
+        steps, events = Steps(), Events()
+        for record in each.news.steps:
+            steps.add(record)
+        for record in each.news.events:
+            events.add(record)
+        series, marks = series_data(steps.curves), marks_data(events.marks)
+        self._appended += sum(len(curve["x"]) for curve in series.values()) + len(marks)
+        if not (change or series or marks):
+            return None
+        return {"id": name, "append": {"series": series, "marks": marks}, "set": change}
+
+    def _log_patch(self, name: str, each: Shown) -> dict[str, Any] | None:
+        if time.monotonic() < self._logs_sent.get(name, 0.0) + LOGS_EVERY:
+            self.late = True
+            return None
+        self._logs_sent[name] = time.monotonic()
+        data = _whole_run(each)
+        change = self._changed(name, data)
+        return {"id": name, "set": change} if change else None
+
+    def _changed(self, name: str, words: dict[str, Any]) -> dict[str, Any]:
+        sent = self._sent.setdefault(name, {})
+        change = {key: value for key, value in words.items() if key != "id" and sent.get(key) != value}
+        sent |= change
+        return change
+
+    def _new_rules(self, patches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The pages of the rules, where findings have changed."""
+        if not any("findings" in patch["set"] or "incidents" in patch["set"] for patch in patches):
+            return {}
+        runs = [{"name": "", **self._sent[f"r{place}"]} for place in range(len(self._shown))]
+        return {"rules": page_data(runs)["rules"]}
+
+
+def _whole_run(each: Shown) -> dict[str, Any]:
+    if each.reader is not None:
+        data = run_data(each.reader, each.diagnosis, name=each.status.name)
+    else:
+        data = log_data(each.series or RunSeries(each.status.path), each.diagnosis, name=each.status.name)
+    return data | _live_words(each.status) | {"figures": _figures(data["figures"], each.status)}
+
+
+def _live_words(status: RunStatus) -> dict[str, Any]:
+    health = status.health
+    return {"health": {"word": health.word.value, "reason": text(health.reason), "fix": text(health.fix)}}
+
+
+def _figures(figures: list[list[str]], status: RunStatus) -> list[list[str]]:
+    """The page's figures, with what only a live run has."""
+    share = share_done(status)
+    live = [["done", "" if share is None else f"{share:.0%} of {status.total_steps:,}"], ["pace", pace(status)]]
+    # A clock would be a change at every look.
+    live += [["state", standing(status)]] if status.state in ("waiting", "gone") else []
+    live += [["state", status.ended or status.state]] if status.state in ("ended", "silent") else []
+    return [[name, text(value)] for name, value in live if value] + figures
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    """In one line, because a line end would end the event."""
+    return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")

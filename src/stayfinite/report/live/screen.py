@@ -1,0 +1,151 @@
+"""Runs on a terminal: one in full, several as a table, and below them what happened, the newest last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from stayfinite.core.run_status import Happening, HealthWord, RunStatus
+from stayfinite.report.live.sparkline import sparkline
+from stayfinite.report.live.words import clock, number, pace, progress, share_done, standing
+from stayfinite.report.printable import printable
+
+STYLES = {
+    HealthWord.UNKNOWN: "dim",
+    HealthWord.HEALTHY: "bold green",
+    HealthWord.WARNING: "bold yellow",
+    HealthWord.UNHEALTHY: "bold red",
+    HealthWord.CRITICAL: "bold white on red",
+}
+SHOWN = 12
+"""Happenings below the runs, where there is room."""
+LEAST_ROOM = 3
+NARROW, WIDE = 90, 130
+"""Columns from which the table of runs has room for curves, and for the rest."""
+
+
+def screen(statuses: Sequence[RunStatus], console: Console, *, foot: str = "") -> RenderableType:
+    """The whole view, no taller than the terminal."""
+    plain = console.encoding.lower().replace("-", "") not in ("utf8", "utf16", "utf32")
+    if len(statuses) == 1:
+        runs = _one(statuses[0], console.width, plain)
+    else:
+        room = max(1, console.height - LEAST_ROOM - 4)
+        shown = sorted(statuses, key=lambda status: -_urgency(status))[:room] if len(statuses) > room else statuses
+        runs = _table(shown, console.width, plain)
+        if len(shown) < len(statuses):
+            left = Text(f"{len(statuses) - len(shown)} more runs are not shown for want of room", "dim")
+            runs = Group(runs, left)
+    used = len(console.render_lines(runs, pad=False))
+    room = min(SHOWN, max(LEAST_ROOM, console.height - used - 3))
+    parts: list[RenderableType] = [runs]
+    happened = _happened(statuses, room)
+    if happened is not None:
+        parts.append(Padding(happened, (1, 0, 0, 0)))
+    if foot:
+        parts.append(Text(foot, style="dim"))
+    return Group(*parts)
+
+
+def _one(status: RunStatus, width: int, plain: bool) -> RenderableType:
+    head = Text.assemble(
+        (f" {status.health.word} ", STYLES[status.health.word]), " ", (_clean(status.name), "bold"), "  ",
+        _clean(status.health.reason),
+    )  # fmt: skip
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    room = max(10, min(60, width - 30))
+    for label, strokes, value in (
+        ("loss", status.losses, status.loss),
+        ("grad norm", status.grad_norms, status.grad_norm),
+    ):
+        if value is not None or strokes:
+            drawn = sparkline(strokes, room, style="cyan", plain=plain)
+            grid.add_row(label, drawn, Text(number(value), style="bold"))
+    figures = [progress(status), pace(status), standing(status)]
+    figures += [f"lr {number(status.lr)}"] if status.lr is not None else []
+    figures += [f"loss scale {number(status.loss_scale)}"] if status.loss_scale is not None else []
+    figures += [f"{status.refused:,} refused"] if status.refused else []
+    parts: list[RenderableType] = [head]
+    if status.health.fix:
+        parts.append(Text.assemble(("fix  ", "bold green"), _clean(status.health.fix)))
+    parts += [grid, Text("  ".join(filter(None, figures)))]
+    share = share_done(status)
+    if share is not None:
+        parts.append(Padding(ProgressBar(total=1.0, completed=share, width=min(60, width)), 0))
+    return Group(*parts)
+
+
+def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("run", no_wrap=True, max_width=28)
+    table.add_column("health", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    if width >= NARROW:
+        table.add_column("loss over the run", no_wrap=True)
+    table.add_column("loss", justify="right", no_wrap=True)
+    if width >= WIDE:
+        table.add_column("norm", justify="right", no_wrap=True)
+        table.add_column("pace", no_wrap=True)
+    table.add_column("why")  # the only one that gives way where the terminal is narrow
+    for status in statuses:
+        share = share_done(status)
+        step = "-" if status.step is None else f"{status.step:,}" + ("" if share is None else f" {share:.0%}")
+        reason = "; ".join(filter(None, (status.health.reason, standing(status))))
+        row: list[RenderableType] = [
+            Text(_clean(status.name), style="bold"),
+            Text(status.health.word, style=STYLES[status.health.word]),
+            step,
+        ]
+        drawn = sparkline(status.losses, 20, style="cyan", plain=plain)
+        wide: list[RenderableType] = [drawn] if width >= NARROW else []
+        row += [*wide, number(status.loss)]
+        row += [number(status.grad_norm), pace(status)] if width >= WIDE else []
+        table.add_row(*row, _cut(reason))
+    return table
+
+
+def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:
+    """The newest happenings of all runs, by their time."""
+    told: list[tuple[str, str, Happening]] = [
+        (happening.time, status.name if len(statuses) > 1 else "", happening)
+        for status in statuses
+        for happening in status.happenings[-room:]
+    ]
+    told = sorted(told, key=lambda each: each[0])[-room:]
+    if not told:
+        return None
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True, max_width=20)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(no_wrap=True, max_width=16)
+    grid.add_column()
+    for _, name, happening in told:
+        grid.add_row(
+            clock(happening),
+            Text(_clean(name), style="bold"),
+            "" if happening.step is None else f"{happening.step:,}",
+            Text(_clean(happening.event), style="yellow" if happening.grave else "dim"),
+            _cut(happening.text),
+        )
+    return grid
+
+
+def _urgency(status: RunStatus) -> int:
+    return list(HealthWord).index(status.health.word)
+
+
+def _cut(text: str) -> Text:
+    return Text(_clean(text), no_wrap=True, overflow="ellipsis")
+
+
+def _clean(text: str) -> str:
+    return printable(text).replace("\n", " ").replace("\t", " ")

@@ -1,0 +1,205 @@
+"""The live page over HTTP: the page, and its stream of changes. Nothing else can be asked for, and nothing changed.
+
+A request never names a file: there are two fixed places, and what they hold is made from the runs that were given.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from stayfinite.report.live.door import Door
+from stayfinite.report.live.hub import Hub, TooManyViewers
+
+PATIENCE = 10.0
+"""Seconds for a request to be complete, and for a viewer to take what is sent."""
+
+HEARTBEAT = 15.0
+"""Seconds of silence after which a comment is sent: a connection that has died is noticed by it."""
+
+MOST_CONNECTIONS = 128
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+FRAMING = "; frame-ancestors 'none'"
+
+Page = Callable[[], tuple[bytes, str]]
+"""Makes the page: its bytes, and its content security policy."""
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Serves one page and its stream until it is closed."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, address: str, port: int, *, door: Door, hub: Hub, page: Page) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.door, self.hub, self.page = door, hub, page
+        self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__((address, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host, port = self.server_address[:2]
+        named = socket.gethostname() if host in ("0.0.0.0", "::") else str(host)
+        named = f"[{named}]" if ":" in named else named
+        return f"http://{named}:{port}/{f'{self.door.token}/' if self.door.token else ''}"
+
+    def server_bind(self) -> None:
+        """Without asking for this machine's full name, as the standard library does: the answer may take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        threading.Thread(target=self.serve_forever, name="stayfinite-live", daemon=True, args=(0.2,)).start()
+
+    def stop(self) -> None:
+        """Send everybody away and let go of the port."""
+        self.hub.close()
+        self.shutdown()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give a connection its thread, where there is room for another one."""
+        if not self._connections.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._connections.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks is nobody's business."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LiveServer
+    protocol_version = "HTTP/1.1"
+    server_version = "stayfinite"
+    sys_version = ""
+    timeout = PATIENCE
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        self.close_connection = True
+        if not self.server.door.admits_host(self.headers.get("Host")):
+            self._say(HTTPStatus.FORBIDDEN, "this server is not reached under that name")
+            return
+        place = self.server.door.place(self.path)
+        if place == "":
+            if self.server.door.token and not urlsplit(self.path).path.endswith("/"):
+                # The page asks for its stream beside itself, so its own address must end in a slash.
+                self._redirect(f"/{self.server.door.token}/")
+                return
+            content, policy = self.server.page()
+            self._send(HTTPStatus.OK, content, "text/html; charset=utf-8", policy + FRAMING)
+        elif place == "events":
+            self._stream()
+        else:
+            self._say(HTTPStatus.NOT_FOUND, "there is nothing here")
+
+    def _stream(self) -> None:
+        if self.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+            self._say(HTTPStatus.FORBIDDEN, "other sites do not get the stream")
+            return
+        asked = parse_qs(urlsplit(self.path).query, max_num_fields=8)
+        seen = self.headers.get("Last-Event-ID") or (asked.get("from") or [""])[0]
+        if self.command == "HEAD":
+            self._begin_stream()
+            return
+        try:
+            viewer = self.server.hub.join(seen)
+        except TooManyViewers:
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "too many viewers")
+            return
+        try:
+            self._begin_stream()
+            self.wfile.write(b"retry: 1000\n\n")
+            while True:
+                news = viewer.take(HEARTBEAT)
+                if news is None:
+                    self.wfile.write(b": still here\n\n")
+                else:
+                    # JSON in one line: a line end within it is written as an escape.
+                    self.wfile.write(b"id: " + news[0].encode() + b"\ndata: " + news[1] + b"\n\n")
+        except (OSError, EOFError):
+            return  # gone, or too slow
+        finally:
+            self.server.hub.leave(viewer)
+
+    def _begin_stream(self) -> None:
+        self.send_response(HTTPStatus.OK)
+        self._headers("text/event-stream; charset=utf-8", NOTHING_ALLOWED)
+        self.send_header("X-Accel-Buffering", "no")
+        self.end_headers()
+
+    def _say(self, status: HTTPStatus, words: str) -> None:
+        self._send(status, f"{words}\n".encode(), "text/plain; charset=utf-8", NOTHING_ALLOWED)
+
+    def _redirect(self, place: str) -> None:
+        self.send_response(HTTPStatus.MOVED_PERMANENTLY)
+        self._headers("text/plain; charset=utf-8", NOTHING_ALLOWED)
+        self.send_header("Location", place)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, status: HTTPStatus, content: bytes, kind: str, policy: str) -> None:
+        self.send_response(status)
+        self._headers(kind, policy)
+        self.send_header("Content-Length", str(len(content)))
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _headers(self, kind: str, policy: str) -> None:
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Security-Policy", policy)
+        self.send_header("Connection", "close")
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """What the standard library finds wrong with a request: other methods above all. Nothing of it is repeated."""
+        self.close_connection = True
+        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
+        words = "only GET and HEAD" if status == HTTPStatus.METHOD_NOT_ALLOWED else status.phrase
+        if not hasattr(self, "command") or self.command is None:
+            self.command = "GET"
+        self._say(status, words)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """No access log: it would hold the token."""

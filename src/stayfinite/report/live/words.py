@@ -1,0 +1,92 @@
+"""The figures of a run in words, the same on every kind of screen."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from stayfinite.core.durations import in_words
+from stayfinite.core.run_status import Happening, RunStatus
+from stayfinite.report.printable import printable
+
+
+def number(value: float | None) -> str:
+    """`0.2722`, `65,536`, `1.7e-05`, `nan`; a dash where there is none."""
+    if value is None:
+        return "-"
+    if not math.isfinite(value):
+        return str(float(value))
+    if value == int(value) and abs(value) < 1e7:
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def progress(status: RunStatus) -> str:
+    """`step 1,234 of 5,000 (25%)`."""
+    if status.step is None:
+        return f"{status.seen:,} measurements" if status.seen else "no step yet"
+    share = _share(status)
+    return f"step {status.step:,}" + (f" of {status.total_steps:,} ({share:.0%})" if share is not None else "")
+
+
+def pace(status: RunStatus) -> str:
+    """`3.2 steps/s, 20 min to go`; empty when nothing is known, and once the run has ended."""
+    if status.state in ("ended", "silent", "gone") or status.rate is None:
+        return ""
+    rate = f"{status.rate:.3g} steps/s" if status.rate >= 0.5 else f"{in_words(1 / status.rate)} a step"
+    togo = f", {in_words(status.eta_seconds)} to go" if status.eta_seconds is not None else ""
+    return rate + togo
+
+
+def standing(status: RunStatus) -> str:
+    """What there is to say beyond the figures: that it has ended, is silent, is gone."""
+    ago = f" {in_words(status.quiet_seconds)} ago" if status.quiet_seconds is not None else ""
+    return {
+        "waiting": "waiting for the first step",
+        "running": "",
+        "silent": f"last step{ago}",
+        "ended": f"ended{ago}",
+        "gone": "its files are not there any more; waiting for them",
+    }[status.state]
+
+
+def one_line(status: RunStatus) -> str:
+    """All of it in one line, for logs and pipes."""
+    figures = [progress(status)] if status.seen else []
+    figures += [
+        f"{name} {number(value)}"
+        for name, value in (("loss", status.loss), ("grad_norm", status.grad_norm), ("lr", status.lr))
+        if value is not None
+    ]
+    if status.refused:
+        figures.append(f"{status.refused:,} refused")
+    figures += [word for word in (pace(status), standing(status)) if word]
+    return printable(f"{status.name}: {status.health.word}: {status.health.reason} | {', '.join(figures)}").replace(
+        "\n", " "
+    )
+
+
+def clock(happening: Happening) -> str:
+    """The time of day of a happening, here."""
+    try:
+        return datetime.fromisoformat(happening.time).astimezone().strftime("%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def happening_line(happening: Happening, name: str = "") -> str:
+    """A happening in one line."""
+    words = [clock(happening), name, "" if happening.step is None else f"step {happening.step:,}", happening.event]
+    return printable(" ".join(filter(None, words)) + f": {happening.text}").replace("\n", " ").rstrip(": ")
+
+
+def _share(status: RunStatus) -> float | None:
+    if status.step is None or not status.total_steps:
+        return None
+    return status.step / status.total_steps
+
+
+def share_done(status: RunStatus) -> float | None:
+    """How much of the run is done, 0 to 1."""
+    share = _share(status)
+    return None if share is None else min(1.0, max(0.0, share))

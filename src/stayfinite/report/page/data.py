@@ -1,0 +1,152 @@
+"""The data object that the page draws: whole runs as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from stayfinite.core.series import RunSeries
+from stayfinite.errors import UsageError
+from stayfinite.readers.runs.reader import RunReader
+from stayfinite.report.page.details import details_data, sources_table
+from stayfinite.report.page.heat import heat_data
+from stayfinite.report.page.incidents import incident_data
+from stayfinite.report.page.plain import objects, records, text, without_repeats
+from stayfinite.report.page.series import curves_of, marks_data, series_data, skips_of
+from stayfinite.report.page.verdict import curve_figures, guarded_figures, guarded_sentence, log_sentence
+from stayfinite.report.pages import page_as_data
+from stayfinite.rules.registry import family_of, rule_of
+
+VERSION = 1
+"""Of the data object."""
+
+MOST_FINDINGS = 12
+
+
+def page_data(runs: Sequence[dict[str, Any]], *, title: str = "") -> dict[str, Any]:
+    """The whole page.
+
+    Arguments:
+        runs: what :func:`run_data` and :func:`log_data` gave; each gets its own colour, in this order.
+        title: at the top; the names of the runs by default.
+    """
+    codes = {finding["code"] for run in runs for finding in run["findings"]}
+    causes = {incident["cause"] for run in runs for incident in run["incidents"] if incident["cause"]}
+    return {
+        "version": VERSION,
+        "title": text(title or ", ".join(run["name"] for run in runs[:4]), 200),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "stayfinite": _version(),
+        "rules": _rules(codes | causes),
+        "runs": [run | {"id": f"r{place}"} for place, run in enumerate(runs)],
+    }
+
+
+def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
+    """A run directory.
+
+    Arguments:
+        run: what was read of it.
+        diagnosis: what the rules say of it, as ``Diagnosis.to_json()`` gives it.
+        name: that it goes by; that of the directory by default.
+    """
+    return run_words(run, diagnosis, name=name) | {
+        "series": series_data(run.steps.curves),
+        "marks": marks_data(run.events.marks),
+        "layers": None if run.layers is None else heat_data(run.layers),
+    }
+
+
+def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
+    """The same without curves, marks and layers: what a change to a live page can set anew each time."""
+    incidents = [incident_data(each) for each in run.incidents]
+    findings = _findings(diagnosis, incidents)
+    return {
+        "id": "r0",
+        "name": text(name or run.directory.resolve().name or str(run.directory), 120),
+        "source": text(run.directory, 400),
+        "verdict": text(diagnosis.get("verdict", "unknown"), 20),
+        "health": None,
+        "sentence": guarded_sentence(run, findings, diagnosis),
+        "note": "",
+        "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
+        "figures": guarded_figures(run),
+        "findings": findings,
+        "incidents": incidents,
+        "details": details_data(run) + sources_table(diagnosis),
+    }
+
+
+def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
+    """A log that is somebody else's, in the same shape."""
+    findings = _findings(diagnosis, [])
+    curves = curves_of(series)
+    return {
+        "id": "r0",
+        "name": text(name or Path(series.source).name or series.source, 120),
+        "source": text(series.source, 400),
+        "verdict": text(diagnosis.get("verdict", "unknown"), 20),
+        "health": None,
+        "sentence": log_sentence(findings, diagnosis, series.points_seen),
+        "note": "" if _has_steps(series) else "This log names no steps: its measurements are counted instead.",
+        "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
+        "figures": [["measurements", f"{series.points_seen:,}"], *curve_figures(curves)],
+        "findings": findings,
+        "series": series_data(curves),
+        "marks": marks_data({"veto": skips_of(series)}),
+        "layers": None,
+        "incidents": [],
+        "details": sources_table(diagnosis),
+    }
+
+
+def _findings(diagnosis: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    proofs = {each["cause"]: each["fix"]["by"] for each in incidents if each["cause"] and each["fix"]["verified"]}
+    return [
+        {
+            "code": text(finding.get("code", ""), 20),
+            "cause": text(finding.get("cause", ""), 80),
+            "severity": text(finding.get("severity", "info"), 20),
+            "confidence": float(finding.get("confidence", 0.0)),
+            "where": text(finding.get("where", ""), 400),
+            "title": text(finding.get("title", ""), 400),
+            "evidence": [_said(text(line), finding) for line in finding.get("evidence") or ()],
+            "fix": text(finding.get("fix", "")),
+            "verified": finding.get("cause") in proofs,
+            "by": proofs.get(str(finding.get("cause"))),
+        }
+        for finding in records(diagnosis.get("findings"), MOST_FINDINGS)
+    ]
+
+
+def _has_steps(series: RunSeries) -> bool:
+    return any(point.step is not None for point in islice(series.points, 100))
+
+
+def _said(line: str, finding: Mapping[str, Any]) -> str:
+    """A line of evidence without what the card says anyway: the place, the cause, the fix."""
+    return without_repeats(line.removeprefix(f"{finding.get('where')}: "), finding.get("cause"))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("stayfinite")
+    except metadata.PackageNotFoundError:
+        return ""  # run from its source
+
+
+def _rules(names: set[str]) -> dict[str, Any]:
+    """The pages of the rules that are named, by code."""
+    pages = {}
+    for name in sorted(names):
+        try:
+            rule = rule_of(name)
+        except UsageError:
+            continue  # of another version
+        page = page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix)
+        pages[rule.code] = page | {"sections": dict(objects(page["sections"]))}
+    return dict(sorted(pages.items()))

@@ -1,0 +1,95 @@
+"""What a run was made of: configuration, environment, data, memory, as titled tables of names and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stayfinite.readers.runs.reader import RunReader
+from stayfinite.report.page.plain import objects, records, shown, text
+
+Table = dict[str, Any]
+MEBIBYTE = 1 << 20
+
+
+def details_data(run: RunReader) -> list[Table]:
+    """The tables of a run directory; those without a row are left out."""
+    launch = run.launches[-1] if run.launches else {}
+    tables = [
+        _table("Model", _model(launch)),
+        _table("Optimizer", _optimizer(launch)),
+        _table("Configuration", _configuration(run, launch)),
+        _table("Guard", _rows({"max_norm": launch.get("max_norm")} | objects(launch.get("policy"))) if launch else []),
+        _table("Environment", _environment(run)),
+        _table("Data", _data(run)),
+        _table("Memory peaks", [[text(where, 120), _size(peak)] for where, peak in run.events.memory.items()]),
+    ]
+    return [table for table in tables if table["rows"]]
+
+
+def sources_table(diagnosis: Mapping[str, Any]) -> list[Table]:
+    """What was read, and what became of it."""
+    rows = [
+        [text(source.get("path", ""), 300), text(source.get("said", ""), 300)]
+        for source in records(diagnosis.get("sources"), 60)
+    ]
+    return [_table("Files", rows)] if rows else []
+
+
+def _table(title: str, rows: list[list[str]]) -> Table:
+    return {"title": title, "rows": rows}
+
+
+def _rows(settings: Mapping[str, Any]) -> list[list[str]]:
+    return [[text(name, 120), shown(value)] for name, value in list(settings.items())[:200]]
+
+
+def _configuration(run: RunReader, launch: Mapping[str, Any]) -> list[list[str]]:
+    """What the program was started with, where it said so in run.json."""
+    rows = [["recipe", text(run.launch["recipe"], 120)]] if run.launch.get("recipe") else []
+    return rows + _rows(objects(run.launch.get("config")) or objects(launch.get("config")))
+
+
+def _model(launch: Mapping[str, Any]) -> list[list[str]]:
+    return _rows(objects(launch.get("model")))
+
+
+def _optimizer(launch: Mapping[str, Any]) -> list[list[str]]:
+    optimizer = objects(launch.get("optimizer"))
+    rows = _rows({"class": optimizer["class"]}) if "class" in optimizer else []
+    groups = records(optimizer.get("groups"), 8)
+    for number, group in enumerate(groups):
+        prefix = f"group {number} " if len(groups) > 1 else ""
+        rows += [[f"{prefix}{name}", value] for name, value in _rows(group)]
+    return rows
+
+
+def _environment(run: RunReader) -> list[list[str]]:
+    if not run.launches:
+        return []
+    launch = run.launches[-1]
+    rows = _rows(objects(launch.get("versions")))
+    rows += _rows({name: launch[name] for name in ("platform", "devices") if name in launch})
+    if "seed" in launch:
+        rows.append(["seed", text(launch["seed"], 40)])
+    rows.append(["launched", text(launch.get("time", ""), 40)])
+    if len(run.launches) > 1:
+        rows.append(["launches", str(len(run.launches))])
+    return rows
+
+
+def _data(run: RunReader) -> list[list[str]]:
+    rows = _rows(objects(run.launches[-1].get("data"))) if run.launches else []
+    words = {text(objects(each["record"].get("batch")).get("words", ""), 300): None for each in run.incidents}
+    rows += [["batch of an incident", each] for each in words if each]
+    for name, count in run.events.counts.items():
+        if name.startswith(("loader", "batch", "data")):
+            rows.append([text(name.replace("-", " "), 80), f"{count:,}"])
+    passed = sum(len(value) for value in run.ledger.values() if isinstance(value, list | dict))
+    if passed:
+        rows.append(["in the ledger", f"{passed:,} entries, passed over on resume"])
+    return rows
+
+
+def _size(peak: Any) -> str:
+    return f"{peak / MEBIBYTE:,.0f} MiB" if isinstance(peak, int | float) and 0 <= peak < 1e18 else shown(peak)

@@ -1,0 +1,58 @@
+"""What goes into the page as JSON: texts of a bounded length, and numbers that are finite and short."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST = 2_000
+
+
+def text(value: object, longest: int = LONGEST) -> str:
+    """As text, cut where it is too long; half a surrogate pair, which no file can hold, is replaced."""
+    words = str(value).encode("utf-8", "replace").decode("utf-8")
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def short(value: float) -> float | int:
+    """A finite number with six digits: as many as anybody reads off a curve."""
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def shown(value: Any) -> str:
+    """A setting as people write it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, Mapping):
+        return text(", ".join(f"{name} {shown(part)}" for name, part in value.items()))
+    if isinstance(value, list | tuple):
+        return text(", ".join(shown(part) for part in value))
+    return text(value)
+
+
+def whole(step: float) -> float | int:
+    """A step: nearly always a whole number."""
+    return int(step) if math.isfinite(step) and float(step).is_integer() else short(step)
+
+
+def without_repeats(said: str, cause: object) -> str:
+    """An autopsy's verdict without the cause and the fix, which stand beside it."""
+    if not said.startswith(f"{cause} ("):
+        return said
+    return said.partition("): ")[2].partition(" Fix: ")[0]
+
+
+def records(value: Any, most: int) -> list[dict[str, Any]]:
+    """Those of a list that are objects; nothing where it is no list."""
+    return [each for each in value if isinstance(each, dict)][:most] if isinstance(value, list) else []
+
+
+def objects(value: Any) -> dict[str, Any]:
+    """An object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,53 @@
+// Light and dark. The canvases take their colours from the style sheet, so that there is one place for them.
+
+const theme = { chosen: null, listeners: [], printing: false };
+
+let palette = {};
+
+function colour(name) {
+  palette[name] ??= getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  return palette[name];
+}
+
+function runColour(place) {
+  return colour(`run-${place % 6}`);
+}
+
+function swatchOf(shade) {
+  const swatch = document.createElement("span");
+  swatch.className = "swatch";
+  swatch.setAttribute("aria-hidden", "true");
+  swatch.style.background = shade;
+  return swatch;
+}
+
+function isDark() {
+  if (theme.printing) return false;
+  return theme.chosen ? theme.chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function applyTheme() {
+  document.documentElement.dataset.theme = isDark() ? "dark" : "light";
+  palette = {};
+  const button = document.getElementById("theme");
+  button.textContent = isDark() ? "Light" : "Dark";
+  button.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+  for (const listener of theme.listeners) listener();
+}
+
+function remembered() {
+  try { return localStorage.getItem("stayfinite-theme"); } catch { return null; } // a file of its own may have no storage
+}
+
+function startTheme() {
+  theme.chosen = ["light", "dark"].includes(remembered()) ? remembered() : null;
+  document.getElementById("theme").addEventListener("click", () => {
+    theme.chosen = isDark() ? "light" : "dark";
+    try { localStorage.setItem("stayfinite-theme", theme.chosen); } catch { /* chosen for this view only */ }
+    applyTheme();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
+  addEventListener("beforeprint", () => { theme.printing = true; applyTheme(); });
+  addEventListener("afterprint", () => { theme.printing = false; applyTheme(); });
+  applyTheme();
+}

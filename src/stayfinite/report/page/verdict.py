@@ -1,0 +1,108 @@
+"""The sentence at the top of the page, and the few figures below it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from stayfinite.core.curve import Curve
+from stayfinite.readers.runs.reader import RunReader
+from stayfinite.readers.runs.steps import REFUSING
+from stayfinite.report.page.plain import text
+
+
+def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
+    """What became of a guarded run, and why."""
+    steps, refused = run.steps.count, refused_steps(run)
+    loss = "" if run.steps.last_loss is None else f"; the last loss is {_number(run.steps.last_loss)}"
+    if not steps:
+        return "No step was taken yet."
+    if run.events.ended == "stopped" or run.steps.decisions["stop"]:
+        words = f"Training was stopped after {_count(steps, 'step')}, {refused:,} of them refused"
+    elif run.events.ended == "failed":
+        words = f"The training loop failed after {_count(steps, 'step')}"
+    elif refused:
+        words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before they "
+        words += "could touch the weights"
+    elif run.events.watched:
+        watched = run.events.watched
+        words = (
+            f"{watched:,} of {_count(steps, 'step')} {'was' if watched == 1 else 'were'} bad and taken all the same: "
+        )
+        words += "the guard only watched"
+    elif not findings:
+        healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
+        return f"{healthy}{_count(steps, 'step')}, none refused{loss}."
+    else:
+        words = f"{_count(steps, 'step')}, none refused{loss}"
+    return f"{words}. {_cause(findings, diagnosis)}".strip()
+
+
+def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], points: int) -> str:
+    """The same for a log that is somebody else's."""
+    verdict = diagnosis.get("verdict")
+    if verdict == "healthy":
+        return f"Healthy: nothing is wrong with its {_count(points, 'measurement')}."
+    if verdict != "sick":
+        return "Nothing that is known to fail was recognised."
+    trouble = ", ".join(text(each, 200) for each in diagnosis.get("trouble") or ())
+    said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
+    return f"{said} {_cause(findings, diagnosis)}".strip()
+
+
+def guarded_figures(run: RunReader) -> list[list[str]]:
+    """The numbers that one looks for first."""
+    figures = [["steps", f"{run.steps.count:,}"], ["refused", f"{refused_steps(run):,}"]]
+    for name, word in (("rollback", "rollbacks"), ("cut", "cuts"), ("escalate", "escalations")):
+        if run.steps.decisions[name]:
+            figures.append([word, f"{run.steps.decisions[name]:,}"])
+    if run.events.counts["checkpoint"]:
+        figures.append(["checkpoints", f"{run.events.counts['checkpoint']:,}"])
+    if run.incidents:
+        figures.append(["incidents", str(len(run.incidents))])
+    if run.events.watched:
+        figures.append(["bad, only watched", f"{run.events.watched:,}"])
+    return figures + curve_figures(run.steps.curves, run.steps.last_loss)
+
+
+def curve_figures(curves: Mapping[str, Curve], last: float | None = None) -> list[list[str]]:
+    """Of the curves.
+
+    Arguments:
+        curves: by name.
+        last: the last loss that counts; the newest one by default.
+    """
+    figures = []
+    loss, scale = curves.get("loss"), curves.get("loss_scale")
+    last = loss.newest if last is None and loss is not None else last
+    if last is not None:
+        figures.append(["last loss", _number(last)])
+    if loss is not None and loss.low is not None:
+        figures.append(["lowest loss", f"{loss.low:.4g}"])
+    if scale is not None and scale.low is not None:
+        figures.append(["lowest loss scale", f"{scale.low:g}"])
+    return figures
+
+
+def refused_steps(run: RunReader) -> int:
+    """Steps that were kept from the weights."""
+    return sum(run.steps.decisions[name] for name in REFUSING)
+
+
+def _cause(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
+    loud = [finding for finding in findings if finding["severity"] != "info"]
+    if not loud:
+        return "" if diagnosis.get("verdict") == "healthy" else "No cause was recognised."
+    first = loud[0]
+    proof = ", verified by a re-run" if first["verified"] else ""
+    word = "Cause" if first["confidence"] >= 0.8 else "Likeliest cause"
+    return f"{word}: {first['cause']} ({first['confidence']:.0%}){proof}."
+
+
+def _number(value: float) -> str:
+    return "NaN" if math.isnan(value) else f"{value:.4g}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,61 @@
+"""``stayfinite report``: one page from whatever is there, or a sentence that says why not."""
+
+from __future__ import annotations
+
+import json
+
+from command_cost import CODE
+from planted_runs import plant_run
+from stayfinite.cli.report import run
+
+
+def test_it_writes_the_page_and_says_what_it_shows(tmp_path, capsys):
+    out = tmp_path / "deep" / "page.html"
+    assert run([str(plant_run(tmp_path / "first")), "-o", str(out)]) == 0
+    assert out.read_text().startswith("<!doctype html>")
+    told = capsys.readouterr().out
+    assert told.startswith("first: 3 of 120 steps were refused")
+    assert "page.html (" in told
+
+
+def test_json_tells_path_and_facts(tmp_path, capsys):
+    (tmp_path / "train.log").write_text("".join(f"step {n} loss {5 / n:.4f}\n" for n in range(1, 60)))
+    paths = [str(plant_run(tmp_path / "first", vetoes=())), str(tmp_path / "train.log")]
+    assert run([*paths, "-o", str(tmp_path / "page.html"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["bytes"] == (tmp_path / "page.html").stat().st_size
+    assert [(each["name"], each["verdict"]) for each in told["runs"]] == [
+        ("first", "healthy"),
+        ("train.log", "healthy"),
+    ]
+
+
+def test_nothing_to_draw_is_wrong_use(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("nothing was measured here\n")
+    for paths in ([], [str(tmp_path / "missing")], [str(tmp_path / "notes.txt")]):
+        assert run([*paths, "-o", str(tmp_path / "page.html")]) == 2
+        assert capsys.readouterr().err.startswith("stayfinite report: ")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run([str(plant_run(tmp_path / "first")), "-o", str(tmp_path / "file" / "page.html")]) == 2
+    assert "file" in capsys.readouterr().err
+
+
+def test_it_needs_no_torch(tmp_path):
+    import subprocess
+    import sys
+
+    code = CODE.replace("main(sys.argv[2:])", "from stayfinite.cli.report import run; run(sys.argv[2:])")
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "torch numpy matplotlib",
+        str(plant_run(tmp_path / "first")),
+        "-o",
+        str(tmp_path / "p.html"),
+    ]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == ""

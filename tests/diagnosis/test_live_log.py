@@ -1,0 +1,86 @@
+"""Other people's logs while they are written."""
+
+import json
+import os
+import time
+
+from stayfinite.diagnosis.live_log import LiveLog
+from stayfinite.diagnosis.live_run import LiveRun
+from stayfinite.diagnosis.watching import WatchedRuns, follow, runs_under, short_names
+
+GOOD = "".join(
+    f"{{'loss': {3 - i / 20:.3f}, 'grad_norm': 1.2, 'learning_rate': 1e-4, 'epoch': {i / 100}}}\n" for i in range(20)
+)
+BAD = "{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-4, 'epoch': 0.3}\n"
+
+
+def test_a_log_that_turns_is_told_once_with_its_cause(tmp_path):
+    log = tmp_path / "train.log"
+    live = LiveLog(log, "train.log")
+    live.look(at_once=True)
+    assert (live.status().state, live.status().health.word) == ("waiting", "unknown")
+    log.write_text(GOOD)
+    live.look(at_once=True)
+    assert (live.status().state, live.status().health.word, live.status().loss) == ("running", "healthy", 2.05)
+    with log.open("a") as more:
+        more.write(BAD * 3)
+    live.look(at_once=True)
+    assert live.status().health.word == "critical"
+    told = [happening.text for happening in live.status().happenings]
+    assert any("the loss is not finite" in text for text in told)
+    with log.open("a") as more:
+        more.write(BAD)
+    live.look(at_once=True)
+    assert [happening.text for happening in live.status().happenings] == told
+
+
+def test_a_finished_log_is_silent_and_healthy(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(GOOD)
+    old = time.time() - 86_400
+    os.utime(log, (old, old))
+    live = LiveLog(log, "train.log")
+    live.look(at_once=True)
+    assert (live.status().state, live.status().health.word) == ("silent", "healthy")
+
+
+def test_a_document_that_is_rewritten_is_read_anew(tmp_path):
+    state = tmp_path / "trainer_state.json"
+    live = LiveLog(state, "state")
+    for count in (5, 9):
+        history = [{"loss": 3 - step / 10, "step": step, "epoch": 0.1} for step in range(1, count + 1)]
+        state.write_text(json.dumps({"log_history": history, "max_steps": 100}))
+        os.utime(state, ns=(count, count))
+        live.look(at_once=True)
+        assert (live.status().seen, live.status().step) == (count, count)
+
+
+def test_a_path_is_followed_as_what_it_is(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "train.log").write_text(GOOD)
+    assert isinstance(follow(tmp_path / "run", ""), LiveRun)
+    assert isinstance(follow(tmp_path / "other", ""), LiveLog)
+    assert isinstance(follow(tmp_path / "other" / "train.log", ""), LiveLog)
+    assert isinstance(follow(tmp_path / "later.log", ""), LiveLog)
+    assert isinstance(follow(tmp_path / "later", ""), LiveRun)
+    assert runs_under(tmp_path) == [tmp_path / "run"]
+
+
+def test_runs_that_begin_later_in_a_directory_of_runs_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_AGAIN", 0.0)
+    watched = WatchedRuns([tmp_path / "runs"])
+    watched.look()
+    assert [run.name for run in watched.runs] == ["runs"]
+    for name in ("a", "b"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "steps.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
+        assert watched.look()
+    assert [status.name for status in watched.statuses()] == ["a", "b"]
+    assert not watched.look() or not watched.look()
+
+
+def test_names_are_as_short_as_tells_them_apart(tmp_path):
+    paths = [tmp_path / "x" / "run", tmp_path / "y" / "run", tmp_path / "z"]
+    assert short_names(paths) == ["x/run", "y/run", "z"]

@@ -1,0 +1,181 @@
+"""A guarded run while it trains: the word for it, and when that word changes."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+from guarded_training import NAN as BAD_VALUE
+from guarded_training import GuardedTraining
+from live_runs import NAN, WrittenRun
+from stayfinite.diagnosis.live_run import SILENCE, LiveRun
+from stayfinite.readers.runs.reader import RunReader
+
+
+@pytest.fixture
+def written(tmp_path):
+    return WrittenRun(tmp_path / "run", steps=1_000)
+
+
+@pytest.fixture
+def live(written):
+    return LiveRun(written.directory, "run")
+
+
+def health(live):
+    live.look(at_once=True)
+    return live.status().health
+
+
+def test_before_the_first_step_nothing_is_known(tmp_path):
+    live = LiveRun(tmp_path / "not-there", "run")
+    assert (health(live).word, live.status().state, live.void) == ("unknown", "waiting", True)
+
+
+def test_a_healthy_run_is_called_so_with_its_figures(written, live):
+    written.accept(50)
+    assert health(live).word == "healthy"
+    status = live.status()
+    assert (status.state, status.step, status.total_steps, status.seen, status.refused) == ("running", 50, 1_000, 50, 0)
+    assert len(status.losses) == 50
+
+
+def test_a_refused_step_is_a_warning_until_a_hundred_steps_went_well(written, live):
+    written.accept(50)
+    written.refuse()
+    assert health(live).word == "warning"
+    assert "the last at step 51, loss-not-finite" in live.status().health.reason
+    written.accept(99)
+    assert health(live).word == "warning"
+    written.accept(1)
+    assert health(live).word == "healthy"
+    assert "1 refused" in live.status().health.reason
+
+
+def test_several_refused_in_a_row_are_unhealthy(written, live):
+    written.accept(50)
+    written.refuse(2)
+    assert health(live).word == "warning"
+    written.refuse()
+    assert health(live).word == "unhealthy"
+    assert "3 steps in a row" in live.status().health.reason
+
+
+def test_a_rung_is_unhealthy_and_refusals_after_it_are_critical(written, live):
+    written.accept(50)
+    written.refuse(decision="rollback", code="vetoes-in-a-row")
+    assert health(live).word == "unhealthy"
+    assert "rollback at step 51" in live.status().health.reason
+    written.refuse(3)
+    assert health(live).word == "critical"
+    written.accept(100)
+    assert health(live).word == "healthy"
+
+
+def test_a_bad_step_that_touched_the_weights_is_critical(written, live):
+    written.accept(50)
+    written.accept(2, loss=NAN)
+    found = health(live)
+    assert found.word == "critical"
+    assert "not finite from step 51 on" in found.reason
+
+
+def test_trouble_that_the_rules_see_is_unhealthy(written, live):
+    written.accept(30)
+    for step in range(60):
+        written.accept(loss=5.0 * 1.15**step)
+    assert health(live).word == "unhealthy"
+    assert "the loss diverges" in live.status().health.reason
+
+
+def test_a_loss_of_0_with_gradients_that_live_is_neither_called_healthy_nor_an_alarm(written, live):
+    written.accept(50, loss=0.0)
+    found = health(live)
+    assert (found.word, found.word.alarms) == ("unknown", False)
+    assert "the loss is 0" in found.reason
+
+
+@pytest.mark.parametrize(("event", "word"), [("stopped", "critical"), ("failed", "critical"), ("closed", "healthy")])
+def test_how_a_run_ended_is_told(written, live, event, word):
+    written.accept(50)
+    written.event(event, reason="the budget is spent")
+    assert health(live).word == word
+    assert (live.status().state, live.status().ended) == ("ended", event)
+
+
+def test_a_run_that_is_started_again_has_not_ended(written, live):
+    written.accept(50)
+    written.event("failed", reason="the training loop ended with OSError", error="no space left on device")
+    assert health(live).reason == "the training loop ended with OSError: no space left on device"
+    written.event("restart")
+    written.accept(5)
+    assert (health(live).word, live.status().state) == ("healthy", "running")
+
+
+def test_the_search_for_a_loss_scale_alarms_nobody(written, live):
+    for scale in (65536.0, 32768.0, 16384.0, 8192.0):
+        written.step += 1
+        written.journal.line(
+            "steps.jsonl",
+            {"step": written.step, "loss": 2.5, "grad_norm": float("inf"), "lr": 1e-4, "loss_scale": scale,
+             "decision": "veto", "code": "scale-search"},
+        )  # fmt: skip
+    for _ in range(30):
+        written.accept(1, loss_scale=4096.0)
+    assert health(live).word == "healthy"
+    assert live.status().refused == 4
+
+
+def test_slow_trouble_that_the_guard_reports_is_a_warning_and_passes(written, live):
+    written.accept(50)
+    finding = {"code": "SF215", "cause": "loss-diverging", "severity": "warning", "confidence": 0.8, "title": "rises",
+               "where": "step 50", "evidence": [], "fix": "lower the rate"}  # fmt: skip
+    written.event("finding", **finding)
+    assert health(live).word == "warning"
+    assert "SF215 loss-diverging" in live.status().health.reason
+    assert live.status().health.fix == "lower the rate"
+    assert [finding.cause for finding in live.diagnosis.findings] == ["loss-diverging"]
+    written.accept(500)
+    assert health(live).word == "healthy"
+
+
+def test_a_run_that_says_nothing_any_more_is_a_warning_unless_it_has_ended(written, live):
+    written.accept(50)
+    old = time.time() - SILENCE - 60
+    os.utime(written.directory / "steps.jsonl", (old, old))
+    assert (health(live).word, live.status().state) == ("warning", "silent")
+    assert "no step for 3 min" in live.status().health.reason
+    written.event("closed", reason="the guard was closed")
+    assert (health(live).word, live.status().state) == ("healthy", "ended")
+
+
+def test_files_that_vanish_and_come_back_as_another_run_are_forgotten(written, live, tmp_path):
+    written.accept(50)
+    written.refuse(5)
+    assert health(live).word == "unhealthy"
+    written.journal.close()
+    shutil.rmtree(written.directory)
+    live.look()
+    assert (live.status().state, live.status().step) == ("gone", 55)
+    WrittenRun(written.directory).accept(20)
+    assert health(live).word == "healthy"
+    assert (live.status().seen, live.status().refused, live.status().total_steps) == (20, 0, None)
+
+
+def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_path):
+    training = GuardedTraining(tmp_path / "run")
+    live = LiveRun(tmp_path / "run", "run", source=RunReader(tmp_path / "run"))
+    training.steps(20)
+    assert health(live).word == "healthy"
+    training.steps(1, BAD_VALUE)
+    training.steps(1)
+    found = health(live)
+    assert found.word == "warning"
+    assert "SF301 bad-data-row" in found.reason
+    assert "row 3" in found.fix
+    training.steps(100)
+    training.guard.close()
+    assert health(live).word == "healthy"
+    assert live.diagnosis.verdict == "sick"
+    assert {"veto", "autopsy", "closed"} <= {happening.event for happening in live.status().happenings}

@@ -1,0 +1,137 @@
+"""What the page is given: everything that a run says, in a shape that no file can break, and small."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+
+from planted_runs import an_autopsy, an_incident, plant_layers, plant_run
+from stayfinite.core.curve import Spans
+from stayfinite.guard.showing import shown_run, shown_runs
+from stayfinite.readers.runs.layers import read_layers
+from stayfinite.readers.runs.reader import RunReader
+from stayfinite.readers.runs.steps import Steps
+from stayfinite.report.page.data import page_data, run_data
+from stayfinite.report.page.heat import BAD, NONE, heat_data
+from stayfinite.report.page.html import page_html
+from stayfinite.report.page.incidents import incident_data
+
+NOTHING = {"verdict": "unknown", "findings": [], "trouble": [], "sources": []}
+
+
+def test_a_refused_step_is_a_gap_and_a_mark(tmp_path):
+    run = shown_run(plant_run(tmp_path))
+    loss = run["series"]["loss"]
+    assert loss["bad"] == [[40, 41, 2, "NaN"], [90, 90, 1, "NaN"]]
+    assert 40 not in loss["x"]
+    assert [(m["kind"], m["from"]) for m in run["marks"]] == [
+        ("veto", 40), ("checkpoint", 40), ("veto", 41), ("checkpoint", 80), ("veto", 90),
+    ]  # fmt: skip
+    assert run["figures"][:2] == [["steps", "120"], ["refused", "3"]]
+
+
+def test_a_proved_cause_is_verified_and_a_guess_is_not(tmp_path):
+    run = shown_run(plant_run(tmp_path, incident=an_incident(), autopsy=an_autopsy()))
+    first, *others = run["findings"]
+    assert (first["cause"], first["verified"], first["by"]) == ("fp16-overflow", True, "bf16")
+    assert first["evidence"] == ["mm in encoder.wo reaches 250,622 in fp16."]
+    assert not any(finding["verified"] for finding in others)
+    assert run["sentence"] == (
+        "3 of 120 steps were refused before they could touch the weights. "
+        "Cause: fp16-overflow (96%), verified by a re-run."
+    )
+
+
+def test_a_healthy_run_is_called_so(tmp_path):
+    run = shown_run(plant_run(tmp_path, vetoes=()))
+    assert (run["verdict"], run["findings"]) == ("healthy", [])
+    assert run["sentence"].startswith("Healthy: 120 steps, none refused; the last loss is 0.")
+
+
+def test_a_foreign_log_has_the_same_shape(tmp_path):
+    state = {"log_history": [{"step": step, "loss": 5 / step, "learning_rate": 1e-4} for step in range(1, 40)]}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    log = shown_run(tmp_path / "trainer_state.json")
+    assert set(log) == set(shown_run(plant_run(tmp_path / "run")))
+    assert log["series"]["loss"]["x"] == list(range(1, 40))
+    assert log["note"] == ""
+
+
+def test_another_programs_directory_is_read_as_its_logs(tmp_path):
+    (tmp_path / "run.json").write_text('{"model": "x"}')
+    (tmp_path / "train.log").write_text("".join(f"step {n} loss {5 / n:.4f}\n" for n in range(1, 60)))
+    assert shown_run(tmp_path)["figures"][0] == ["measurements", "59"]
+
+
+def test_a_log_without_steps_says_so(tmp_path):
+    (tmp_path / "train.log").write_text("".join(f"{{'loss': {5 / n:.3f}, 'epoch': {n / 10}}}\n" for n in range(1, 40)))
+    assert "names no steps" in shown_run(tmp_path / "train.log")["note"]
+
+
+def test_runs_that_are_called_alike_are_told_apart(tmp_path):
+    runs = shown_runs([plant_run(tmp_path / "a" / "run"), plant_run(tmp_path / "b" / "run")])
+    assert [run["name"].endswith(end) for run, end in zip(runs, ("a/run", "b/run"), strict=True)] == [True, True]
+    assert [run["id"] for run in page_data(runs)["runs"]] == ["r0", "r1"]
+
+
+def test_a_hundred_thousand_steps_stay_under_a_megabyte(tmp_path):
+    run = RunReader(plant_run(tmp_path, names=tuple(f"block.{n}.weight" for n in range(300)), looks=300))
+    run.refresh()
+    run.steps = Steps()
+    for step in range(1, 100_001):
+        bad = step % 50 == 0
+        value = math.nan if bad else 1 + (step * 7919 % 1000) / 333.3
+        run.steps.add(
+            {"step": step, "loss": value, "grad_norm": value * 1.7, "lr": value * 1e-5, "loss_scale": value * 3}
+        )
+        if bad:
+            spans = run.events.marks.setdefault("veto", Spans(400))
+            spans.add(
+                "veto", step, text="loss is nan; 39 of 39 gradients have no finite norm, first shared.weight " * 4
+            )
+    data = page_data([run_data(run, NOTHING)])
+    assert len(page_html(data).encode()) < 1_000_000
+    assert sum(mark["count"] for mark in data["runs"][0]["marks"] if mark["kind"] == "veto") == 2_003
+    assert sum(span[2] for span in data["runs"][0]["series"]["loss"]["bad"]) == 2_000
+
+
+def test_whatever_an_incident_holds_its_shape_is_the_same():
+    odd = [None, 5, "x", [], {}, [5, None], {"a": {"b": math.nan}}, math.inf]
+    shape = set(incident_data({"name": "0001", "record": an_incident(), "autopsy": an_autopsy()}))
+    for value in odd:
+        for part in an_incident() | an_autopsy():
+            record, autopsy = an_incident() | {part: value}, an_autopsy() | {part: value}
+            told = incident_data({"name": "0001", "record": record, "autopsy": autopsy})
+            assert set(told) == shape
+            json.dumps(told, allow_nan=False)
+        json.dumps(incident_data({"name": value, "record": value, "autopsy": value}), allow_nan=False)
+
+
+def test_rows_are_shown_with_the_guilty_ones_first():
+    rows = [{"row": row, "text": f"text {row}"} for row in range(5)] + [{"row": "x"}, 7]
+    told = incident_data({"record": an_incident(rows=rows), "autopsy": an_autopsy(rows=[3])})
+    assert [(row["row"], row["guilty"]) for row in told["decoded"]][:2] == [(3, True), (0, False)]
+
+
+def test_the_heat_map_tells_nothing_from_nought_from_not_finite(tmp_path):
+    plant_layers(tmp_path / "layers.npz", ("a.weight", "b.weight", "silent.weight"), looks=6, broken=2)
+    heat = heat_data(read_layers(tmp_path / "layers.npz"))
+    cells = base64.b64decode(heat["fields"]["norm"]["cells"])
+    rows = [list(cells[start : start + 6]) for start in (0, 6, 12)]
+    assert rows[0] == sorted(rows[0])
+    assert rows[0][0] == 2  # the least of all
+    assert rows[1][4:] == [BAD, BAD]
+    assert set(rows[2]) == {NONE}
+    assert heat["worst"][0]["name"] == "b.weight"
+    assert heat["worst"][0]["first_broken"] == heat["steps"][4]
+
+
+def test_many_layers_are_taken_together_by_module_and_the_worst_of_each_is_shown(tmp_path):
+    names = tuple(f"block.{block}.part.{part}.weight" for block in range(50) for part in range(10))
+    plant_layers(tmp_path / "layers.npz", names, looks=500, broken=1)
+    heat = heat_data(read_layers(tmp_path / "layers.npz"))
+    assert heat["grouped"]
+    assert heat["names"] == [f"block.{block}.part" for block in range(50)]
+    assert len(heat["steps"]) <= 240
+    assert heat["worst"][0]["name"] == names[1]
