@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import count
 
 import pytest
 import torch
