@@ -42,6 +42,7 @@ imports: $(VENV)/.dev ## Check that imports run downwards only (import-linter)
 	@$(BIN)/lint-imports --no-logo
 
 unit: $(VENV)/.dev ## Run the tests, without the slow ones and those for a GPU
+	@command -v chromium chromium-browser google-chrome >/dev/null || echo "== no Chromium found: the tests of the page in a browser are skipped"
 	@echo "== pytest: tests"
 	@$(BIN)/pytest
 

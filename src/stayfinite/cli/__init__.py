@@ -12,6 +12,8 @@ COMMANDS = {
     "check": "look before you launch: configs, data, memory, or the real model with a batch",
     "diff": "hold two configs, scripts or notebooks against each other, what matters for stability first",
     "diagnose": "say what went wrong with a run, from its log, config or directory",
+    "report": "draw one or several runs into one HTML page that needs nothing else",
+    "watch": "watch runs while they train: health in one word, curves, pace, decisions; --web for a browser",
     "train": "run a complete, stable training program",
     "evaluate": "score a translation model on pairs of texts: BLEU and chrF++",
     "translate": "translate a file with a trained model",
