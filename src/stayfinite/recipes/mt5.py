@@ -24,7 +24,6 @@ from torch import Tensor
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
-from stayfinite.integrations.loggers.live import following
 from stayfinite.recipes.language.blocks import Blocks, Packing, blocks_of, tokenized
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.language.evaluation import evaluate, validation_examples
@@ -39,16 +38,18 @@ from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
+from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
-from stayfinite.recipes.running.same_run import check_same_run, finished_result
-from stayfinite.recipes.running.sinks import Logger, sinks_of
+from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import IGNORED, Padding, tokens_in
+from stayfinite.recipes.seq2seq.generating import quiet_transformers
 from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import (
     check_ids,
@@ -133,7 +134,8 @@ class Mt5:
     gradient_accumulation_steps: Annotated[int, tyro.conf.arg(aliases=["--accumulation"])] = 4
     """Batches in a step."""
     learning_rate: float | None = None
-    """The highest learning rate; by default 3e-3 for a model that is built here, 3e-4 for adapters, else 1e-4."""
+    """The highest learning rate; by default 1e-4, 3e-4 for adapters, and for a model that is built here a fiftieth of
+    each weight's own size."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
     """How the learning rate goes down after the warmup."""
     warmup_steps: int | None = None
@@ -179,11 +181,11 @@ BUILT_IN = {
     "gradient_accumulation_steps": 1, "logging_steps": 25, "eval_steps": 100,
 }  # fmt: skip
 """Settings that the built-in text has where nothing else was asked for."""
-DECISIVE = (
+FIXED = frozenset({
     "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
     "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
     "train_batch_size", "gradient_accumulation_steps", "seed",
-)  # fmt: skip
+})  # fmt: skip
 """Settings that a run which is gone on with must share with its beginning."""
 
 
@@ -214,7 +216,8 @@ def train(config: Mt5, say: Say = print) -> Result:
 
 def _train(config: Mt5, place: Place, say: Say) -> Result:
     output = Path(config.output_dir)
-    check_same_run(output, "mt5", asdict(config), DECISIVE)
+    resuming = goes_on(output, "mt5", config, FIXED, say)
+    quiet_transformers()
     torch.manual_seed(config.seed)
     start = time.monotonic()
 
@@ -243,8 +246,8 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     if (done := finished_result(output, steps)) is not None:
         say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
         return _recorded(done, output)
-    rate = _learning_rate(config)
-    optimizer = optimizer_for(model, lr=rate, weight_decay=config.weight_decay, device=place.device)
+    rate, relative = _learning_rate(config)
+    optimizer = optimizer_for(model, lr=rate, weight_decay=config.weight_decay, device=place.device, relative=relative)
     warmup = min(1000, steps // 10) if config.warmup_steps is None else config.warmup_steps
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=steps)
     first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
@@ -260,7 +263,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
         keep_checkpoints_in(output, config.checkpoint_dir)
     look_before_start(
         model, optimizer, first_batch, _loss_of(model, place.device), precision=precision, scaler=scaler,
-        then=config.check if place.first else "off", directory=output, say=say,
+        then=config.check if place.first and not resuming else "off", directory=output, say=say,
     )  # fmt: skip
     place.wait()
 
@@ -273,8 +276,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     logbook = Logbook(say, steps=steps, every=config.logging_steps)
     best = Best(output, metric="loss", lowest=True)
     save = _saver(model, tokenizer, config)
-    loggers = sinks_of(_loggers(config), output) if place.first else []
-    with following(output, *loggers), Guard(
+    with telling(_loggers(config) if place.first else [], output) as tell, Guard(
         shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
         forward=compute_loss, describe=rows_in_words(tokenizer, masking),
     ) as guard:  # fmt: skip
@@ -282,19 +284,21 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
         def evaluate_if_due(step: int) -> None:
             if not place.first or (step % eval_steps and step != steps):
                 return
-            found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast)
-            better = best.judge(step, found.to_json(), save)
-            say(f"step {step:>6}: {found}{'  (best so far)' if better else ''}")
-            for line in fill_in(model, tokenizer, masking, asked[: config.samples], guard.autocast):
-                say(f"  {line}")
+            with logbook.rest():
+                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast)
+                better = best.judge(step, found.to_json(), save)
+                tell(step, found.to_json())
+                say(f"step {step:>6}: {found}{'  (best so far)' if better else ''}")
+                for line in fill_in(model, tokenizer, masking, asked[: config.samples], guard.autocast):
+                    say(f"  {line}")
 
         done_before = guard.resume()
         if done_before:
             say(f"resumed after step {done_before}")
             logbook.resume(done_before)
-            best.recall()
-            best.history = [entry for entry in best.history if entry["step"] < done_before]
-            evaluate_if_due(done_before)  # the process may have ended between the checkpoint and the evaluation
+            best.recall(done_before)
+            if not best.knows(done_before):  # the process may have ended between the checkpoint and the evaluation
+                evaluate_if_due(done_before)
         for _ in range(config.epochs):
             for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
                 for batch in group:
@@ -308,6 +312,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
                     break
             if logbook.steps_taken >= steps:
                 break
+        logbook.finish()
         if not config.cleanup_checkpoints and logbook.steps_taken > done_before:
             guard.checkpoint()
 
@@ -438,12 +443,13 @@ def _loss_of(model: Any, device: torch.device) -> Callable[[dict[str, Tensor]], 
     return compute_loss
 
 
-def _learning_rate(config: Mt5) -> float:
+def _learning_rate(config: Mt5) -> tuple[float, bool]:
+    """The rate, and whether it is a share of each weight's own size."""
     if config.learning_rate is not None:
-        return config.learning_rate
+        return config.learning_rate, False
     if is_size(config.model_name):
-        return 3e-3
-    return 3e-4 if _rank(config) else 1e-4
+        return 0.02, True
+    return (3e-4 if _rank(config) else 1e-4), False
 
 
 def _loggers(config: Mt5) -> list[Logger]:

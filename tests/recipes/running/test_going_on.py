@@ -2,37 +2,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 
 import pytest
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.curve import first_and_last, losses_of
-from stayfinite.recipes.running.records import write_launch, write_result
-from stayfinite.recipes.running.same_run import check_same_run, finished_result
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    seed: int = 0
-    data: tuple[str, ...] = ("a",)
-    epochs: int = 1
-
-
-def settings(**changed):
-    return {"seed": 0, "data": ("a",), "epochs": 1} | changed
-
-
-def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
-    write_launch(tmp_path, "mt5", Settings())
-    check_same_run(tmp_path, "mt5", settings(seed=1), ["seed"])  # it has no checkpoint: nothing to go on with
-    (tmp_path / "checkpoints" / "step-00000010").mkdir(parents=True)
-    check_same_run(tmp_path, "mt5", settings(epochs=3), ["seed", "data"])
-    with pytest.raises(UsageError, match="seed was 0 and is 1"):
-        check_same_run(tmp_path, "mt5", settings(seed=1), ["seed", "data"])
-    with pytest.raises(UsageError, match="is of mt5, not of translate"):
-        check_same_run(tmp_path, "translate", settings(), ["seed"])
+from stayfinite.recipes.running.finished import finished_result
+from stayfinite.recipes.running.records import write_result
 
 
 def test_a_run_is_finished_when_its_result_has_all_steps(tmp_path):
