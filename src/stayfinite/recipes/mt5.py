@@ -11,6 +11,7 @@ the same settings it goes on from its newest good checkpoint.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -23,6 +24,7 @@ import tyro
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
+from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.language.blocks import Blocks, Packing, blocks_of, tokenized
 from stayfinite.recipes.language.built_in import travel_notes
@@ -184,7 +186,7 @@ BUILT_IN = {
 FIXED = frozenset({
     "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
     "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
-    "train_batch_size", "gradient_accumulation_steps", "seed",
+    "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay",
 })  # fmt: skip
 """Settings that a run which is gone on with must share with its beginning."""
 
@@ -286,7 +288,8 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
                 return
             with logbook.rest():
                 found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast)
-                better = best.judge(step, found.to_json(), save)
+                sound = math.isfinite(found.loss)
+                better = best.judge(step, found.to_json(), save if sound else None) and sound
                 tell(step, found.to_json())
                 say(f"step {step:>6}: {found}{'  (best so far)' if better else ''}")
                 for line in fill_in(model, tokenizer, masking, asked[: config.samples], guard.autocast):
@@ -317,6 +320,11 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             guard.checkpoint()
 
     # -- result ------------------------------------------------------------------------------------------------------
+    if not losses_of(output):
+        raise TrainingDiverged(
+            f"none of the {steps} steps had a finite loss: nothing was trained", step=steps, code="loss-not-finite",
+            fix=f"see {output / 'incidents'} for the cause; --check stop finds most of them before the first step",
+        )  # fmt: skip
     result = _result(output, logbook.steps_taken, time.monotonic() - start, best)
     if place.first:
         save(output / "final")
@@ -372,6 +380,7 @@ def _texts(config: Mt5, say: Say) -> tuple[list[str], list[str]]:
     else:
         validation = read_texts(config.val, column=config.text_column, shortest=config.min_characters).texts
         training = without(found.texts, validation)
+        check_enough(replace(found, texts=training), f"{where}, without what is in {', '.join(config.val)}")
     say(f"{where}: {found}; {len(training):,} to train on, {len(validation):,} for validation")
     return training, validation
 
@@ -430,6 +439,8 @@ def _blocks(config: Mt5, tokenizer: Any, texts: Sequence[str], say: Say, name: s
     found = blocks_of(
         tokenized(texts, tokenizer, reserved), config.block_size, packing=config.pack, end=tokenizer.eos_token_id
     )
+    if not len(found):
+        raise UsageError(f"{name}: no text has two tokens: there is nothing to predict from", fix="look at the data")
     say(f"{name}: {len(found):,} blocks of up to {config.block_size} tokens, {found.tokens:,} tokens in all")
     return found
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import tiny_language
 from child_processes import environment
-from stayfinite.errors import NotReady, UsageError
+from stayfinite.errors import NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.asking import Author, find_model
 from stayfinite.recipes.language.evaluation import Evaluation
@@ -212,6 +212,27 @@ def test_nine_lines_are_refused(model, tmp_path):
     texts = write_texts(tmp_path / "texts", 9)
     with pytest.raises(UsageError, match="9 texts: at least 10 examples"):
         mt5.train(settings(texts, model, tmp_path / "run"), quiet)
+
+
+def test_texts_that_are_all_in_the_validation_leave_nothing_to_train_on(model, texts, tmp_path):
+    with pytest.raises(UsageError, match="0 texts: at least 10 examples"):
+        mt5.train(settings(texts, model, tmp_path / "run", val=(str(texts),)), quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_that_cannot_be_made_is_refused(model, texts, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for place in ("file", "file/inside"):
+        with pytest.raises(UsageError, match="--output-dir"):
+            mt5.train(settings(texts, model, tmp_path / place), quiet)
+
+
+def test_a_training_without_one_finite_step_is_no_success(model, texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(mt5, "_loss_of", lambda model, device: lambda batch: model(**batch).logits.mean() * math.nan)
+    with pytest.raises(TrainingDiverged, match="none of the 3 steps had a finite loss"):
+        mt5.train(settings(texts, model, tmp_path / "run", max_steps=3), quiet)
+    assert not (tmp_path / "run" / "final").exists()
+    assert not (tmp_path / "run" / "result.json").exists()
 
 
 def test_flags_have_their_original_names_and_a_yaml_file_says_the_same(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,16 @@ def _refuse_places(config: Any) -> None:
         value = getattr(config, name)
         if value is not None and Path(value).is_file():
             raise UsageError(f"{_flag(name)} {value}: this is a file", fix="name a directory")
+        if value is not None and not _writable(Path(value)):
+            raise UsageError(f"{_flag(name)} {value}: nothing can be written there", fix="name another directory")
+
+
+def _writable(place: Path) -> bool:
+    """Whether a directory can be written, or made; one that only has to be read may be protected."""
+    if (place / "spiece.model").is_file() or (place / "tokenizer.json").is_file():
+        return True
+    nearest = next(each for each in (place, *place.absolute().parents) if each.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
 def _refuse_adapters(config: Any) -> None:

@@ -58,7 +58,7 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
                 remarks.extend(f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3])
                 if chunk.lines:
                     yield from chunk.columns[_column(chunk, source, column)]
-            remarks.extend(source.remarks)
+            remarks.extend([*source.remarks, *filter(None, [source.encoding])])
 
     kept = keep(values(), shortest=shortest)
     return Texts(
