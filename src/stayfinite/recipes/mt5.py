@@ -179,7 +179,7 @@ class Mt5:
 
 
 BUILT_IN = {
-    "block_size": 64, "vocab_size": 512, "dropout": 0.0, "epochs": 10, "train_batch_size": 64, "eval_batch_size": 64,
+    "block_size": 64, "vocab_size": 512, "dropout": 0.0, "epochs": 8, "train_batch_size": 64, "eval_batch_size": 64,
     "gradient_accumulation_steps": 1, "logging_steps": 25, "eval_steps": 100,
 }  # fmt: skip
 """Settings that the built-in text has where nothing else was asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,5 +120,7 @@ def _eight_bit() -> Any:
         raise MissingExtra("loading in 8 bits needs bitsandbytes", fix="pip install 'stayfinite[quant]'") from error
     from transformers import BitsAndBytesConfig
 
+    # It says at every product that it computes in fp16, which is what was asked for.
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     kind: Any = BitsAndBytesConfig
     return kind(load_in_8bit=True)
