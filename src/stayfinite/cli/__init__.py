@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "run a complete, stable training program",
     "evaluate": "score a translation model on pairs of texts: BLEU and chrF++",
     "translate": "translate a file with a trained model",
+    "generate": "text from a trained language model: goes on from a prompt, or fills gaps in it",
     "tail": "follow a log live and speak up when it turns",
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.running.quiet import no_progress_bars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +56,12 @@ def build_t5(size: str, tokenizer: Any, *, dropout: float = 0.1) -> Any:
     return T5ForConditionalGeneration(config)
 
 
-def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = False) -> Any:
+def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = False, device: str | None = None) -> Any:
     """A model from a directory or a hub. Weights are float32, whatever the files say: autocast does the rest.
+
+    Arguments:
+        eight_bit: keep the matrices in 8 bits; they stay frozen.
+        device: where it is put; weights in 8 bits cannot be moved later.
 
     Raises:
         UsageError: there is no such model here, or it is no encoder-decoder.
@@ -66,12 +72,15 @@ def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = F
     options: dict[str, Any] = {"dtype": torch.float32, "cache_dir": cache_dir}
     if eight_bit:
         options["quantization_config"] = _eight_bit()
+    if device is not None:
+        options["device_map"] = {"": device}
     try:
-        return AutoModelForSeq2SeqLM.from_pretrained(name, **options)
-    except (OSError, ValueError) as error:
+        with no_progress_bars():
+            return AutoModelForSeq2SeqLM.from_pretrained(name, **options)
+    except Exception as error:  # damaged weights raise whatever their parser raises
         sizes = ", ".join(SIZES)
         raise UsageError(
-            f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]}",
+            f"the model {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}",
             fix=f"a directory with config.json and weights, a hub's name where there is a network, or one of {sizes}",
         ) from error
 
@@ -81,12 +90,17 @@ def is_size(name: str) -> bool:
     return name in SIZES and not Path(name).exists()
 
 
-def fit_vocabulary(model: Any, tokenizer: Any) -> int:
-    """Enlarge the embeddings where the tokenizer needs more rows; returns how many were added."""
+def fit_vocabulary(model: Any, tokenizer: Any, *, shrink: bool = False) -> int:
+    """Enlarge the embeddings where the tokenizer needs more rows; returns how many were added.
+
+    Arguments:
+        shrink: also give rows back that a smaller tokenizer never asks for; then the number may be negative.
+    """
     rows = int(model.get_input_embeddings().num_embeddings)
-    if len(tokenizer) <= rows:
+    wanted = len(tokenizer)
+    if wanted <= rows and not (shrink and -(-wanted // 64) * 64 < rows):
         return 0
-    model.resize_token_embeddings(len(tokenizer))
+    model.resize_token_embeddings(wanted, pad_to_multiple_of=64 if shrink else None)
     return int(model.get_input_embeddings().num_embeddings) - rows
 
 
@@ -106,5 +120,7 @@ def _eight_bit() -> Any:
         raise MissingExtra("loading in 8 bits needs bitsandbytes", fix="pip install 'stayfinite[quant]'") from error
     from transformers import BitsAndBytesConfig
 
+    # It says at every product that it computes in fp16, which is what was asked for.
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     kind: Any = BitsAndBytesConfig
     return kind(load_in_8bit=True)

@@ -13,6 +13,8 @@ from stayfinite.errors import UsageError
 SENTINELS = 100
 """T5's span corruption names its gaps by these, `<extra_id_0>` to `<extra_id_99>`."""
 LEAST_VOCABULARY = 64
+LONGEST = 4000
+"""Characters of a line from which a tokenizer is trained; SentencePiece passes over lines of more than 65,536 bytes."""
 
 
 def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, *, seed: int = 0) -> Any:
@@ -51,8 +53,12 @@ def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, 
     return load_tokenizer(str(directory))
 
 
-def load_tokenizer(name: str) -> Any:
-    """A tokenizer from a directory or, where there is a network, a hub; `bytes` is ByT5's."""
+def load_tokenizer(name: str, *, cache_dir: str | None = None) -> Any:
+    """A tokenizer from a directory or, where there is a network, a hub; `bytes` is ByT5's.
+
+    Raises:
+        UsageError: there is none, or its vocabulary was not read.
+    """
     if name == "bytes":
         from transformers import ByT5Tokenizer
 
@@ -64,10 +70,10 @@ def load_tokenizer(name: str) -> Any:
     # T5Tokenizer(vocab_file=...) takes the file and forgets its pieces (transformers 5); from_pretrained reads them.
     kind: Any = T5Tokenizer if bare else AutoTokenizer
     try:
-        tokenizer = kind.from_pretrained(name, **({"extra_ids": SENTINELS} if bare else {}))
-    except (OSError, ValueError) as error:
+        tokenizer = kind.from_pretrained(name, cache_dir=cache_dir, **({"extra_ids": SENTINELS} if bare else {}))
+    except Exception as error:  # a damaged file raises whatever its parser raises
         raise UsageError(
-            f"the tokenizer {name!r} cannot be loaded: {str(error).splitlines()[0]}",
+            f"the tokenizer {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}",
             fix="name a directory with tokenizer.json or spiece.model, `bytes`, or leave it to be trained here",
         ) from error
     if len(tokenizer) <= SENTINELS + 4:
@@ -78,11 +84,33 @@ def load_tokenizer(name: str) -> Any:
     return tokenizer
 
 
+def has_tokenizer(directory: Path) -> bool:
+    """Whether a directory holds a tokenizer."""
+    return any((directory / name).is_file() for name in ("tokenizer.json", "spiece.model", "tokenizer_config.json"))
+
+
 def sentinel_ids(tokenizer: Any) -> list[int]:
-    """The ids of `<extra_id_0>`, `<extra_id_1>`, and so on; those that the tokenizer does not have are left out."""
-    found = [tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>") for number in range(SENTINELS)]
+    """The ids of `<extra_id_0>`, `<extra_id_1>`, and so on, up to the first that the tokenizer does not have."""
     unknown = getattr(tokenizer, "unk_token_id", None)
-    return [number for number in found if isinstance(number, int) and number != unknown]
+    found: list[int] = []
+    for number in range(SENTINELS):
+        # mT5 has them as ordinary pieces, which begin a word.
+        names = (f"<extra_id_{number}>", f"\u2581<extra_id_{number}>")
+        ids = [tokenizer.convert_tokens_to_ids(name) for name in names]
+        known = [each for each in ids if isinstance(each, int) and each != unknown]
+        if not known:
+            break
+        found.append(known[0])
+    return found
+
+
+def with_sentinels(tokenizer: Any) -> list[int]:
+    """The ids of all sentinels; a tokenizer without any is given them, so its model may need more rows afterwards."""
+    found = sentinel_ids(tokenizer)
+    if not found:
+        tokenizer.add_tokens([f"<extra_id_{number}>" for number in range(SENTINELS)], special_tokens=True)
+        found = sentinel_ids(tokenizer)
+    return found
 
 
 def check_ids(tokenizer: Any, model: Any) -> None:
@@ -102,4 +130,14 @@ def check_ids(tokenizer: Any, model: Any) -> None:
 def _bounded(lines: list[str], most: int = 1_000_000) -> Iterator[str]:
     """At most a million lines, spread over all of them: more makes a vocabulary slower, not better."""
     stride = max(1, -(-len(lines) // most))
-    return iter(lines[::stride])
+    return (piece for line in lines[::stride] for piece in _pieces(line))
+
+
+def _pieces(line: str) -> Iterator[str]:
+    """A long line in pieces, cut at spaces where there are any."""
+    while len(line) > LONGEST:
+        place = line.rfind(" ", 1, LONGEST)
+        place = LONGEST if place < 0 else place
+        yield line[:place]
+        line = line[place:].lstrip(" ")
+    yield line

@@ -1,0 +1,159 @@
+"""``stayfinite generate``: text from a language model that was trained here, or any T5."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from stayfinite.errors import StayfiniteError, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate:
+    """Ask a language model: it goes on from a prompt, or fills the gaps (`<extra_id_0>`) in it.
+
+    With neither --prompt nor --file, prompts are read from standard input, one a line.
+    """
+
+    model: Annotated[str, tyro.conf.Positional]
+    """A run directory (its best model), a model's directory, or a hub's name."""
+
+    prompt: tuple[str, ...] = ()
+    """What to go on from; several are answered one after the other."""
+
+    file: Path | None = None
+    """Prompts from a file, one a line."""
+
+    max_new_tokens: int = 64
+    """Tokens that are written at most."""
+
+    num_return_sequences: int = 1
+    """Texts for each prompt."""
+
+    temperature: float | None = None
+    """Draw at random: below 1 the likelier tokens more often, above 1 less. By default the likeliest is taken."""
+
+    top_k: int | None = None
+    """Draw from so many of the likeliest tokens."""
+
+    top_p: float | None = None
+    """Draw from the likeliest tokens that together have this probability."""
+
+    no_repeat_ngram_size: int = 0
+    """No so many tokens in a row come twice; 0 for no such rule."""
+
+    repetition_penalty: float = 1.0
+    """Above 1, tokens that were written already become less likely."""
+
+    num_beams: int = 1
+    """Beams of beam search."""
+
+    seed: int = 0
+    """For drawing."""
+
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+    cache_dir: str | None = None
+    """Where models from a hub are kept."""
+
+    json: bool = False
+    """Print one JSON list: prompt, text and gaps of each answer."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 when all prompts were answered, 2 on wrong use."""
+    settings = tyro.cli(Generate, args=list(arguments), prog="stayfinite generate")
+    try:
+        options = options_of(settings)
+        prompts = _prompts(settings)
+        answers = _answers(settings, prompts, options)
+    except StayfiniteError as error:
+        print(f"stayfinite generate: {error}", file=sys.stderr)
+        return 2
+    if settings.json:
+        print(json.dumps([answer.to_json() for answer in answers], indent=1, ensure_ascii=False))
+        return 0
+    for answer in answers:
+        print(f"{answer.prompt}\n  {answer.text}" if len(answers) > 1 else answer.text)
+    return 0
+
+
+def options_of(settings: Generate) -> dict[str, Any]:
+    """The settings as transformers' ``generate`` takes them.
+
+    Raises:
+        UsageError: one is outside what it may be, or two do not go together.
+    """
+    for name, least in (("max_new_tokens", 1), ("num_return_sequences", 1), ("num_beams", 1), ("top_k", 1),
+                        ("no_repeat_ngram_size", 0), ("seed", 0)):  # fmt: skip
+        value = getattr(settings, name)
+        if value is not None and value < least:
+            raise _wrong(name, value, f"at least {least}")
+    for name in ("temperature", "repetition_penalty"):
+        value = getattr(settings, name)
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise _wrong(name, value, "a number above 0", "leave it out to take the likeliest token each time")
+    if settings.top_p is not None and not 0 < settings.top_p <= 1:
+        raise _wrong("top_p", settings.top_p, "a probability above 0 and up to 1", "--top-p 0.9")
+    drawn = any(value is not None for value in (settings.temperature, settings.top_k, settings.top_p))
+    if not drawn and settings.num_return_sequences > settings.num_beams:
+        raise UsageError(
+            f"--num-return-sequences {settings.num_return_sequences}: the likeliest text is always the same one",
+            fix=f"--temperature 0.8 to draw, or --num-beams {settings.num_return_sequences}",
+        )
+    options: dict[str, Any] = {
+        "max_new_tokens": settings.max_new_tokens, "num_return_sequences": settings.num_return_sequences,
+        "num_beams": settings.num_beams, "no_repeat_ngram_size": settings.no_repeat_ngram_size,
+        "repetition_penalty": settings.repetition_penalty, "do_sample": drawn,
+    }  # fmt: skip
+    if drawn:
+        # Without a bound of its own, transformers draws from the 50 likeliest.
+        options |= {"temperature": settings.temperature or 1.0, "top_k": settings.top_k or 0}
+        options |= {"top_p": 1.0 if settings.top_p is None else settings.top_p}
+    return options
+
+
+def _prompts(settings: Generate) -> list[str]:
+    given = list(settings.prompt)
+    if settings.file is not None:
+        try:
+            given += settings.file.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{settings.file} cannot be read: {error}", fix="name a text file in UTF-8") from error
+    elif not given:
+        given += sys.stdin.read().splitlines()
+    prompts = [prompt for prompt in given if prompt.strip()]
+    if not prompts:
+        raise UsageError("there is no prompt", fix="--prompt 'some words', --file prompts.txt, or lines on stdin")
+    return prompts
+
+
+def _answers(settings: Generate, prompts: Sequence[str], options: dict[str, Any]) -> list[Any]:
+    from stayfinite.recipes.language.asking import Author, find_model
+    from stayfinite.recipes.running.place import choose_device
+
+    author = Author(
+        find_model(settings.model),
+        device=choose_device(settings.device),
+        seed=settings.seed,
+        cache_dir=settings.cache_dir,
+    )
+    if any(author.completes(prompt) for prompt in prompts):
+        print(
+            "stayfinite generate: this model was trained to fill gaps: a plain prompt is given one at its end "
+            "(<extra_id_0>)",
+            file=sys.stderr,
+        )
+    return [answer for prompt in prompts for answer in author.write(prompt, options)]
+
+
+def _wrong(name: str, value: object, expected: str, fix: str = "") -> UsageError:
+    return UsageError(f"--{name.replace('_', '-')} {value}: expected {expected}", fix=fix)

@@ -1,0 +1,1 @@
+"""Raw text for a language model: reading, cutting into blocks, masking, order, evaluation, generation."""

@@ -1,0 +1,86 @@
+"""Tokens of texts in blocks: a long text becomes several, none of it is thrown away."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+Packing = Literal["long", "all"]
+"""`long` cuts long texts and leaves short ones alone; `all` also puts short ones together, an end mark between them."""
+LEAST = 2
+"""Tokens of a block; fewer leave nothing to predict from."""
+CHUNK = 1000
+"""Texts that are tokenized at a time."""
+
+
+class Blocks:
+    """Blocks of token ids, four bytes a token."""
+
+    def __init__(self, rows: Iterable[Sequence[int]]) -> None:
+        self._tokens = array("i")
+        self._ends = array("q", [0])
+        for row in rows:
+            self._tokens.extend(row)
+            self._ends.append(len(self._tokens))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: int) -> list[int]:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self._tokens[self._ends[number] : self._ends[number + 1]].tolist()
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each block."""
+        return [self._ends[number + 1] - self._ends[number] for number in range(len(self))]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all of them."""
+        return len(self._tokens)
+
+
+def cut(row: Sequence[int], size: int) -> list[Sequence[int]]:
+    """A row in pieces of at most so many tokens, as equal as can be, so that the last one is no crumb."""
+    count = max(1, -(-len(row) // size))
+    bounds = [len(row) * number // count for number in range(count + 1)]
+    return [row[start:end] for start, end in pairwise(bounds)]
+
+
+def blocks_of(rows: Iterable[Sequence[int]], size: int, *, packing: Packing = "long", end: int = 1) -> Blocks:
+    """Rows as blocks of at most so many tokens. Rows of a single token are left out.
+
+    Arguments:
+        packing: see `Packing`.
+        end: the mark between two texts in one block.
+    """
+    pieces = (piece for row in rows for piece in cut(row, size) if len(piece) >= LEAST)
+    return Blocks(pieces if packing == "long" else _together(pieces, size, end))
+
+
+def tokenized(texts: Sequence[str], tokenizer: Any, reserved: Iterable[int]) -> Iterator[list[int]]:
+    """Token ids of each text, without end marks.
+
+    Arguments:
+        reserved: ids that must not come from a text: `<extra_id_3>` written in it is not a gap.
+    """
+    forbidden = set(reserved)
+    for start in range(0, len(texts), CHUNK):
+        found = tokenizer(list(texts[start : start + CHUNK]), add_special_tokens=False, verbose=False).input_ids
+        for row in found:
+            yield row if forbidden.isdisjoint(row) else [token for token in row if token not in forbidden]
+
+
+def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[list[int]]:
+    block: list[int] = []
+    for piece in pieces:
+        if block and len(block) + 1 + len(piece) > size:
+            yield block
+            block = []
+        block = [*block, end, *piece] if block else list(piece)
+    if block:
+        yield block

@@ -1,0 +1,77 @@
+"""How well a model fills in what it has not seen: loss, perplexity and accuracy on texts that were kept back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from stayfinite.recipes.language.blocks import Blocks
+from stayfinite.recipes.language.masking import Masking
+from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What an evaluation came to, over all tokens that were asked for."""
+
+    loss: float
+    accuracy: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """Among how many tokens the model hesitates; infinite where that cannot be said."""
+        return math.exp(self.loss) if math.isfinite(self.loss) and self.loss < 700 else math.inf
+
+    def to_json(self) -> dict[str, float]:
+        """By name."""
+        return {"loss": self.loss, "accuracy": self.accuracy, "tokens": self.tokens}
+
+    def __str__(self) -> str:
+        return (
+            f"validation loss {self.loss:.4f}  perplexity {self.perplexity:.2f}  "
+            f"{self.accuracy:.1%} of {self.tokens:,} tokens right"
+        )
+
+
+def validation_examples(blocks: Blocks, masking: Masking, most: int | None) -> list[Example]:
+    """The blocks with masks that are the same at every evaluation, spread over all where there are more than wanted."""
+    count = len(blocks)
+    wanted = count if most is None else min(most, count)
+    return [masking(blocks[number * count // wanted], number) for number in range(wanted)]
+
+
+def evaluate(
+    model: Any,
+    examples: list[Example],
+    padding: Padding,
+    batch_size: int,
+    *,
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> Evaluation:
+    """Compute the loss without training. Draws no random number, so that training goes on as if nobody had looked."""
+    examples = sorted(examples, key=lambda example: example.length)
+    training = model.training
+    device = next(model.parameters()).device
+    model.eval()
+    total = torch.zeros((), dtype=torch.float64)
+    right = tokens = 0
+    try:
+        for start in range(0, len(examples), batch_size):
+            batch = {name: item.to(device) for name, item in padding(examples[start : start + batch_size]).items()}
+            with torch.inference_mode(), autocast():
+                logits = model(**batch).logits.float()  # (B, T, V)
+            labels = batch["labels"]
+            asked = labels != IGNORED
+            total += F.cross_entropy(logits[asked], labels[asked], reduction="sum").double().cpu()
+            right += int((logits.argmax(-1) == labels)[asked].sum())
+            tokens += int(asked.sum())
+    finally:
+        model.train(training)
+    return Evaluation(loss=float(total) / max(1, tokens), accuracy=right / max(1, tokens), tokens=tokens)

@@ -1,0 +1,102 @@
+"""From a block to what is given and what is asked for: T5's span corruption, or a prefix and its continuation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.seq2seq.batching import Example
+
+Objective = Literal["span_corruption", "prefix_lm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanCorruption:
+    """T5's objective: spans of a block are taken out, a sentinel in the place of each, and have to be filled in.
+
+    `a b c d e f g` becomes `a <0> d e <1> g`, and what is asked for `<0> b c <1> f <2>`, each with an end mark.
+    """
+
+    sentinels: Sequence[int]
+    """In order: `<extra_id_0>`, `<extra_id_1>`, and so on."""
+    end: int
+    density: float = 0.15
+    """Share of the tokens that is taken out."""
+    mean_span: float = 3.0
+    """Tokens in a span, on average."""
+
+    def __post_init__(self) -> None:
+        if len(self.sentinels) < 2:
+            raise UsageError(
+                f"the tokenizer has {len(self.sentinels)} sentinels (<extra_id_0> ...): span corruption needs two",
+                fix="train a tokenizer here with --tokenizer-dir NEW, or --objective prefix_lm",
+            )
+        if not 0 < self.density < 1:
+            raise UsageError(f"--noise-density {self.density}: expected a share between 0 and 1", fix="0.15 is T5's")
+        if not self.mean_span >= 1:
+            raise UsageError(f"--mean-span-length {self.mean_span}: expected at least 1", fix="3 is T5's")
+
+    def __call__(self, block: Sequence[int], seed: int) -> Example:
+        """The block with gaps, and what belongs into them; the same for the same seed."""
+        chance = random.Random(seed)
+        taken = min(max(1, round(len(block) * self.density)), len(block) - 1)
+        left = len(block) - taken
+        # One sentinel more than there are gaps closes what is asked for.
+        spans = min(max(1, round(taken / self.mean_span)), taken, left + 1, len(self.sentinels) - 1)
+        source: list[int] = []
+        target: list[int] = []
+        position = 0
+        # What is left before the first gap, between two, and after the last; the first and the last may be empty, so
+        # that any place of a short text can be a gap.
+        first, *between = _parts(left + 2, spans + 1, chance)
+        gaps = zip(self.sentinels, [first - 1, *between[:-1]], _parts(taken, spans, chance), strict=False)
+        for sentinel, kept, gone in gaps:
+            source += [*block[position : position + kept], sentinel]
+            target += [sentinel, *block[position + kept : position + kept + gone]]
+            position += kept + gone
+        return Example([*source, *block[position:], self.end], [*target, self.sentinels[spans], self.end])
+
+    def whole(self, example: Example) -> list[int]:
+        """The block that an example was made from."""
+        marks = set(self.sentinels)
+        spans: dict[int, list[int]] = {}
+        current: list[int] = []
+        for token in example.target[:-1]:
+            if token in marks:
+                current = spans.setdefault(token, [])
+            else:
+                current.append(token)
+        return [
+            token
+            for place in example.source[:-1]
+            for token in (spans.get(place, []) if place in marks else [place])
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixLanguageModel:
+    """A block is cut at a random place: the beginning is given, the rest is asked for."""
+
+    end: int
+
+    def __call__(self, block: Sequence[int], seed: int) -> Example:
+        """Beginning and continuation; the same for the same seed."""
+        place = random.Random(seed).randint(1, len(block) - 1)
+        return Example([*block[:place], self.end], [*block[place:], self.end])
+
+    def whole(self, example: Example) -> list[int]:
+        """The block that an example was made from."""
+        return example.source[:-1] + example.target[:-1]
+
+
+Masking = SpanCorruption | PrefixLanguageModel
+
+
+def _parts(total: int, count: int, chance: random.Random) -> list[int]:
+    """So many lengths of at least 1 that sum up to the total, each way of doing it as likely as any other."""
+    bounds = [0, *sorted(chance.sample(range(1, total), count - 1)), total]
+    return [after - before for before, after in pairwise(bounds)]

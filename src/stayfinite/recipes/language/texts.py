@@ -1,0 +1,155 @@
+"""Texts from files: read, short and repeated ones left out, a share kept back for validation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import Chunk, Source
+from stayfinite.readers.data.opening import FORMATS, open_data
+from stayfinite.readers.data.text_lines import ending
+
+COLUMNS = ("text", "content", "sentence", "document", "body", "line")
+"""What a column of texts is usually called."""
+FEWEST = 10
+"""Examples below which nothing can be learnt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """What is left after reading, and why the rest is not."""
+
+    texts: list[str]
+    short: int = 0
+    repeated: int = 0
+    broken: int = 0
+    remarks: tuple[str, ...] = ()
+    """What a person should know of how the files were read."""
+
+    def __str__(self) -> str:
+        left_out = {"short": self.short, "repeated": self.repeated, "unreadable": self.broken}
+        words = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+        return f"{len(self.texts):,} texts" + (f" (left out: {words})" if words else "")
+
+
+def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int = 10) -> Texts:
+    """The texts of files and directories: a line of a .txt is one, and a row of a table.
+
+    Arguments:
+        column: the column of a table that holds the text; guessed when left out.
+        shortest: texts of so many characters or fewer are dropped.
+
+    Raises:
+        UsageError: a path does not exist, holds no text, or a table has no such column.
+    """
+    sources = [source for path in paths for source in _sources(Path(path))]
+    broken = 0
+    remarks: list[str] = []
+
+    def values() -> Iterator[Any]:
+        nonlocal broken
+        for source in sources:
+            for chunk in source.chunks():
+                broken += len(chunk.broken)
+                remarks.extend(f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3])
+                if chunk.lines:
+                    yield from chunk.columns[_column(chunk, source, column)]
+            remarks.extend([*source.remarks, *filter(None, [source.encoding])])
+
+    kept = keep(values(), shortest=shortest)
+    return Texts(
+        texts=kept.texts, short=kept.short, repeated=kept.repeated, broken=broken, remarks=tuple(dict.fromkeys(remarks))
+    )
+
+
+def keep(values: Iterable[Any], *, shortest: int = 10) -> Texts:
+    """Texts that are long enough and were not there before; which were, is told by a hash."""
+    seen: set[bytes] = set()
+    texts: list[str] = []
+    short = repeated = 0
+    for value in values:
+        # A lone surrogate, which JSON may hold, is no character that a tokenizer could take.
+        text = " ".join(str("" if value is None else value).split()).encode("utf-8", "replace").decode("utf-8")
+        if len(text) <= shortest:
+            short += 1
+            continue
+        key = _hash(text)
+        if key in seen:
+            repeated += 1
+            continue
+        seen.add(key)
+        texts.append(text)
+    return Texts(texts=texts, short=short, repeated=repeated)
+
+
+def check_enough(found: Texts, where: str) -> None:
+    """Refuse to train on next to nothing.
+
+    Raises:
+        UsageError: there are fewer than ten examples.
+    """
+    if len(found.texts) < FEWEST:
+        raise UsageError(
+            f"{where}: {found}: at least {FEWEST} examples are needed",
+            fix="name a directory with more text, one example a line; --min-characters decides what is too short",
+        )
+
+
+def split(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
+    """Training and validation, at least one text in each. Which side a text is on depends on its hash, not its place.
+
+    Raises:
+        UsageError: the share is none.
+    """
+    if not 0 < share < 1:
+        raise UsageError(f"--val-share {share}: expected a share between 0 and 1", fix="--val-share 0.05")
+    count = min(max(1, round(share * len(texts))), len(texts) - 1)
+    kept_back = set(sorted(range(len(texts)), key=lambda number: _hash(texts[number]))[:count])
+    return (
+        [text for number, text in enumerate(texts) if number not in kept_back],
+        [texts[number] for number in sorted(kept_back)],
+    )
+
+
+def without(texts: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The texts that are not among the others."""
+    known = {_hash(text) for text in others}
+    return [text for text in texts if _hash(text) not in known]
+
+
+def _sources(path: Path) -> list[Source]:
+    found = open_data([path])
+    if found[0].kind != "aligned":
+        return found
+    # Two files whose names look like a pair are two texts here.
+    files = sorted(file for file in path.rglob("*") if file.is_file() and ending(file) in FORMATS)
+    return [source for file in files for source in open_data([file])]
+
+
+def _column(chunk: Chunk, source: Source, asked: str | None) -> str:
+    names = list(chunk.columns)
+    if source.kind == "txt":
+        return names[0]
+    if asked is not None:
+        if asked in names:
+            return asked
+        raise UsageError(
+            f"{chunk.path} has no column {asked!r}; it has {', '.join(map(repr, names))}", fix="--text-column NAME"
+        )
+    lower = {name.lower().strip(): name for name in reversed(names)}
+    for usual in COLUMNS:
+        if usual in lower:
+            return lower[usual]
+    if len(names) == 1:
+        return names[0]
+    raise UsageError(
+        f"{chunk.path}: which column holds the text? It has {', '.join(map(repr, names))}", fix="--text-column NAME"
+    )
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

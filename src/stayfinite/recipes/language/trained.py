@@ -1,0 +1,63 @@
+"""A trained language model on disk: weights or adapters, tokenizer, and what it was trained to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.running.quiet import no_progress_bars
+from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_seq2seq
+from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
+
+DESCRIPTION = "language.json"
+CONFIG_DIRECTORY = "model"
+
+
+def save_trained(model: Any, tokenizer: Any, description: Mapping[str, Any], into: Path) -> None:
+    """Write a model so that transformers, and ``stayfinite generate``, can load it. Adapters are written alone."""
+    into.mkdir(parents=True, exist_ok=True)
+    with no_progress_bars():
+        model.save_pretrained(into)
+        tokenizer.save_pretrained(into)
+    (into / DESCRIPTION).write_text(json.dumps({"version": 1, **description}, indent=1), encoding="utf-8")
+
+
+def read_description(directory: Path) -> dict[str, Any]:
+    """What a model was trained to do; empty where nobody said."""
+    try:
+        found = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def keep_shape(model: Any, tokenizer: Any, run: Path) -> None:
+    """Write what a run's model looks like, and its tokenizer, into the run directory: `rebuild` needs no more."""
+    tokenizer.save_pretrained(run / "tokenizer")
+    model.config.save_pretrained(run / CONFIG_DIRECTORY)
+
+
+def rebuild(run: Path, *, eight_bit: str | None = None, cache_dir: str | None = None) -> Any:
+    """The model of a run, as it was before adapters were added; its weights are fresh unless it is in 8 bits.
+
+    Arguments:
+        eight_bit: the name of the model that was loaded in 8 bits.
+
+    Raises:
+        UsageError: the run directory does not describe its model.
+    """
+    if eight_bit is not None:
+        model = load_seq2seq(eight_bit, cache_dir=cache_dir, eight_bit=True)
+        fit_vocabulary(model, load_tokenizer(str(run / "tokenizer")))
+        return model
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    try:
+        config = AutoConfig.from_pretrained(run / CONFIG_DIRECTORY)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{run / CONFIG_DIRECTORY} does not describe a model: {str(error).splitlines()[0]}") from error
+    kind: Any = AutoModelForSeq2SeqLM  # it carries no annotations
+    return kind.from_config(config)

@@ -1,0 +1,494 @@
+"""``stayfinite train mt5``: a language model for a low-resource language, from raw text.
+
+    stayfinite train mt5                                          # built-in text, a tiny model, two CPU cores
+    stayfinite train mt5 --data corpus/ --model-name google/mt5-small --output-dir runs/first
+    stayfinite train mt5 --data corpus/ --model small --tokenizer-dir tokenizers/mine --vocab-size 16000
+    stayfinite train mt5 --data corpus/ --model-name google/mt5-base --load-in-8bit --lora-rank 16
+
+The program reads top to bottom: settings, data, tokenizer, model, check, loop, result. Killed and started again with
+the same settings it goes on from its newest good checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+import tyro
+from torch import Tensor
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import TrainingDiverged, UsageError
+from stayfinite.guard.guard import Guard
+from stayfinite.recipes.language.blocks import Blocks, Packing, blocks_of, tokenized
+from stayfinite.recipes.language.built_in import travel_notes
+from stayfinite.recipes.language.evaluation import evaluate, validation_examples
+from stayfinite.recipes.language.filling import fill_in
+from stayfinite.recipes.language.masking import Masking, Objective, PrefixLanguageModel, SpanCorruption
+from stayfinite.recipes.language.order import SeededBatches, loader_of
+from stayfinite.recipes.language.refusals import refuse_impossible
+from stayfinite.recipes.language.rows import rows_in_words
+from stayfinite.recipes.language.texts import check_enough, keep, read_texts, split, without
+from stayfinite.recipes.language.trained import keep_shape, rebuild, save_trained
+from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.finished import finished_result
+from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.place import choose_precision
+from stayfinite.recipes.running.processes import Place, place_of_process
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.seq2seq.adapters import add_adapters
+from stayfinite.recipes.seq2seq.batching import IGNORED, Padding, tokens_in
+from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq
+from stayfinite.recipes.seq2seq.tokenizers import (
+    check_ids,
+    has_tokenizer,
+    load_tokenizer,
+    sentinel_ids,
+    train_sentencepiece,
+    with_sentinels,
+)
+from stayfinite.recipes.settings import read_settings
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mt5:
+    """Train a T5 or mT5 language model on raw text. Without --data: a built-in text, a tiny model."""
+
+    # -- data
+    data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--data-dir", "--train-dir"])] = ()
+    """Directories or files: .txt (an example a line), .jsonl, .csv, .tsv or .parquet with a column of text."""
+    val: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--val-dir"])] = ()
+    """The same for validation; a share of the texts is kept back when left out."""
+    text_column: str | None = None
+    """Name of the column that holds the text; guessed when left out."""
+    val_share: float = 0.05
+    """Share of the texts that is kept back for validation when --val is not given."""
+    min_characters: int = 10
+    """Texts of so many characters or fewer are dropped."""
+    block_size: int = 512
+    """Tokens of a block; a longer text becomes several blocks."""
+    pack: Packing = "long"
+    """`long` cuts long texts and leaves short ones alone; `all` also puts short ones together in a block."""
+
+    # -- objective
+    objective: Objective = "span_corruption"
+    """T5's span corruption, or prefix_lm: the beginning of a block is given, the rest is asked for."""
+    noise_density: float = 0.15
+    """Share of the tokens that span corruption takes out."""
+    mean_span_length: float = 3.0
+    """Tokens of a span that is taken out, on average."""
+
+    # -- model
+    model_name: Annotated[str, tyro.conf.arg(aliases=["--model"])] = "tiny"
+    """A size that is built here (tiny, small, medium, large), a directory, or a hub's name (google/mt5-small)."""
+    tokenizer_dir: str | None = None
+    """A tokenizer: loaded where there is one, else trained on the data and kept there. By default the model's own."""
+    vocab_size: int = 8000
+    """Pieces of a tokenizer that is trained here."""
+    dropout: float = 0.1
+    """Dropout of a model that is built here."""
+    cache_dir: str | None = None
+    """Where models from a hub are kept."""
+    load_in_8bit: bool = False
+    """Keep the weights in 8 bits and train adapters on them."""
+    lora_rank: int | None = None
+    """Rank of LoRA adapters; 0 trains all weights. By default 16 with --load-in-8bit and 0 without."""
+    lora_alpha: float = 32.0
+    """Weight of the adapters."""
+    lora_dropout: float = 0.05
+    """Dropout in front of the adapters."""
+    lora_targets: tuple[str, ...] = ("q", "v")
+    """Names of the layers that get adapters."""
+
+    # -- places
+    output_dir: str = "runs/mt5"
+    """Where everything goes: the run, its checkpoints, the best and the final model, the result."""
+    checkpoint_dir: str | None = None
+    """Where checkpoints go; by default OUTPUT_DIR/checkpoints."""
+    cleanup_checkpoints: bool = False
+    """Remove the checkpoints when training has ended well; the models stay."""
+
+    # -- training
+    epochs: Annotated[int, tyro.conf.arg(aliases=["--num-train-epochs"])] = 3
+    """Passes over the blocks, with new masks in each."""
+    max_steps: int | None = None
+    """Stop after so many steps, whatever the epoch."""
+    train_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-train-batch-size"])] = 8
+    """Blocks in a batch, in each process."""
+    eval_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-eval-batch-size"])] = 16
+    """Blocks in a batch of an evaluation."""
+    gradient_accumulation_steps: Annotated[int, tyro.conf.arg(aliases=["--accumulation"])] = 4
+    """Batches in a step."""
+    learning_rate: float | None = None
+    """The highest learning rate; by default 1e-4, 3e-4 for adapters, and for a model that is built here a fiftieth of
+    each weight's own size."""
+    schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
+    """How the learning rate goes down after the warmup."""
+    warmup_steps: int | None = None
+    """Steps during which the learning rate rises; by default a tenth of all, 1000 at most."""
+    weight_decay: float = 0.01
+    """Decay of weight matrices; norms and biases are left alone."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    mixed_precision: Literal["auto", "no", "fp16", "bf16"] = "auto"
+    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them."""
+    seed: int = 0
+    """For weights, order, masks and dropout."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+    # -- looking on
+    check: Check = "stop"
+    """What to do with an error found before the first step: stop, warn and go on, or do not look at all."""
+    logging_steps: int = 50
+    """Steps between lines."""
+    eval_steps: int | None = None
+    """Steps between evaluations; by default one an epoch."""
+    eval_blocks: int = 1000
+    """Blocks of an evaluation, at most."""
+    save_steps: int | None = None
+    """Steps between checkpoints; by default one an epoch, and every 500 steps at least."""
+    save_total_limit: int = 2
+    """Good checkpoints that are kept."""
+    samples: int = 2
+    """Blocks whose gaps are filled in and shown at an evaluation."""
+    wandb: bool = False
+    """Tell Weights & Biases of the curves; the same as --log-to wandb."""
+    tensorboard: bool = False
+    """Write the curves for TensorBoard; the same as --log-to tensorboard."""
+    log_to: tuple[Logger, ...] = ()
+    """Loggers that are told of the curves."""
+
+
+BUILT_IN = {
+    "block_size": 64, "vocab_size": 512, "dropout": 0.0, "epochs": 8, "train_batch_size": 64, "eval_batch_size": 64,
+    "gradient_accumulation_steps": 1, "logging_steps": 25, "eval_steps": 100,
+}  # fmt: skip
+"""Settings that the built-in text has where nothing else was asked for."""
+FIXED = frozenset({
+    "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
+    "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
+    "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay",
+})  # fmt: skip
+"""Settings that a run which is gone on with must share with its beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a training came to."""
+
+    first_loss: float
+    last_loss: float
+    validation_loss: float
+    accuracy: float
+    steps: int
+    seconds: float
+    directory: Path
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with these flags."""
+    train(read_settings(Mt5, arguments, "stayfinite train mt5"))
+
+
+def train(config: Mt5, say: Say = print) -> Result:
+    """Train, evaluate, keep the best model."""
+    refuse_impossible(config)
+    with place_of_process(config.device) as place:
+        return _train(settled(config), place, place.voice(say))
+
+
+def _train(config: Mt5, place: Place, say: Say) -> Result:
+    output = Path(config.output_dir)
+    resuming = goes_on(output, "mt5", config, FIXED, say)
+    quiet_transformers()
+    torch.manual_seed(config.seed)
+    start = time.monotonic()
+
+    # -- data --------------------------------------------------------------------------------------------------------
+    training, validation = _texts(config, say)
+
+    # -- tokenizer and model: what may fail to load first, before anything is written ---------------------------------
+    loaded = _loaded(config, place)
+    tokenizer = _tokenizer(config, training, output, place)
+    masking = _masking(config, tokenizer)
+    model = _model(config, loaded, tokenizer, say).to(place.device)
+    if place.first:
+        keep_shape(model, tokenizer, output)
+    blocks = _blocks(config, tokenizer, training, say)
+    padding = Padding(pad=tokenizer.pad_token_id)
+    kept_back = _blocks(config, tokenizer, validation, say, "validation")
+    asked = validation_examples(kept_back, masking, config.eval_blocks)
+    shared = place.shared(model)
+    compute_loss = _loss_of(shared, place.device)
+
+    # -- batches, optimizer, schedule --------------------------------------------------------------------------------
+    order = SeededBatches(blocks.lengths, config.train_batch_size, seed=config.seed, rank=place.rank, ranks=place.count)
+    loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
+    an_epoch = steps_of(len(loader), config.gradient_accumulation_steps, 1)
+    steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
+    if (done := finished_result(output, steps)) is not None:
+        say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
+        return _recorded(done, output)
+    rate, relative = _learning_rate(config)
+    optimizer = optimizer_for(model, lr=rate, weight_decay=config.weight_decay, device=place.device, relative=relative)
+    warmup = min(1000, steps // 10) if config.warmup_steps is None else config.warmup_steps
+    scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=steps)
+    first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
+    precision = choose_precision(
+        {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision), place.device, say,
+        overflow=lambda: holds_in_fp16(model, optimizer, first_batch, _loss_of(model, place.device)),
+    )  # fmt: skip
+    scaler = scaler_for(precision, place.device)
+
+    # -- the check ---------------------------------------------------------------------------------------------------
+    if place.first:
+        write_launch(output, "mt5", config, steps=steps)
+        keep_checkpoints_in(output, config.checkpoint_dir)
+    look_before_start(
+        model, optimizer, first_batch, _loss_of(model, place.device), precision=precision, scaler=scaler,
+        then=config.check if place.first and not resuming else "off", directory=output, say=say,
+    )  # fmt: skip
+    place.wait()
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    policy = Policy(
+        precision=precision, checkpoint_steps=config.save_steps or min(500, an_epoch),
+        keep_checkpoints=config.save_total_limit,
+    )  # fmt: skip
+    eval_steps = config.eval_steps or an_epoch
+    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    best = Best(output, metric="loss", lowest=True)
+    save = _saver(model, tokenizer, config)
+    with telling(_loggers(config) if place.first else [], output) as tell, Guard(
+        shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+        forward=compute_loss, describe=rows_in_words(tokenizer, masking),
+    ) as guard:  # fmt: skip
+
+        def evaluate_if_due(step: int) -> None:
+            if not place.first or (step % eval_steps and step != steps):
+                return
+            with logbook.rest():
+                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast)
+                sound = math.isfinite(found.loss)
+                better = best.judge(step, found.to_json(), save if sound else None) and sound
+                tell(step, found.to_json())
+                say(f"step {step:>6}: {found}{'  (best so far)' if better else ''}")
+                for line in fill_in(model, tokenizer, masking, asked[: config.samples], guard.autocast):
+                    say(f"  {line}")
+
+        done_before = guard.resume()
+        if done_before:
+            say(f"resumed after step {done_before}")
+            logbook.resume(done_before)
+            best.recall(done_before)
+            if not best.knows(done_before):  # the process may have ended between the checkpoint and the evaluation
+                evaluate_if_due(done_before)
+        for _ in range(config.epochs):
+            for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
+                for batch in group:
+                    loss = guard.forward(batch)
+                    guard.backward(loss / len(group))
+                    logbook.add(loss, tokens_in(batch))
+                guard.step()
+                logbook.step(scheduler.get_last_lr()[0])
+                evaluate_if_due(logbook.steps_taken)
+                if logbook.steps_taken >= steps:
+                    break
+            if logbook.steps_taken >= steps:
+                break
+        logbook.finish()
+        if not config.cleanup_checkpoints and logbook.steps_taken > done_before:
+            guard.checkpoint()
+
+    # -- result ------------------------------------------------------------------------------------------------------
+    if not losses_of(output):
+        raise TrainingDiverged(
+            f"none of the {steps} steps had a finite loss: nothing was trained", step=steps, code="loss-not-finite",
+            fix=f"see {output / 'incidents'} for the cause; --check stop finds most of them before the first step",
+        )  # fmt: skip
+    result = _result(output, logbook.steps_taken, time.monotonic() - start, best)
+    if place.first:
+        save(output / "final")
+        write_result(output, _record(result, best, logbook))
+        if config.cleanup_checkpoints:
+            remove_checkpoints(output)
+        say(
+            f"loss {result.first_loss:.3f} -> {result.last_loss:.3f}, validation loss {result.validation_loss:.3f}. "
+            f"The best model is in {best.directory}; try: stayfinite generate {output} --prompt '...'"
+        )
+    place.wait()
+    return result
+
+
+def build(run_dir: str | Path) -> tuple[Any, Callable[[Any], Tensor]]:
+    """Model and forward pass of a run, for ``stayfinite replay``; the weights come from the incident."""
+    config: Mt5 = settings_of(Mt5, read_launch(run_dir, "mt5"))
+    model = rebuild(
+        Path(run_dir), eight_bit=config.model_name if config.load_in_8bit else None, cache_dir=config.cache_dir
+    )
+    if rank := _rank(config):
+        model = _adapted(config, model, rank)
+    return model.train(), _loss_of(model, torch.device("cpu"))
+
+
+# -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def settled(config: Mt5) -> Mt5:
+    """The settings with those of the built-in text, where it is what is trained on and nothing else was asked for."""
+    config = replace(config, lora_rank=_rank(config))
+    if config.data:
+        return config
+    unasked = {field.name for field in fields(config) if getattr(config, field.name) == field.default}
+    return replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
+
+
+def _rank(config: Mt5) -> int:
+    return (16 if config.load_in_8bit else 0) if config.lora_rank is None else config.lora_rank
+
+
+def _texts(config: Mt5, say: Say) -> tuple[list[str], list[str]]:
+    where = ", ".join(config.data) or "the built-in text"
+    if config.data:
+        found = read_texts(config.data, column=config.text_column, shortest=config.min_characters)
+    else:
+        found = keep(travel_notes(), shortest=config.min_characters)
+    check_enough(found, where)
+    for remark in found.remarks[:5]:
+        say(f"note: {remark}")
+    if not config.val:
+        training, validation = split(found.texts, config.val_share)
+    else:
+        validation = read_texts(config.val, column=config.text_column, shortest=config.min_characters).texts
+        training = without(found.texts, validation)
+        check_enough(replace(found, texts=training), f"{where}, without what is in {', '.join(config.val)}")
+    say(f"{where}: {found}; {len(training):,} to train on, {len(validation):,} for validation")
+    return training, validation
+
+
+def _tokenizer(config: Mt5, training: Sequence[str], output: Path, place: Place) -> Any:
+    own = output / "tokenizer"
+    given = None if config.tokenizer_dir is None else Path(config.tokenizer_dir)
+    chosen = own if has_tokenizer(own) else given  # a run that is gone on with keeps its vocabulary
+    if chosen is None and not is_size(config.model_name):
+        return load_tokenizer(config.model_name, cache_dir=config.cache_dir)
+    chosen = chosen or own
+    if place.first and not has_tokenizer(chosen):
+        train_sentencepiece(training, chosen, config.vocab_size, seed=config.seed)
+    place.wait()
+    return load_tokenizer(str(chosen))
+
+
+def _masking(config: Mt5, tokenizer: Any) -> Masking:
+    if config.objective == "prefix_lm":
+        return PrefixLanguageModel(end=tokenizer.eos_token_id)
+    return SpanCorruption(
+        sentinels=with_sentinels(tokenizer), end=tokenizer.eos_token_id, density=config.noise_density,
+        mean_span=config.mean_span_length,
+    )  # fmt: skip
+
+
+def _loaded(config: Mt5, place: Place) -> Any:
+    """The model where it is not built here."""
+    if is_size(config.model_name):
+        return None
+    device = str(place.device) if config.load_in_8bit else None
+    return load_seq2seq(config.model_name, cache_dir=config.cache_dir, eight_bit=config.load_in_8bit, device=device)
+
+
+def _model(config: Mt5, loaded: Any, tokenizer: Any, say: Say) -> Any:
+    model = build_t5(config.model_name, tokenizer, dropout=config.dropout) if loaded is None else loaded
+    added = fit_vocabulary(model, tokenizer, shrink=config.tokenizer_dir is not None)
+    if added:
+        say(f"the embeddings of {config.model_name} have {abs(added):,} rows {'more' if added > 0 else 'fewer'} now")
+    check_ids(tokenizer, model)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.config.use_cache = False
+    return (_adapted(config, model, _rank(config)) if _rank(config) else model).train()
+
+
+def _adapted(config: Mt5, model: Any, rank: int) -> Any:
+    return add_adapters(
+        model, rank=rank, alpha=config.lora_alpha, dropout=config.lora_dropout, targets=config.lora_targets,
+        eight_bit=config.load_in_8bit, checkpointing=config.gradient_checkpointing,
+    )  # fmt: skip
+
+
+def _blocks(config: Mt5, tokenizer: Any, texts: Sequence[str], say: Say, name: str = "training") -> Blocks:
+    reserved = [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
+    found = blocks_of(
+        tokenized(texts, tokenizer, reserved), config.block_size, packing=config.pack, end=tokenizer.eos_token_id
+    )
+    if not len(found):
+        raise UsageError(f"{name}: no text has two tokens: there is nothing to predict from", fix="look at the data")
+    say(f"{name}: {len(found):,} blocks of up to {config.block_size} tokens, {found.tokens:,} tokens in all")
+    return found
+
+
+def _loss_of(model: Any, device: torch.device) -> Callable[[dict[str, Tensor]], Tensor]:
+    def compute_loss(batch: dict[str, Tensor]) -> Tensor:
+        batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
+        logits = model(**batch).logits  # (B, T, V)
+        return F.cross_entropy(logits.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=IGNORED)
+
+    return compute_loss
+
+
+def _learning_rate(config: Mt5) -> tuple[float, bool]:
+    """The rate, and whether it is a share of each weight's own size."""
+    if config.learning_rate is not None:
+        return config.learning_rate, False
+    if is_size(config.model_name):
+        return 0.02, True
+    return (3e-4 if _rank(config) else 1e-4), False
+
+
+def _loggers(config: Mt5) -> list[Logger]:
+    short: list[tuple[bool, Logger]] = [(config.wandb, "wandb"), (config.tensorboard, "tensorboard")]
+    return [*config.log_to, *(name for on, name in short if on)]
+
+
+def _saver(model: Any, tokenizer: Any, config: Mt5) -> Callable[[Path], None]:
+    return lambda into: save_trained(
+        model, tokenizer, {"objective": config.objective, "block_size": config.block_size}, into
+    )
+
+
+def _result(output: Path, steps: int, seconds: float, best: Best) -> Result:
+    first, last = first_and_last(losses_of(output))
+    top = min(best.history, key=lambda entry: entry["loss"], default={"loss": float("nan"), "accuracy": float("nan")})
+    return Result(
+        first_loss=first, last_loss=last, validation_loss=top["loss"], accuracy=top["accuracy"], steps=steps,
+        seconds=seconds, directory=output,
+    )  # fmt: skip
+
+
+def _record(result: Result, best: Best, logbook: Logbook) -> dict[str, Any]:
+    numbers = {key: value for key, value in asdict(result).items() if key != "directory"}
+    return numbers | {"tokens_per_second": round(logbook.rate), "evaluations": best.history}
+
+
+def _recorded(record: dict[str, Any], output: Path) -> Result:
+    names = ("first_loss", "last_loss", "validation_loss", "accuracy", "seconds")
+    numbers = {name: float("nan") if record.get(name) is None else float(record[name]) for name in names}
+    return Result(**numbers, steps=int(record["steps"]), directory=output)

@@ -1,0 +1,55 @@
+"""Checkpoints elsewhere than in the run directory, and taking them away when they are no longer needed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+
+NAME = "checkpoints"
+
+
+def keep_checkpoints_in(output: Path, directory: str | None) -> None:
+    """Have the checkpoints of a run written to another directory: the run directory holds a link to it.
+
+    So whatever reads a run directory finds them as ever. None leaves everything as it is.
+
+    Raises:
+        UsageError: the run has its checkpoints somewhere else already, or the directory cannot be made.
+    """
+    if directory is None:
+        return
+    place, link = Path(directory).absolute(), output / NAME
+    if place == link.absolute():
+        return
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
+        if link.is_symlink() and not link.exists():
+            link.unlink()  # what it led to is gone
+        if link.exists():
+            if link.resolve() == place.resolve():
+                return
+            if link.is_symlink() or any(link.iterdir()):
+                raise UsageError(
+                    f"--checkpoint-dir {directory}: this run has its checkpoints in {link.resolve()}",
+                    fix="move them there, or leave --checkpoint-dir as it was",
+                )
+            link.rmdir()
+        link.symlink_to(place, target_is_directory=True)
+    except OSError as error:
+        raise UsageError(
+            f"--checkpoint-dir {directory}: {error.strerror or error}", fix="name a directory that can be written"
+        ) from error
+
+
+def remove_checkpoints(output: Path) -> int:
+    """Take the checkpoints of a run away; returns how many there were. Other files beside them stay."""
+    link = output / NAME
+    if not link.is_dir():
+        return 0
+    found = [path for path in link.iterdir() if path.is_dir() and path.name.startswith("step-")]
+    for path in found:
+        shutil.rmtree(path)
+    return len(found)

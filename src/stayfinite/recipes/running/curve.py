@@ -1,0 +1,33 @@
+"""The losses of a run, from what the guard wrote: also of the processes before this one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+
+def losses_of(directory: Path) -> list[float]:
+    """The finite losses of ``steps.jsonl``, by step; of a step that was taken again, the later one."""
+    found: dict[int, float] = {}
+    try:
+        lines = (directory / "steps.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            record = json.loads(line)
+            step, loss = int(record["step"]), float(record["loss"])
+        except (ValueError, KeyError, TypeError):
+            continue  # a line that was cut off by a kill, or a step without a finite loss
+        if math.isfinite(loss):
+            found[step] = loss
+    return [found[step] for step in sorted(found)]
+
+
+def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]:
+    """The loss of the first step, and the mean of the last few; NaN where there are none."""
+    if not losses:
+        return math.nan, math.nan
+    tail = losses[-window:]
+    return losses[0], sum(tail) / len(tail)

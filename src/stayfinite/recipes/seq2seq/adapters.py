@@ -1,0 +1,72 @@
+"""LoRA adapters on a model that stays as it is, also where its weights are in 8 bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import MissingExtra, UsageError
+
+CONFIG = "adapter_config.json"
+
+
+def add_adapters(
+    model: Any, *, rank: int, alpha: float, dropout: float, targets: Sequence[str], eight_bit: bool, checkpointing: bool
+) -> Any:
+    """The model with adapters, which alone are trained. Weights in 8 bits are prepared for it first.
+
+    Raises:
+        UsageError: the model has no such layers.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingExtra.of("peft", extra="hf", what_for="training adapters") from error
+    if eight_bit:
+        prepare: Any = peft.prepare_model_for_kbit_training  # it carries no annotations
+        model = prepare(
+            model,
+            use_gradient_checkpointing=checkpointing,
+            gradient_checkpointing_kwargs={"use_reentrant": False},
+        )
+    shape = peft.LoraConfig(
+        task_type="SEQ_2_SEQ_LM", r=rank, lora_alpha=int(alpha), lora_dropout=dropout, target_modules=list(targets)
+    )
+    try:
+        return peft.get_peft_model(model, shape)
+    except ValueError as error:
+        raise UsageError(
+            f"adapters cannot be put on {', '.join(targets)}: {str(error).splitlines()[0]}",
+            fix="--lora-targets with names of linear layers: q v for T5 and mT5",
+        ) from error
+
+
+def is_adapter(directory: Path) -> bool:
+    """Whether a directory holds adapters rather than a whole model."""
+    return (directory / CONFIG).is_file()
+
+
+def base_of(directory: Path) -> str:
+    """The model that the adapters of a directory belong on.
+
+    Raises:
+        UsageError: the directory does not say.
+    """
+    try:
+        name = json.loads((directory / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"{directory / CONFIG} cannot be read: {error}") from error
+    if not name:
+        raise UsageError(f"{directory / CONFIG} does not name the model that the adapters belong on")
+    return str(name)
+
+
+def load_adapters(model: Any, directory: Path) -> Any:
+    """The base model with the adapters of a directory on it, for use."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise MissingExtra.of("peft", extra="hf", what_for="loading adapters") from error
+    return PeftModel.from_pretrained(model, str(directory))

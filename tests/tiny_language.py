@@ -1,0 +1,62 @@
+"""Texts, a model and settings with which the language model's program runs in a second or two."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import T5Config, T5ForConditionalGeneration
+
+from stayfinite.recipes.language.built_in import travel_notes
+from stayfinite.recipes.mt5 import Mt5, train
+from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.seq2seq.tokenizers import train_sentencepiece
+
+
+def write_texts(directory: Path, count: int = 60, more: tuple[str, ...] = ()) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "notes.txt").write_text("\n".join([*travel_notes()[:count], *more]), encoding="utf-8")
+    return directory
+
+
+def tiny_model(directory: Path) -> Path:
+    """A T5 of a few thousand weights with its tokenizer, as a hub would give it."""
+    quiet_transformers()
+    tokenizer = train_sentencepiece([*travel_notes()[:300], "Xerxes eats figs in the town."], directory, 200)
+    tokenizer.save_pretrained(directory)
+    torch.manual_seed(0)
+    kind: Any = T5Config
+    shape = kind(
+        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=1, num_decoder_layers=1, num_heads=2,
+        dropout_rate=0.1, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    T5ForConditionalGeneration(shape).save_pretrained(directory)
+    return directory
+
+
+def settings(texts: Path, model: Path, output: Path, **changed: Any) -> Mt5:
+    small: dict[str, Any] = {
+        "data": (str(texts),), "model_name": str(model), "output_dir": str(output), "block_size": 24, "epochs": 2,
+        "train_batch_size": 8, "gradient_accumulation_steps": 2, "learning_rate": 1e-2, "check": "off",
+        "logging_steps": 1, "eval_steps": 3, "save_steps": 2, "samples": 0, "device": "cpu",
+    }  # fmt: skip
+    return Mt5(**(small | changed))
+
+
+def main(data: str, model: str, output: str, kill_at: str) -> None:
+    """Train, and be killed when a step has been taken."""
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        if line.startswith(f"step {int(kill_at):>6} of"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(settings(Path(data), Path(model), Path(output)), say)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
