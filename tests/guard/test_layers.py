@@ -49,6 +49,24 @@ def test_a_parameter_without_a_gradient_is_nan_in_every_table(tmp_path):
     assert "no gradient when last looked at: unused.weight, unused.bias" in training.console.lines[-1]
 
 
+@pytest.mark.parametrize(("steps", "said"), [(1, False), (4, True)])
+def test_a_gradient_of_zero_at_the_first_step_alone_is_not_held_against_a_parameter(tmp_path, steps, said):
+    class HalfAnAdapter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inward, self.outward = torch.nn.Linear(8, 2, bias=False), torch.nn.Linear(2, 4, bias=False)
+            torch.nn.init.zeros_(self.outward.weight)
+
+        def forward(self, x):
+            # As a fresh adapter at its first step; here it stays so, because the outward half is held at 0.
+            return self.outward(self.inward(x)) * 0.0 if said else self.outward(self.inward(x))
+
+    training = Training(model=HalfAnAdapter(), run_dir=tmp_path, policy=Policy(sample_every=2))
+    training.good(steps)
+    training.guard.close()
+    assert ("no gradient when last looked at: inward.weight" in training.console.lines[-1]) is said
+
+
 def test_names_beyond_ascii_survive(tmp_path):
     model = torch.nn.ModuleDict({"größe": torch.nn.Linear(8, 4)})
     model.forward = model["größe"].forward

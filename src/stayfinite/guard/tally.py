@@ -26,6 +26,7 @@ class Tally:
         self._bad: Counter[str] = Counter()
         self._peaks: dict[str, float] = {}
         self._silent: tuple[str, ...] = ()
+        self._looks = 0
 
     def count(self, decision: Decision) -> None:
         """Take in one step."""
@@ -49,7 +50,10 @@ class Tally:
         for name, norm in heard.items():
             if math.isfinite(norm):
                 self._peaks[name] = max(norm, self._peaks.get(name, 0.0))
-        self._silent = tuple(name for name in names if not heard.get(name))
+        self._looks += 1
+        # At the first step half of every fresh adapter has a gradient of exactly 0, because the other half is 0.
+        still = {name for name, norm in heard.items() if norm == 0 and self._looks > 1}
+        self._silent = tuple(name for name in names if name not in heard or name in still)
 
     def figures(self) -> dict[str, Any]:
         """The arguments of :func:`stayfinite.report.summary.summary`."""
