@@ -170,7 +170,9 @@ def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_p
     assert health(live).word == "healthy"
     training.steps(1, BAD_VALUE)
     training.steps(1)
-    found = health(live)
+    until = time.monotonic() + 60  # the incident is written by a thread
+    while "SF301" not in (found := health(live)).reason and time.monotonic() < until:
+        time.sleep(0.05)
     assert found.word == "warning"
     assert "SF301 bad-data-row" in found.reason
     assert "row 3" in found.fix
