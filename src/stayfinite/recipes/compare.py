@@ -268,8 +268,9 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     example = with_weight(first_batch(rows, config.batch_size), config.consistency)
     for odd in look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
+    asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
     precision = choose_precision(
-        config.precision, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss)
+        asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss)
     )
     scaler = scaler_for(precision, device)
     found = look_before_start(
@@ -401,6 +402,8 @@ def _check_settings(config: Compare) -> None:
             f"--base {config.base} with --tuning full: weights that are kept in few bits cannot be trained",
             fix="--tuning lora, or --base fp32",
         )
+    if config.base == "bf16" and config.precision not in ("auto", "bf16"):
+        raise UsageError(f"--base bf16 with --precision {config.precision}: the two must agree", fix="--precision bf16")
     if config.image_size % 8 and is_size(config.model):
         raise UsageError(f"--image-size {config.image_size}: expected a multiple of 8", fix="--image-size 32")
     if config.val is not None and config.train is None:

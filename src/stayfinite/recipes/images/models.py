@@ -156,7 +156,7 @@ def _quantized(base: Base) -> Any:
 
     # The projector is trained, so it stays as it is; the head decides between the answers.
     kind: Any = BitsAndBytesConfig
-    kept = [PROJECTOR, "lm_head", VISION]
+    kept = [f".*{part}" for part in (PROJECTOR, "lm_head", VISION)]
     if base == "8bit":
         return kind(load_in_8bit=True, llm_int8_skip_modules=kept)
     compute = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
