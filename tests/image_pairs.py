@@ -9,7 +9,7 @@ from stayfinite.recipes.compare import Compare
 from stayfinite.recipes.images.built_in import draw_pairs
 
 
-def small_table(directory: Path, *, images: int = 20, pairs: int = 30) -> Path:
+def small_table(directory: Path, *, images: int = 40, pairs: int = 30) -> Path:
     return draw_pairs(directory, task="size", seed=0, images=images, pairs=pairs, side=16)
 
 

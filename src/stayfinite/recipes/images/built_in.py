@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,26 +29,32 @@ def draw_pairs(directory: Path, *, task: Task, seed: int, images: int = 600, pai
     scores: dict[str, int] = {}
     for number in range(images):
         name = f"images/{number:04}.png"
-        scores[name] = chance.randrange(LEVELS)
+        scores[name] = number // FOLDS % LEVELS  # each fold has every level
         _draw(chance, task, scores[name], side).save(directory / name)
     names = list(scores)
-    seen: set[frozenset[str]] = set()
     aside = table.with_suffix(".new")
     with aside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["img1", "img2", "score1", "score2", "label", "fold"])
-        while len(seen) < pairs:
-            fold = len(seen) % FOLDS
-            # Equal scores are rare by chance; the classes should be about equally large.
-            wanted = len(seen) // FOLDS % 3
-            one, two = chance.sample(names[fold::FOLDS], 2)
-            label = 2 if scores[one] == scores[two] else 0 if scores[one] > scores[two] else 1
-            if label != wanted or frozenset((one, two)) in seen:
-                continue
-            seen.add(frozenset((one, two)))
-            writer.writerow([one, two, scores[one], scores[two], ("First", "Second", "Similar")[label], fold])
+        for fold in range(FOLDS):
+            for one, two, label in _paired(names[fold::FOLDS], scores, chance)[: pairs // FOLDS]:
+                writer.writerow([one, two, scores[one], scores[two], ("First", "Second", "Similar")[label], fold])
     aside.replace(table)
     return table
+
+
+def _paired(names: list[str], scores: dict[str, int], chance: random.Random) -> list[tuple[str, str, int]]:
+    """All pairs in a random order, the classes in turn as long as each has one left."""
+    by_label: dict[int, list[tuple[str, str, int]]] = {0: [], 1: [], 2: []}
+    for one, two in combinations(names, 2):
+        if chance.random() < 0.5:
+            one, two = two, one
+        label = 2 if scores[one] == scores[two] else 0 if scores[one] > scores[two] else 1
+        by_label[label].append((one, two, label))
+    for found in by_label.values():
+        chance.shuffle(found)
+    turns = zip_longest(*by_label.values())
+    return [pair for turn in turns for pair in turn if pair is not None]
 
 
 def _draw(chance: random.Random, task: Task, level: int, side: int) -> Any:
