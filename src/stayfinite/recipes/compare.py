@@ -182,9 +182,9 @@ class Compare:
 
 BUILT_IN = {
     "learning_rate": 1e-3, "projector_learning_rate": 1e-3, "batch_size": 32, "epochs": 4, "warmup_ratio": 0.1,
-    "question": "Which image shows the larger shape?",
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
+QUESTIONS = {"size": "Which image shows the larger shape?", "brightness": "Which image shows the brighter shape?"}
 SAME = (
     "train", "val", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank", "vision", "question", "answers",
     "image_size", "batch_size", "accumulation", "seed", "built_in",
@@ -269,9 +269,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     for odd in look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
     asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
-    precision = choose_precision(
-        asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss)
-    )
+    precision = choose_precision(asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss))
     scaler = scaler_for(precision, device)
     found = look_before_start(
         model, optimizer, example, comparison.loss, precision=precision, scaler=scaler,
@@ -372,7 +370,8 @@ def _settled(config: Compare) -> Compare:
     if config.train is not None:
         return config
     unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
-    changed: dict[str, Any] = {name: value for name, value in BUILT_IN.items() if name in unasked}
+    preset = BUILT_IN | {"question": QUESTIONS[config.built_in]}
+    changed: dict[str, Any] = {name: value for name, value in preset.items() if name in unasked}
     return replace(config, **changed)
 
 

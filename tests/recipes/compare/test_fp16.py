@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from image_pairs import small_settings
+from stayfinite.cli.replay import run as replay
 from stayfinite.errors import NotReady
 from stayfinite.recipes.compare import Compare, train
 from stayfinite.recipes.images.models import load_model, load_processor, save_model
@@ -55,7 +56,9 @@ def test_a_model_that_fp16_holds_is_trained_in_it_with_its_gradients_unscaled_be
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_an_overflow_during_training_is_explained_and_survived_by_leaving_fp16(tmp_path: Path) -> None:
+def test_an_overflow_during_training_is_explained_and_survived_by_leaving_fp16(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     outlier = _model(tmp_path / "outlier", factor=3000.0)
     settings = small_settings(
         tmp_path, model=outlier, tuning="full", precision="fp16", batch_size=2, epochs=6, learning_rate=1e-5
@@ -69,3 +72,6 @@ def test_an_overflow_during_training_is_explained_and_survived_by_leaving_fp16(t
     assert records[0]["decision"] == "veto"
     assert records[-1]["decision"] in ("accept", "clip")
     assert result.scores is not None
+    capsys.readouterr()
+    assert replay([str(result.directory / "incidents/0001"), "--world", "fp32", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["cause"] == "fp16-overflow"

@@ -18,7 +18,7 @@ def decode(path: str) -> Any:
     try:
         from PIL import Image, ImageOps
     except ImportError:
-        raise MissingExtra("reading images needs pillow, which is not installed", fix="pip install pillow") from None
+        raise MissingExtra.of("pillow", extra="recipes", what_for="reading images") from None
     try:
         with Image.open(path) as opened:
             opened.load()
