@@ -246,9 +246,9 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     say(f"classes: {classes_in_words(pairs.training, weights)}")
 
     # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
-    output.mkdir(parents=True, exist_ok=True)
-    name = _base(config, output)
-    processor = load_processor(name, cache_dir=config.cache_dir)
+    if is_size(config.model) and not any((output / "checkpoints").glob("step-*")):
+        write_whole(output / "base", lambda into: _write_base(config, into))
+    processor = load_processor(_base(config), cache_dir=config.cache_dir)
     model = _model(config, device)
     prompt = prompt_for(processor, config.question, config.answers)
     say(f"model: {parameters_in_words(model)}\nprompt: {prompt}")
@@ -265,6 +265,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     scheduler = schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
 
     # -- look before the first step ------------------------------------------------------------------------------------
+    output.mkdir(parents=True, exist_ok=True)
     example = with_weight(first_batch(rows, config.batch_size), config.consistency)
     for odd in look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
@@ -405,12 +406,16 @@ def _check_settings(config: Compare) -> None:
         raise UsageError(f"--base bf16 with --precision {config.precision}: the two must agree", fix="--precision bf16")
     if config.image_size % 8 and is_size(config.model):
         raise UsageError(f"--image-size {config.image_size}: expected a multiple of 8", fix="--image-size 32")
+    if len(set(config.answers)) < len(config.answers) or not all(word.strip() for word in config.answers):
+        raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
     if config.val is not None and config.train is None:
         raise UsageError("--val without --train", fix="name the training pairs as well")
 
 
 def _check_directory(config: Compare, output: Path) -> None:
     """A directory of another program, or of a run with other data or another model, is left alone."""
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"--output-dir {output} is a file", fix="name a directory, or one that is yet to be made")
     if not (output / RUN).exists():
         return
     begun = settings_of(Compare, read_launch(output, "compare"))
@@ -448,23 +453,17 @@ def _lora(config: Compare) -> bool:
     return config.tuning == "lora" or (config.tuning == "auto" and not is_size(config.model))
 
 
-def _base(config: Compare, output: Path) -> str:
-    """Where the model is loaded from; one that is built here is written into the run first, once."""
-    if not is_size(config.model):
-        return config.model
-    if not (output / "base").exists():
-        write_whole(
-            output / "base",
-            lambda into: write_base(
-                into, config.model, question=config.question, answers=config.answers, image_size=config.image_size
-            ),
-        )
-    return str(output / "base")
+def _base(config: Compare) -> str:
+    """Where the model is loaded from; one that is built here was written into the run first."""
+    return str(Path(config.output_dir) / "base") if is_size(config.model) else config.model
+
+
+def _write_base(config: Compare, into: Path) -> None:
+    write_base(into, config.model, question=config.question, answers=config.answers, image_size=config.image_size)
 
 
 def _model(config: Compare, device: torch.device) -> Any:
-    name = _base(config, Path(config.output_dir))
-    model = load_model(name, base=config.base, device=device, cache_dir=config.cache_dir)
+    model = load_model(_base(config), base=config.base, device=device, cache_dir=config.cache_dir)
     lora = _lora(config)
     if lora:
         model = add_lora(model, rank=config.lora_rank, alpha=config.lora_alpha, dropout=config.lora_dropout)

@@ -140,7 +140,9 @@ def test_accumulation_takes_the_mean_of_its_batches(tmp_path: Path) -> None:
         ({"device": "abacus"}, "--device abacus"),
         ({"clip_grad_norm": float("inf")}, "--clip-grad-norm inf"),
         ({"image_dir": "nowhere"}, "nowhere"),
-        ({"answers": ("Yes", "Yes", "No")}, "cannot be told apart"),
+        ({"answers": ("Yes", "Yes", "No")}, "three different words"),
+        ({"answers": ("Yes", "No", "No idea")}, "cannot be told apart"),
+        ({"model": "no/such-model"}, "no/such-model' cannot be loaded"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named_before_anything_is_written(
@@ -149,6 +151,13 @@ def test_a_setting_that_cannot_work_is_named_before_anything_is_written(
     with pytest.raises(UsageError, match=words):
         train(small_settings(tmp_path, **changed), _silent)
     assert not (tmp_path / "run/run.json").exists()
+
+
+def test_a_file_in_the_place_of_the_directory_is_named_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(UsageError, match="run is a file"):
+        train(small_settings(tmp_path), _silent)
+    assert (tmp_path / "run").read_text() == "mine"
 
 
 def test_flags_and_a_config_file_say_the_same(tmp_path: Path) -> None:
