@@ -335,9 +335,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
             guard.flush()
             # A process that was killed between an epoch's last step and its evaluation makes up for it.
             if logbook.steps_taken > before or not epochs.has(epoch):
-                scores = evaluate(
-                    comparison, model, held_out, batch_size=2 * config.batch_size, autocast=guard.autocast
-                )
+                scores = ask(guard)
                 better = best.judge(logbook.steps_taken, scores.numbers(), save)
                 write_whole(output / "last", save)
                 rate, projector_rate = rates_of(optimizer)
