@@ -56,10 +56,12 @@ from stayfinite.recipes.images.tiny import is_size, write_base
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.curve import first_and_last, losses_of
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
-from stayfinite.recipes.running.records import RUN, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, sinks_of
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
@@ -185,7 +187,7 @@ BUILT_IN = {
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
 QUESTIONS = {"size": "Which image shows the larger shape?", "brightness": "Which image shows the brighter shape?"}
-SAME = (
+FIXED = (
     "train", "val", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank", "vision", "question", "answers",
     "image_size", "batch_size", "accumulation", "seed", "built_in",
 )  # fmt: skip
@@ -236,7 +238,9 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
 
 def _train(config: Compare, device: torch.device, say: Callable[[str], None]) -> Result:
     output = Path(config.output_dir)
-    _check_directory(config, output)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"--output-dir {output} is a file", fix="name a directory, or one that is yet to be made")
+    begun = goes_on(output, "compare", config, FIXED, say)
     torch.manual_seed(config.seed)
     say(f"device: {device_in_words(device)}")
 
@@ -246,7 +250,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     say(f"classes: {classes_in_words(pairs.training, weights)}")
 
     # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
-    if is_size(config.model) and not any((output / "checkpoints").glob("step-*")):
+    if is_size(config.model) and not begun:
         write_whole(output / "base", lambda into: _write_base(config, into))
     processor = load_processor(_base(config), cache_dir=config.cache_dir)
     model = _model(config, device)
@@ -316,12 +320,12 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         if resumed:
             say(f"resumed after step {resumed}")
             logbook.resume(resumed)
-            best.recall()
+            best.recall(resumed)
             epochs.recall(resumed)
         around.enter_context(anomalies(config.detect_anomaly, lambda: logbook.steps_taken))
         memory_peak(device)
         for epoch in range(1, last + 1):
-            begun, before = time.monotonic(), logbook.steps_taken
+            began, before = time.monotonic(), logbook.steps_taken
             for group in grouped(guard.batches(loader), config.accumulation) if before < steps else ():
                 weight = ramp(logbook.steps_taken, weight=config.consistency, over=rising)
                 for batch in group:
@@ -335,13 +339,14 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
             guard.flush()
             # A process that was killed between an epoch's last step and its evaluation makes up for it.
             if logbook.steps_taken > before or not epochs.has(epoch):
-                scores = ask(guard)
+                with logbook.rest():
+                    scores = ask(guard)
                 better = best.judge(logbook.steps_taken, scores.numbers(), save)
                 write_whole(output / "last", save)
                 rate, projector_rate = rates_of(optimizer)
                 epochs.write(
                     epoch, logbook.steps_taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
-                    memory_peak_mib=memory_peak(device), seconds=time.monotonic() - begun,
+                    memory_peak_mib=memory_peak(device), seconds=time.monotonic() - began,
                 )  # fmt: skip
                 say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
                 for wrong in scores.unreadable:
@@ -352,8 +357,10 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         # -- result ----------------------------------------------------------------------------------------------------
         load_trained(model, best.directory)
         scores = ask(guard)
+    logbook.finish()
+    first_loss, last_loss = first_and_last(losses_of(output))
     result = Result(
-        scores=scores, first_loss=logbook.first, last_loss=logbook.last, steps=logbook.steps_taken,
+        scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
         seconds=time.monotonic() - start, directory=output,
     )  # fmt: skip
     _write_result(output, result, scores, best, logbook, say)
@@ -408,23 +415,6 @@ def _check_settings(config: Compare) -> None:
         raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
     if config.val is not None and config.train is None:
         raise UsageError("--val without --train", fix="name the training pairs as well")
-
-
-def _check_directory(config: Compare, output: Path) -> None:
-    """A directory of another program, or of a run with other data or another model, is left alone."""
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"--output-dir {output} is a file", fix="name a directory, or one that is yet to be made")
-    if not (output / RUN).exists():
-        return
-    begun = settings_of(Compare, read_launch(output, "compare"))
-    differing = [name for name in SAME if getattr(begun, name) != getattr(config, name)]
-    if differing and any((output / "checkpoints").glob("step-*")):
-        name = differing[0]
-        raise UsageError(
-            f"{output} holds a run that was begun with --{name.replace('_', '-')} {getattr(begun, name)}, "
-            f"not {getattr(config, name)}",
-            fix="go on with the settings that it was begun with, or name another --output-dir",
-        )
 
 
 def _data(config: Compare, output: Path, say: Callable[[str], None]) -> Split:

@@ -84,7 +84,7 @@ def test_a_finished_run_that_is_started_again_says_the_same(trained: Path) -> No
 
 
 def test_a_directory_of_another_run_is_left_alone(trained: Path) -> None:
-    with pytest.raises(UsageError, match="was begun with --batch-size 4, not 8"):
+    with pytest.raises(UsageError, match="other settings: batch_size 4 -> 8"):
         train(small_settings(trained.parent, epochs=2, batch_size=8), _silent)
 
 
@@ -142,7 +142,7 @@ def test_accumulation_takes_the_mean_of_its_batches(tmp_path: Path) -> None:
         ({"image_dir": "nowhere"}, "nowhere"),
         ({"answers": ("Yes", "Yes", "No")}, "three different words"),
         ({"answers": ("Yes", "No", "No idea")}, "cannot be told apart"),
-        ({"model": "no/such-model"}, "no/such-model' cannot be loaded"),
+        ({"model": "./no-such-model"}, "./no-such-model' cannot be loaded"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named_before_anything_is_written(

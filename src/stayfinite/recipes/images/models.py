@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.running.quiet import no_progress_bars
 
 Base = Literal["fp32", "bf16", "8bit", "4bit"]
 PROJECTOR = "multi_modal_projector"
@@ -45,12 +46,12 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
     """
     from transformers import AutoModelForImageTextToText
 
-    hide_progress_bars()
     options: dict[str, Any] = {"dtype": torch.bfloat16 if base == "bf16" else torch.float32, "cache_dir": cache_dir}
     if base in ("8bit", "4bit"):
         options |= {"quantization_config": _quantized(base), "device_map": {"": device}}
     try:
-        model: Any = AutoModelForImageTextToText.from_pretrained(name, **options)
+        with no_progress_bars():
+            model: Any = AutoModelForImageTextToText.from_pretrained(name, **options)
     except (OSError, ValueError) as error:
         raise _not_loaded("model", name, error) from error
     missing = [part for part in (PROJECTOR, LANGUAGE, VISION) if _part(model, part) is None]
@@ -60,14 +61,6 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
             fix="a LLaVA model, such as llava-hf/llava-1.5-7b-hf, or --model tiny",
         )
     return model if base in ("8bit", "4bit") else model.to(device)
-
-
-def hide_progress_bars() -> None:
-    """A bar for each file that transformers reads or writes would hide the program's own lines."""
-    from transformers.utils import logging
-
-    quiet: Any = logging.disable_progress_bar
-    quiet()
 
 
 def add_lora(model: Any, *, rank: int, alpha: float, dropout: float) -> Any:
@@ -111,7 +104,8 @@ def choose_trained(model: Any, *, vision: bool) -> None:
 
 def save_model(model: Any, processor: Any, into: Path) -> None:
     """Write what was trained: the whole model, or the adapters with the projector; and the processor."""
-    model.save_pretrained(into)
+    with no_progress_bars():
+        model.save_pretrained(into)
     processor.save_pretrained(into)
 
 

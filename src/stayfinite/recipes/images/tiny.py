@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stayfinite.recipes.images.models import hide_progress_bars
+from stayfinite.recipes.images.models import save_model
 
 SIZES = {"tiny": (96, 2, 2), "small": (256, 4, 4)}
 """What `--model` may name without a download: width, layers of the vision tower, layers of the language model."""
@@ -21,11 +21,9 @@ TEMPLATE = (
 
 def write_base(directory: Path, size: str, *, question: str, answers: Sequence[str], image_size: int) -> None:
     """Write a model with fresh weights, and its processor, into a directory; from there it is loaded like any other."""
-    hide_progress_bars()
     processor = _processor(question, answers, image_size)
     model = _model(size, processor, image_size)
-    model.save_pretrained(directory)
-    processor.save_pretrained(directory)
+    save_model(model, processor, directory)
 
 
 def is_size(name: str) -> bool:
