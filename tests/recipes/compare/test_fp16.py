@@ -53,7 +53,7 @@ def test_a_model_that_fp16_holds_is_trained_in_it_with_its_gradients_unscaled_be
     records = [json.loads(line) for line in (result.directory / "steps.jsonl").read_text().splitlines()]
     taken = [record for record in records if record["decision"] in ("accept", "clip")]
     refused = [record for record in records if record not in taken]
-    assert {record["code"] for record in refused} <= {"spike-grad-norm", "spike-loss", "fp16-overflow"}
+    assert {record["code"] for record in refused} <= {"scale-search"}
     assert all(math.isfinite(record["loss"]) for record in records)
     assert all(record["loss_scale"] >= 1024 for record in taken)
     assert all(record["grad_norm"] < 100 for record in taken)  # unscaled: the scaled ones are thousands of times larger
