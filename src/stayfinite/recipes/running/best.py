@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from stayfinite.recipes.running.whole import mend, write_whole
 
 WORST = -1e30
 """What a score that is not finite counts for."""
@@ -52,7 +53,7 @@ class Best:
         better = all(value > entry["value"] for entry in self.history)
         self.history.append({"step": step, "value": value, **scores})
         if better and save is not None:
-            self._keep(save)
+            write_whole(self.directory, save)
         aside = self._record.with_name(self._record.name + ".new")
         aside.write_text(json.dumps({"version": 1, "evaluations": self.history}, indent=1), encoding="utf-8")
         aside.replace(self._record)
@@ -60,6 +61,7 @@ class Best:
 
     def recall(self, step: int | None = None) -> None:
         """Go on from what an earlier process wrote; what it saw after ``step`` will be seen again."""
+        mend(self.directory)
         if self._record.exists():
             found = json.loads(self._record.read_text(encoding="utf-8"))["evaluations"]
             self.history = [entry for entry in found if step is None or entry["step"] <= step]
@@ -76,14 +78,3 @@ class Best:
     @property
     def _record(self) -> Path:
         return self._output / "evaluations.json"
-
-    def _keep(self, save: Callable[[Path], None]) -> None:
-        aside, kept, old = (self._output / name for name in ("best.new", "best", "best.old"))
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        save(aside)
-        shutil.rmtree(old, ignore_errors=True)
-        if kept.exists():
-            kept.rename(old)
-        aside.rename(kept)
-        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,515 @@
+"""``stayfinite train compare``: which of two images? A vision-language model answers First, Second or Similar.
+
+    stayfinite train compare                                       # the built-in task: drawn shapes, a small model
+    stayfinite train compare --train pairs.csv --model llava-hf/llava-1.5-7b-hf --base 4bit --output-dir runs/first
+    stayfinite train compare --train pairs.csv --dry-run           # data, model and every check; nothing is written
+
+The program reads top to bottom: settings, data, prompt, model, check, loop, result.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from stayfinite.autopsy.surroundings import device_in_words, versions
+from stayfinite.core.policy import Policy
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.guard.guard import Guard
+from stayfinite.integrations.loggers.live import following
+from stayfinite.recipes.images.answers import Prompt, prompt_for
+from stayfinite.recipes.images.batching import Batch, PairRows, Pixels, loader_of, with_weight
+from stayfinite.recipes.images.built_in import Task, draw_pairs
+from stayfinite.recipes.images.confusion import save_confusion
+from stayfinite.recipes.images.dry_run import show_dry_run
+from stayfinite.recipes.images.epochs import EpochLog, memory_peak
+from stayfinite.recipes.images.evaluating import Scores, evaluate
+from stayfinite.recipes.images.folds import Apart, Split, apart_from, split
+from stayfinite.recipes.images.integrity import first_batch, look_at_batch
+from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, ramp
+from stayfinite.recipes.images.models import (
+    Base,
+    add_lora,
+    choose_trained,
+    load_model,
+    load_processor,
+    load_trained,
+    parameters_in_words,
+    save_model,
+)
+from stayfinite.recipes.images.optimizing import rates_of, two_rates
+from stayfinite.recipes.images.pairs import LABELS, Pair
+from stayfinite.recipes.images.switches import anomalies, deterministic
+from stayfinite.recipes.images.tables import usable_pairs
+from stayfinite.recipes.images.tiny import is_size, write_base
+from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.optimizing import schedule_for, steps_of
+from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sinks import Logger, sinks_of
+from stayfinite.recipes.running.whole import write_whole
+from stayfinite.recipes.settings import read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    """Train a vision-language model to say which of two images it is. Without --train: drawn shapes, a small model."""
+
+    # -- data
+    train: str | None = None
+    """CSV or TSV with the columns img1, img2, score1, score2, label (First, Second, Similar or 0, 1, 2)."""
+    val: str | None = None
+    """The same for validation; a fold of --train is held out when left out."""
+    image_dir: str | None = None
+    """What the names of images are relative to; by default the directory of the table."""
+    margin: float = 0.0
+    """Where there is no label: scores that are no further apart than this are Similar."""
+    folds: int = 5
+    """Folds that the pairs are dealt into, unless the table has a column `fold`."""
+    fold: int = 0
+    """The fold that is held out."""
+    apart: Apart = "pairs"
+    """What is never on both sides: a pair with its swap, or (images) any image; pairs across are then left out."""
+    class_weights: Literal["balanced", "none"] = "balanced"
+    """Whether rare classes weigh more in the loss."""
+    look_at_images: int = 5000
+    """Images that are decoded before the start, evenly spread; 0 for none."""
+    bad_images: Literal["stop", "drop"] = "stop"
+    """What to do when one of them cannot be read: name it and stop, or leave its pairs out."""
+    built_in: Task = "size"
+    """What counts in the built-in task: the size of a shape, or its brightness."""
+
+    # -- model
+    model: str = "tiny"
+    """A LLaVA that is built here (tiny, small), a directory, or a hub's name (llava-hf/llava-1.5-7b-hf)."""
+    base: Base = "fp32"
+    """How the frozen weights under LoRA are kept; 8bit and 4bit need bitsandbytes."""
+    tuning: Literal["auto", "lora", "full"] = "auto"
+    """What is trained of the language model: adapters, or all of it. Auto: all of one that is built here."""
+    lora_rank: int = 16
+    """Rank of the adapters, which sit on every linear layer of the language model."""
+    lora_alpha: float = 32.0
+    """Their weight; alpha / rank is what they are multiplied by."""
+    lora_dropout: float = 0.05
+    """Dropout before them."""
+    vision: Literal["auto", "frozen", "trained"] = "auto"
+    """Whether the vision tower is trained. Auto: only that of a model that is built here, and not under LoRA."""
+    question: str = "Which image shows more of it?"
+    """What the model is asked about the two images."""
+    answers: tuple[str, str, str] = LABELS
+    """Words for First, Second, Similar; each must begin with a token of its own."""
+    image_size: int = 32
+    """Pixels of a side, for a model that is built here."""
+    cache_dir: str | None = None
+    """Where models from a hub are kept."""
+    output_dir: str = "runs/compare"
+    """Where everything goes: the run, its checkpoints, best/ and last/, the result."""
+
+    # -- training
+    epochs: int = 3
+    """Passes over the training pairs; each pair is asked in both orders."""
+    max_steps: int | None = None
+    """Stop after so many steps, whatever the epoch."""
+    batch_size: int = 8
+    """Pairs in a batch; the model sees each of them twice."""
+    accumulation: int = 1
+    """Batches in a step."""
+    learning_rate: float = 1e-4
+    """The highest rate of the language model, or of its adapters."""
+    projector_learning_rate: float = 2e-5
+    """The highest rate of the projector between the images and the language model."""
+    schedule: Literal["linear", "cosine", "constant"] = "cosine"
+    """How the rates go down after the warmup."""
+    warmup_ratio: float = 0.05
+    """Share of the steps during which the rates rise."""
+    weight_decay: float = 0.01
+    """Decay of weight matrices; norms and biases are left alone."""
+    clip_grad_norm: float = 1.0
+    """Gradients are clipped to this norm, after they were unscaled; 0 for no clipping."""
+    consistency: float = 0.5
+    """Weight of the consistency term: the symmetric KL divergence between a pair and its swap; 0 for none."""
+    consistency_ramp: float = 0.3
+    """Share of the steps over which that weight rises from 0."""
+    precision: PrecisionChoice = "auto"
+    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them."""
+    seed: int = 0
+    """For weights, order and dropout."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+    workers: int = 0
+    """Processes that read images."""
+    cache_megabytes: int = 512
+    """Memory for images that have been read."""
+
+    # -- looking on
+    check: Check = "stop"
+    """Look before the first step, and with an error: stop, warn and go on, or (off) do not look."""
+    dry_run: bool = False
+    """Read the data, build the model, show every check, and end there; nothing is written."""
+    detect_anomaly: bool = False
+    """Stop at the first operator whose gradient is NaN; slow. The guard explains bad steps without it."""
+    deterministic: bool = False
+    """Only algorithms that give the same bits each time."""
+    metric: Literal["accuracy", "balanced_accuracy", "swap_consistency"] = "accuracy"
+    """What decides which model is the best."""
+    patience: int = 0
+    """Stop after so many epochs without a better one; 0 to go on."""
+    logging_steps: int = 25
+    """Steps between lines."""
+    log_to: tuple[Logger, ...] = ()
+    """Loggers that are told the curves: tensorboard, wandb, trackio."""
+    checkpoint_steps: int | None = None
+    """Steps between checkpoints; by default one an epoch."""
+    keep_checkpoints: int = 2
+    """Good checkpoints that are kept."""
+
+
+BUILT_IN = {
+    "learning_rate": 1e-3, "projector_learning_rate": 1e-3, "batch_size": 32, "epochs": 4, "warmup_ratio": 0.1,
+}  # fmt: skip
+"""Settings that the built-in task has where nothing else was asked for."""
+QUESTIONS = {"size": "Which image shows the larger shape?", "brightness": "Which image shows the brighter shape?"}
+FIXED = (
+    "train", "val", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank", "vision", "question", "answers",
+    "image_size", "batch_size", "accumulation", "seed", "built_in",
+)  # fmt: skip
+"""Settings that a run which is resumed must share with the one that was begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a training came to; the scores are those of the best model on the held-out pairs."""
+
+    scores: Scores | None
+    """None after --dry-run."""
+    first_loss: float
+    last_loss: float
+    steps: int
+    seconds: float
+    directory: Path
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with these flags."""
+    train(read_settings(Compare, arguments, "stayfinite train compare"))
+
+
+def train(config: Compare, say: Callable[[str], None] = print) -> Result:
+    """Train, evaluate, keep the best model; with ``dry_run``, all that comes before the first step."""
+    config = _settled(config)
+    _check_settings(config)
+    device = choose_device(config.device)
+    if config.dry_run:
+        with tempfile.TemporaryDirectory() as aside, deterministic(config.deterministic):
+            return _train(replace(config, output_dir=aside), device, say)
+    with deterministic(config.deterministic):
+        return _train(config, device, say)
+
+
+def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tensor]]:
+    """Model and forward pass of a run, for ``stayfinite replay RUN/incidents/0001``."""
+    config = settings_of(Compare, read_launch(run_dir, "compare"))
+    output = Path(run_dir)
+    meta = json.loads((output / "run_meta.json").read_text(encoding="utf-8"))
+    processor = load_processor(str(output / "processor"))
+    device = torch.device("cpu")
+    model = _model(replace(config, output_dir=str(output)), device)
+    prompt = prompt_for(processor, config.question, config.answers)
+    return model, Comparison(model, prompt, meta["class_weights"], device).loss
+
+
+def _train(config: Compare, device: torch.device, say: Callable[[str], None]) -> Result:
+    output = Path(config.output_dir)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"--output-dir {output} is a file", fix="name a directory, or one that is yet to be made")
+    begun = goes_on(output, "compare", config, FIXED, say)
+    torch.manual_seed(config.seed)
+    say(f"device: {device_in_words(device)}")
+
+    # -- data --------------------------------------------------------------------------------------------------------
+    pairs = _data(config, output, say)
+    weights = class_weights(pairs.training, balanced=config.class_weights == "balanced")
+    say(f"classes: {classes_in_words(pairs.training, weights)}")
+
+    # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
+    if is_size(config.model) and not begun:
+        write_whole(output / "base", lambda into: _write_base(config, into))
+    processor = load_processor(_base(config), cache_dir=config.cache_dir)
+    model = _model(config, device)
+    prompt = prompt_for(processor, config.question, config.answers)
+    say(f"model: {parameters_in_words(model)}\nprompt: {prompt}")
+    pixels = Pixels(processor.image_processor, megabytes=config.cache_megabytes)
+    rows, held_out = PairRows(pairs.training, pixels), PairRows(pairs.validation, pixels)
+    comparison = Comparison(model, prompt, weights, device)
+    optimizer = two_rates(
+        model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
+        device=device,
+    )  # fmt: skip
+    loader = loader_of(rows, batch_size=config.batch_size, workers=config.workers, pin=device.type == "cuda")
+    steps = steps_of(len(loader), config.accumulation, config.epochs)
+    steps = min(steps, config.max_steps or steps)
+    scheduler = schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+
+    # -- look before the first step ------------------------------------------------------------------------------------
+    output.mkdir(parents=True, exist_ok=True)
+    example = with_weight(first_batch(rows, config.batch_size), config.consistency)
+    for odd in look_at_batch(example, pairs.training):
+        say(f"check: warning: {odd}")
+    asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
+    precision = choose_precision(asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss))
+    scaler = scaler_for(precision, device)
+    found = look_before_start(
+        model, optimizer, example, comparison.loss, precision=precision, scaler=scaler,
+        then="warn" if config.dry_run else config.check, directory=output, say=say,
+    )  # fmt: skip
+    if config.dry_run:
+        assert found is not None
+        show_dry_run(found, steps, say)
+        return Result(scores=None, first_loss=math.nan, last_loss=math.nan, steps=0, seconds=0.0, directory=output)
+    write_launch(output, "compare", config, steps=steps)
+    write_whole(output / "processor", processor.save_pretrained)
+    _write_meta(output, config, pairs, weights, prompt, model, device, precision, steps)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, unit="pairs")
+    best = Best(output, metric=config.metric, patience=config.patience)
+    epochs = EpochLog(output)
+    of_epoch = steps_of(len(loader), config.accumulation, 1)
+    last = -(-steps // of_epoch)
+    policy = Policy(
+        precision=precision,
+        checkpoint_steps=config.checkpoint_steps or min(steps, of_epoch),
+        keep_checkpoints=config.keep_checkpoints,
+    )
+
+    def ask(guard: Guard) -> Scores:
+        return evaluate(comparison, model, held_out, batch_size=2 * config.batch_size, autocast=guard.autocast)
+
+    def save(into: Path) -> None:
+        _save(model, processor, config, prompt, into)
+
+    rising = int(config.consistency_ramp * steps)
+    start = time.monotonic()
+    with ExitStack() as around:
+        if config.log_to:
+            around.enter_context(following(output, *sinks_of(config.log_to, output)))
+        guard = Guard(
+            model, optimizer, scheduler, scaler, max_norm=config.clip_grad_norm or None, policy=policy,
+            run_dir=output, forward=comparison.loss, describe=lambda batch: _in_words(batch, pairs.training),
+        )  # fmt: skip
+        around.enter_context(guard)
+        resumed = guard.resume()
+        if resumed:
+            say(f"resumed after step {resumed}")
+            logbook.resume(resumed)
+            best.recall(resumed)
+            epochs.recall(resumed)
+        around.enter_context(anomalies(config.detect_anomaly, lambda: logbook.steps_taken))
+        memory_peak(device)
+        for epoch in range(1, last + 1):
+            began, before = time.monotonic(), logbook.steps_taken
+            for group in grouped(guard.batches(loader), config.accumulation) if before < steps else ():
+                weight = ramp(logbook.steps_taken, weight=config.consistency, over=rising)
+                for batch in group:
+                    loss = guard.forward(with_weight(batch, weight))
+                    guard.backward(loss / len(group), parts=_shares(comparison.parts, len(group)))
+                    logbook.add(loss, len(batch["labels"]))
+                guard.step()
+                logbook.step(rates_of(optimizer)[0])
+                if logbook.steps_taken == steps:
+                    break
+            guard.flush()
+            # A process that was killed between an epoch's last step and its evaluation makes up for it.
+            if logbook.steps_taken > before or not epochs.has(epoch):
+                with logbook.rest():
+                    scores = ask(guard)
+                better = best.judge(logbook.steps_taken, scores.numbers(), save)
+                write_whole(output / "last", save)
+                rate, projector_rate = rates_of(optimizer)
+                epochs.write(
+                    epoch, logbook.steps_taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
+                    memory_peak_mib=memory_peak(device), seconds=time.monotonic() - began,
+                )  # fmt: skip
+                say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
+                for wrong in scores.unreadable:
+                    say(f"  left out of the evaluation: {wrong}")
+            if best.over:
+                break
+
+        # -- result ----------------------------------------------------------------------------------------------------
+        load_trained(model, best.directory)
+        scores = ask(guard)
+    logbook.finish()
+    first_loss, last_loss = first_and_last(losses_of(output))
+    result = Result(
+        scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
+        seconds=time.monotonic() - start, directory=output,
+    )  # fmt: skip
+    _write_result(output, result, scores, best, logbook, say)
+    say(f"{scores}. The best model is in {best.directory}.")
+    return result
+
+
+# -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def _settled(config: Compare) -> Compare:
+    """The settings with those of the built-in task, where it is what is trained on and nothing else was asked for."""
+    if config.train is not None:
+        return config
+    unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
+    preset = BUILT_IN | {"question": QUESTIONS[config.built_in]}
+    changed: dict[str, Any] = {name: value for name, value in preset.items() if name in unasked}
+    return replace(config, **changed)
+
+
+def _check_settings(config: Compare) -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("this program trains in one process, and torchrun has started several", fix="start it alone")
+    for name in ("learning_rate", "projector_learning_rate"):
+        value = getattr(config, name)
+        if not (math.isfinite(value) and value > 0):
+            raise UsageError(f"--{name.replace('_', '-')} {value}: expected a number above 0", fix="1e-4")
+    for name in ("epochs", "batch_size", "accumulation", "lora_rank", "image_size"):
+        if getattr(config, name) < 1:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {getattr(config, name)}: expected at least 1", fix="a whole number above 0"
+            )
+    for name in ("consistency", "clip_grad_norm", "margin", "weight_decay"):
+        value = getattr(config, name)
+        if not (math.isfinite(value) and value >= 0):
+            raise UsageError(f"--{name.replace('_', '-')} {value}: expected a number of at least 0", fix="0 for none")
+    for name in ("consistency_ramp", "warmup_ratio"):
+        if not 0 <= getattr(config, name) <= 1:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(config, name)}: expected a share", fix="0 to 1")
+    if config.max_steps is not None and config.max_steps < 1:
+        raise UsageError(f"--max-steps {config.max_steps}: expected at least 1", fix="leave it out for no limit")
+    if config.base != "fp32" and not _lora(config):
+        raise UsageError(
+            f"--base {config.base} with --tuning full: weights that are kept in few bits cannot be trained",
+            fix="--tuning lora, or --base fp32",
+        )
+    if config.base == "bf16" and config.precision not in ("auto", "bf16"):
+        raise UsageError(f"--base bf16 with --precision {config.precision}: the two must agree", fix="--precision bf16")
+    if config.image_size % 8 and is_size(config.model):
+        raise UsageError(f"--image-size {config.image_size}: expected a multiple of 8", fix="--image-size 32")
+    if len(set(config.answers)) < len(config.answers) or not all(word.strip() for word in config.answers):
+        raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
+    if config.val is not None and config.train is None:
+        raise UsageError("--val without --train", fix="name the training pairs as well")
+
+
+def _data(config: Compare, output: Path, say: Callable[[str], None]) -> Split:
+    table = config.train
+    if table is None:
+        table = str(draw_pairs(output / "data", task=config.built_in, seed=config.seed))
+
+    def pairs_of(path: str) -> list[Pair]:
+        return usable_pairs(
+            path, say, image_dir=config.image_dir, margin=config.margin, look_at=config.look_at_images,
+            drop=config.bad_images == "drop",
+        )  # fmt: skip
+
+    pairs = pairs_of(table)
+    if config.val is not None:
+        made = apart_from(pairs, pairs_of(config.val))
+    else:
+        made = split(pairs, folds=config.folds, fold=config.fold, apart=config.apart)
+    say(f"data: {made}")
+    return made
+
+
+def _lora(config: Compare) -> bool:
+    return config.tuning == "lora" or (config.tuning == "auto" and not is_size(config.model))
+
+
+def _base(config: Compare) -> str:
+    """Where the model is loaded from; one that is built here was written into the run first."""
+    return str(Path(config.output_dir) / "base") if is_size(config.model) else config.model
+
+
+def _write_base(config: Compare, into: Path) -> None:
+    write_base(into, config.model, question=config.question, answers=config.answers, image_size=config.image_size)
+
+
+def _model(config: Compare, device: torch.device) -> Any:
+    model = load_model(_base(config), base=config.base, device=device, cache_dir=config.cache_dir)
+    lora = _lora(config)
+    if lora:
+        model = add_lora(model, rank=config.lora_rank, alpha=config.lora_alpha, dropout=config.lora_dropout)
+        if config.vision == "trained":
+            model.get_base_model().model.vision_tower.requires_grad_(True)
+    vision = config.vision == "trained" or (config.vision == "auto" and is_size(config.model) and not lora)
+    choose_trained(model, vision=vision)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model.train()
+
+
+def _write_meta(
+    output: Path, config: Compare, pairs: Split, weights: Sequence[float], prompt: Prompt, model: Any,
+    device: torch.device, precision: str, steps: int,
+) -> None:  # fmt: skip
+    record = {
+        "version": 1, "config": asdict(config), "versions": versions(), "device": device_in_words(device),
+        "precision": precision, "steps": steps, "training_pairs": len(pairs.training),
+        "validation_pairs": len(pairs.validation), "shared_images": pairs.shared_images,
+        "class_weights": list(weights), "prompt": prompt.text,
+        "answers": dict(zip(prompt.words, prompt.answers, strict=True)), "parameters": parameters_in_words(model),
+    }  # fmt: skip
+    (output / "run_meta.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _in_words(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
+    return [str(pairs[row]) for row in batch["rows"].tolist()]
+
+
+def _shares(parts: dict[str, Tensor], batches: int) -> dict[str, Tensor | float]:
+    return {name: part / batches for name, part in parts.items()}
+
+
+def _save(model: Any, processor: Any, config: Compare, prompt: Prompt, into: Path) -> None:
+    save_model(model, processor, into)
+    record = {
+        "version": 1, "model": config.model, "question": config.question, "prompt": prompt.text,
+        "answers": dict(zip(LABELS, prompt.answers, strict=True)),
+    }  # fmt: skip
+    (into / "compare.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _write_result(
+    output: Path, result: Result, scores: Scores, best: Best, logbook: Logbook, say: Callable[[str], None]
+) -> None:
+    write_result(
+        output,
+        {
+            "scores": scores.numbers() | {"pairs": scores.pairs}, "confusion": scores.confusion, "classes": LABELS,
+            "steps": result.steps, "seconds": round(result.seconds, 1), "first_loss": result.first_loss,
+            "last_loss": result.last_loss, "pairs_per_second": round(logbook.rate, 1), "evaluations": best.history,
+        },
+    )  # fmt: skip
+    try:
+        save_confusion(
+            scores.confusion, output / "confusion.png",
+            title=f"accuracy {scores.accuracy:.1%}, {scores.swap_consistency:.1%} consistent under the swap",
+        )  # fmt: skip
+    except MissingExtra as error:
+        say(f"no confusion.png: {error}")

@@ -1,0 +1,89 @@
+"""What the model is asked, and which token each answer begins with: looked up in the tokenizer, never assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from stayfinite.errors import UsageError
+
+PLAIN = "USER: {image}\n{image}\n{question} ASSISTANT:"
+"""How LLaVA is asked where its processor has no chat template."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """The question in the model's own form."""
+
+    text: str
+    ids: Tensor
+    """(1, T), with a token for each part of both images."""
+    answers: tuple[int, ...]
+    """A token for each class."""
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        pairs = zip(self.words, self.answers, strict=True)
+        tokens = ", ".join(f"{word!r} is token {token}" for word, token in pairs)
+        return f"{self.ids.shape[1]} tokens with both images; {tokens}"
+
+
+def prompt_for(processor: Any, question: str, words: Sequence[str]) -> Prompt:
+    """The prompt, and the token with which each answer goes on from it.
+
+    Raises:
+        UsageError: two answers begin with the same token, or the tokenizer does not know one.
+    """
+    text = _asked(processor, question)
+    ids = _ids(processor, text)
+    end = processor.tokenizer.eos_token_id
+    if int(ids[0, -1]) == end:
+        ids = ids[:, :-1]  # some tokenizers close every text; the answer comes before that
+    tried = []
+    for between in ("", " "):
+        tokens = [_first_token(processor, text + between + word, ids) for word in words]
+        known = [token for token in tokens if token is not None]
+        if len(set(known)) == len(words):
+            return Prompt(text=text, ids=ids, answers=tuple(known), words=tuple(words))
+        tried.append(tokens)
+    raise UsageError(
+        f"the answers {', '.join(map(repr, words))} cannot be told apart by their first token: "
+        f"{'; '.join(_shown(processor, tokens) for tokens in tried)}",
+        fix="--answers with words that begin differently and that the tokenizer knows, such as A B C",
+    )
+
+
+def _asked(processor: Any, question: str) -> str:
+    if getattr(processor, "chat_template", None):
+        content = [{"type": "image"}, {"type": "image"}, {"type": "text", "text": question}]
+        return str(processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True))
+    return PLAIN.format(image=processor.image_token, question=question)
+
+
+def _ids(processor: Any, text: str) -> Tensor:
+    from PIL import Image
+
+    blank = Image.new("RGB", (64, 64))
+    ids: Tensor = processor(text=[text], images=[[blank, blank]], return_tensors="pt")["input_ids"]
+    return ids
+
+
+def _first_token(processor: Any, text: str, asked: Tensor) -> int | None:
+    """The token right after the prompt; None where there is none that would say which answer it is."""
+    ids = _ids(processor, text)
+    length = asked.shape[1]
+    if ids.shape[1] <= length or not bool((ids[:, :length] == asked).all()):
+        return None
+    token = int(ids[0, length])
+    tokenizer = processor.tokenizer
+    if token in tokenizer.all_special_ids or not tokenizer.decode([token]).strip():
+        return None
+    return token
+
+
+def _shown(processor: Any, tokens: Sequence[int | None]) -> str:
+    names = ["none" if token is None else repr(processor.tokenizer.decode([token])) for token in tokens]
+    return f"they begin with {', '.join(names)}"

@@ -1,0 +1,81 @@
+"""Pairs into batches. A pair is one row; its swap is the same row with the images in the other order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from stayfinite.recipes.images.decoding import decode
+from stayfinite.recipes.images.pairs import Pair
+
+Batch = dict[str, Tensor]
+
+
+class Pixels:
+    """The pixels of an image as the model takes them; kept in memory as long as there is room.
+
+    Arguments:
+        image_processor: transformers' own, of the model.
+        megabytes: how much may be kept.
+    """
+
+    def __init__(self, image_processor: Any, *, megabytes: int) -> None:
+        self._process = image_processor
+        self._room = megabytes * 2**20
+        self._kept: dict[str, Tensor] = {}
+
+    def __call__(self, path: str) -> Tensor:
+        """(3, H, W), float32.
+
+        Raises:
+            UsageError: the image cannot be read.
+        """
+        known = self._kept.get(path)
+        if known is not None:
+            return known
+        pixels: Tensor = self._process(images=[decode(path)], return_tensors="pt")["pixel_values"][0].float()
+        if self._room >= pixels.nbytes:
+            self._room -= pixels.nbytes
+            self._kept[path] = pixels
+        return pixels
+
+
+class PairRows(Dataset[Batch]):
+    """Pairs with their pixels."""
+
+    def __init__(self, pairs: Sequence[Pair], pixels: Callable[[str], Tensor]) -> None:
+        self.pairs = pairs
+        self._pixels = pixels
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> Batch:
+        pair = self.pairs[index]
+        return {
+            "images": torch.stack([self._pixels(pair.first), self._pixels(pair.second)]),  # (2, 3, H, W)
+            "labels": torch.tensor(pair.label),
+            "rows": torch.tensor(index),
+        }
+
+
+def stacked(rows: Sequence[Batch]) -> Batch:
+    """Rows as one batch: images (B, 2, 3, H, W), labels (B,), rows (B,)."""
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def loader_of(rows: PairRows, *, batch_size: int, workers: int, pin: bool) -> DataLoader[Batch]:
+    """Batches in a new random order each epoch."""
+    return DataLoader(
+        rows, batch_size=batch_size, shuffle=True, collate_fn=stacked, num_workers=workers, pin_memory=pin,
+        persistent_workers=workers > 0,
+    )  # fmt: skip
+
+
+def with_weight(batch: Batch, weight: float) -> Batch:
+    """The batch with the weight that the consistency term has at this step, so that it can be run again as it was."""
+    return batch | {"consistency": torch.full((len(batch["labels"]),), weight)}

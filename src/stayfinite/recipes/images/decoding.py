@@ -1,0 +1,63 @@
+"""Image files -> pixels; a file that cannot be read is an error with its name, never a black image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.images.pairs import Pair
+
+
+def decode(path: str) -> Any:
+    """The whole image as 8-bit RGB, turned as its camera says.
+
+    Raises:
+        UsageError: it cannot be read, is cut off, or has numbers that 8 bits cannot hold.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise MissingExtra.of("pillow", extra="recipes", what_for="reading images") from None
+    try:
+        with Image.open(path) as opened:
+            opened.load()
+            image = ImageOps.exif_transpose(opened)
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        # One line: it is what the guard tells of a batch that fails to load, also from another process.
+        words = str(error).replace(path, "").strip(" :'\"") or type(error).__name__
+        raise UsageError(f"{path}: this image cannot be read: {words}") from error
+    if image.mode.startswith("I;16"):
+        # Pillow would cut everything above 255 off, and a 16-bit image would be white.
+        image = image.point(lambda value: value / 256).convert("L")
+    elif image.mode in ("I", "F"):
+        raise UsageError(f"{path}: 32-bit pixels have no known range; save it with 8 or 16 bits a channel")
+    return image.convert("RGB")
+
+
+def find_unreadable(pairs: Iterable[Pair], most: int) -> tuple[dict[str, str], int, int]:
+    """Decode images before the start.
+
+    Arguments:
+        pairs: whose images are looked at.
+        most: so many images at most, evenly spread.
+
+    Returns:
+        What is wrong with each image that cannot be read, how many were looked at, and how many there are.
+    """
+    names = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
+    stride = max(1, -(-len(names) // most)) if most > 0 else len(names) + 1
+    looked = names[::stride] if most > 0 else []
+    wrong: dict[str, str] = {}
+    for name in looked:
+        try:
+            decode(name)
+        except UsageError as error:
+            wrong[name] = error.message
+    return wrong, len(looked), len(names)
+
+
+def without(pairs: Sequence[Pair], unreadable: Iterable[str]) -> list[Pair]:
+    """The pairs that need none of these images."""
+    gone = set(unreadable)
+    return [pair for pair in pairs if pair.first not in gone and pair.second not in gone]

@@ -1,0 +1,27 @@
+"""The whole check list of a training that is not started."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+from rich.console import Console
+
+from stayfinite.errors import NotReady
+from stayfinite.inspection.inspection import Inspection
+from stayfinite.report.inspection import show_inspection
+
+
+def show_dry_run(found: Inspection, steps: int, say: Callable[[str], None]) -> None:
+    """Show banner and check list.
+
+    Raises:
+        NotReady: training would not survive what was found.
+    """
+    paper = io.StringIO()
+    show_inspection(found.to_json(), Console(file=paper, width=120))
+    say("\n".join(line.rstrip() for line in paper.getvalue().splitlines()))
+    wrong = [each for each in found.findings if each.severity == "error"]
+    if wrong:
+        raise NotReady(f"the dry run found {wrong[0].code} ({wrong[0].cause}): {wrong[0].title}", fix=wrong[0].fix)
+    say(f"dry run: {steps:,} steps would be taken; nothing was written")

@@ -1,0 +1,62 @@
+"""Whether a batch is what the model takes, before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stayfinite.errors import NotReady
+from stayfinite.recipes.images.batching import Batch, PairRows, stacked
+from stayfinite.recipes.images.pairs import LABELS, SIMILAR, Pair
+
+
+def first_batch(rows: PairRows, size: int) -> Batch:
+    """The first rows whose images can be read, for the check before the start; no random number is drawn.
+
+    Raises:
+        NotReady: none of the first can be read.
+    """
+    found: list[Batch] = []
+    failed = ""
+    for index in range(min(len(rows), 4 * size)):
+        try:
+            found.append(rows[index])
+        except ValueError as error:
+            failed = failed or str(error)
+        if len(found) == size:
+            break
+    if not found:
+        raise NotReady(f"no image of the first {min(len(rows), 4 * size)} pairs can be read: {failed}")
+    return stacked(found)
+
+
+def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
+    """What is odd about a batch, in words; nothing where it is sound.
+
+    Raises:
+        NotReady: it cannot be trained on: shape, pixels that are not numbers, labels outside of the classes.
+    """
+    images, labels = batch["images"], batch["labels"]
+    if images.ndim != 5 or images.shape[:3] != (len(labels), 2, 3):
+        raise NotReady(
+            f"a batch of {len(labels)} pairs has images of shape {tuple(images.shape)}, expected "
+            f"({len(labels)}, 2, 3, height, width)",
+            fix="a model whose processor makes one picture of each image, as LLaVA 1.5 does",
+        )
+    if not bool(images.isfinite().all()):
+        row = int((~images.isfinite()).flatten(1).any(1).nonzero()[0])
+        raise NotReady(f"pixels that are not numbers in {pairs[int(batch['rows'][row])]}", fix="replace the image")
+    outside = (labels < 0) | (labels >= len(LABELS))
+    if bool(outside.any()):
+        row = int(outside.nonzero()[0])
+        raise NotReady(
+            f"{pairs[int(batch['rows'][row])].where}: label {int(labels[row])}, expected 0 to {len(LABELS) - 1}",
+            fix="mend the table",
+        )
+    odd = []
+    if bool((images.flatten(3).std(-1) == 0).all()):
+        odd.append(f"all {2 * len(labels)} images of the first batch are of one colour")
+    same = (images[:, 0] == images[:, 1]).flatten(1).all(1) & (labels != SIMILAR)
+    if bool(same.any()):
+        row = int(same.nonzero()[0])
+        odd.append(f"two equal images that are not labelled Similar: {pairs[int(batch['rows'][row])]}")
+    return odd

@@ -1,0 +1,175 @@
+"""The model: loaded in fp32, bf16, 8 or 4 bits; what of it is trained; saved so that others can load it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.running.quiet import no_progress_bars
+
+Base = Literal["fp32", "bf16", "8bit", "4bit"]
+PROJECTOR = "multi_modal_projector"
+LANGUAGE, VISION = "language_model", "vision_tower"
+
+
+def load_processor(name: str, *, cache_dir: str | None = None) -> Any:
+    """Tokenizer and image processor of a model, from a directory or a hub.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from transformers import AutoProcessor
+
+    kind: Any = AutoProcessor
+    try:
+        processor = kind.from_pretrained(name, cache_dir=cache_dir)
+    except (OSError, ValueError, KeyError) as error:
+        raise _not_loaded("processor", name, error) from error
+    if not hasattr(processor, "image_processor") or not hasattr(processor, "image_token"):
+        raise UsageError(f"{name!r} has no processor for text and images", fix="a LLaVA model, such as --model tiny")
+    return processor
+
+
+def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | None = None) -> Any:
+    """A LLaVA-style model from a directory or a hub, on its device.
+
+    Arguments:
+        base: how its weights are kept; `fp32` whatever the files say, autocast does the rest.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    from transformers import AutoModelForImageTextToText
+
+    options: dict[str, Any] = {"dtype": torch.bfloat16 if base == "bf16" else torch.float32, "cache_dir": cache_dir}
+    if base in ("8bit", "4bit"):
+        options |= {"quantization_config": _quantized(base), "device_map": {"": device}}
+    try:
+        with no_progress_bars():
+            model: Any = AutoModelForImageTextToText.from_pretrained(name, **options)
+    except (OSError, ValueError) as error:
+        raise _not_loaded("model", name, error) from error
+    missing = [part for part in (PROJECTOR, LANGUAGE, VISION) if _part(model, part) is None]
+    if missing:
+        raise UsageError(
+            f"{name!r} ({type(model).__name__}) has no {', '.join(missing)}: it is not built like LLaVA",
+            fix="a LLaVA model, such as llava-hf/llava-1.5-7b-hf, or --model tiny",
+        )
+    return model if base in ("8bit", "4bit") else model.to(device)
+
+
+def add_lora(model: Any, *, rank: int, alpha: float, dropout: float) -> Any:
+    """Adapters on every linear layer of the language model; the projector is trained whole, the rest is frozen."""
+    try:
+        import peft
+    except ImportError:
+        raise MissingExtra.of("peft", extra="recipes", what_for="LoRA") from None
+    targets = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and f"{LANGUAGE}." in name
+    ]
+    kind: Any = peft.LoraConfig
+    settings = kind(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, modules_to_save=[PROJECTOR],
+        task_type="CAUSAL_LM",
+    )  # fmt: skip
+    adapted: Any = peft.get_peft_model(model, settings)
+    for _, parameter in adapted.named_parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()  # what is trained is kept in full precision
+    return adapted
+
+
+def choose_trained(model: Any, *, vision: bool) -> None:
+    """Freeze the vision tower, or those of its layers that nobody reads: LLaVA may take one before the last."""
+    tower = _part(model, VISION)
+    assert tower is not None
+    if not vision:
+        tower.requires_grad_(False)
+        return
+    layers = getattr(getattr(tower, "encoder", None), "layers", None)
+    read = model.config.vision_feature_layer
+    if layers is None or not isinstance(read, int):
+        return
+    used = len(layers) + 1 + read if read < 0 else read
+    for layer in layers[used:]:
+        layer.requires_grad_(False)
+    if hasattr(tower, "post_layernorm"):
+        tower.post_layernorm.requires_grad_(False)  # only the pooled output goes through it
+
+
+def save_model(model: Any, processor: Any, into: Path) -> None:
+    """Write what was trained: the whole model, or the adapters with the projector; and the processor."""
+    with no_progress_bars():
+        model.save_pretrained(into)
+    processor.save_pretrained(into)
+
+
+def load_trained(model: Any, directory: Path) -> None:
+    """Give a model the weights that `save_model` wrote."""
+    if (directory / "adapter_config.json").exists():
+        import peft
+        from safetensors.torch import load_file
+
+        state = load_file(directory / "adapter_model.safetensors")
+        result: Any = peft.set_peft_model_state_dict(model, state)
+        if result is not None and result.unexpected_keys:
+            raise UsageError(f"{directory}: {result.unexpected_keys[0]} does not fit this model")
+        return
+    saved = load_model(str(directory), base="fp32", device=torch.device("cpu"))
+    model.load_state_dict(saved.state_dict())
+
+
+def parameters_in_words(model: nn.Module) -> str:
+    """How many parameters are trained, and where."""
+    parts = {"language model": LANGUAGE, "projector": PROJECTOR, "vision tower": VISION}
+    trained = {name: sum(p.numel() for n, p in model.named_parameters() if p.requires_grad and part in n)
+               for name, part in parts.items()}  # fmt: skip
+    every = sum(p.numel() for p in model.parameters())
+    rest = sum(p.numel() for p in model.parameters() if p.requires_grad) - sum(trained.values())
+    if rest:
+        trained["head"] = rest
+    words = ", ".join(f"{name} {count:,}" if count else f"{name} frozen" for name, count in trained.items())
+    return f"{sum(trained.values()):,} of {every:,} parameters are trained ({words})"
+
+
+def _part(model: nn.Module, name: str) -> nn.Module | None:
+    return next((module for path, module in model.named_modules() if path.rpartition(".")[2] == name), None)
+
+
+def _quantized(base: Base) -> Any:
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError:
+        raise MissingExtra.of("bitsandbytes", extra="quant", what_for=f"--base {base}") from None
+    from transformers import BitsAndBytesConfig
+
+    # The projector is trained, so it stays as it is; the head decides between the answers.
+    kind: Any = BitsAndBytesConfig
+    kept = [f".*{part}" for part in (PROJECTOR, "lm_head", VISION)]
+    if base == "8bit":
+        return kind(load_in_8bit=True, llm_int8_skip_modules=kept)
+    compute = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
+    return kind(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute,
+        llm_int8_skip_modules=kept,
+    )  # fmt: skip
+
+
+def _not_loaded(what: str, name: str, error: Exception) -> UsageError:
+    first = next(iter(str(error).splitlines()), type(error).__name__)
+    return UsageError(
+        f"the {what} of {name!r} cannot be loaded: {first}",
+        fix="a directory that save_pretrained wrote, a hub's name where there is a network, or --model tiny",
+    )
+
+
+def parts_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, bool]]:
+    """Each trained parameter, and whether it is the projector's."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            yield name, parameter, PROJECTOR in name

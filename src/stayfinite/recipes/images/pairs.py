@@ -1,0 +1,208 @@
+"""Pairs of images from a table: img1, img2, score1, score2, label."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+
+LABELS = ("First", "Second", "Similar")
+"""The classes, in the order of their numbers."""
+FIRST, SECOND, SIMILAR = range(3)
+SWAPPED = (SECOND, FIRST, SIMILAR)
+"""What a label becomes when the two images change places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two images, and which of them it is."""
+
+    first: str
+    second: str
+    label: int
+    score1: float | None = None
+    score2: float | None = None
+    fold: int | None = None
+    """Where the table has a column of that name."""
+    where: str = ""
+    """File and line."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same for a pair and its swap."""
+        return (self.first, self.second) if self.first <= self.second else (self.second, self.first)
+
+    @property
+    def turned(self) -> Pair:
+        """The pair with its images in the order of its key, so that a pair and its swap become equal."""
+        if (self.first, self.second) == self.key:
+            return self
+        return replace(
+            self, first=self.second, second=self.first, score1=self.score2, score2=self.score1,
+            label=SWAPPED[self.label],
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.first} | {self.second}: {LABELS[self.label]}"
+
+
+def read_pairs(path: str, *, image_dir: str | None = None, margin: float = 0.0) -> list[Pair]:
+    """The pairs of a CSV or TSV file.
+
+    Arguments:
+        path: has the columns img1 and img2, and label or score1 and score2; a column fold where folds are given.
+        image_dir: what the names of images are relative to; by default the directory of the file.
+        margin: without a label, scores that are no further apart are `Similar`.
+
+    Raises:
+        UsageError: the file, a column, a value or an image is not there or not what it should be; with its line.
+    """
+    rows = list(_rows(path))
+    if not rows:
+        raise UsageError(f"{path} has no pairs", fix="a line img1,img2,score1,score2,label and a line for each pair")
+    directory = Path(image_dir) if image_dir is not None else Path(path).parent
+    if not directory.is_dir():
+        raise UsageError(f"--image-dir {directory}: there is no such directory", fix="name the images' own directory")
+    pairs = [_pair(row, where, directory, margin) for where, row in rows]
+    _check_files(pairs)
+    return pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """Pairs, each there once, and what was strange about them."""
+
+    pairs: list[Pair]
+    both_orders: int
+    """Pairs that were there in both orders, or twice: one is kept, since each is trained on in both orders."""
+    torn: list[str]
+    """Places of pairs that are labelled in two ways; none of them is kept."""
+    against_scores: float
+    """Share of the pairs whose label says First or Second and whose scores say the other one."""
+
+    def __str__(self) -> str:
+        words = [f"{len(self.pairs):,} pairs"]
+        if self.both_orders:
+            words.append(f"{self.both_orders:,} were there twice or in both orders")
+        if self.torn:
+            words.append(f"{len(self.torn):,} are labelled in two ways and left out (the first: {self.torn[0]})")
+        return "; ".join(words)
+
+
+def sort_out(pairs: Sequence[Pair]) -> Sorted:
+    """Each pair once, whatever its order; those with two labels are left out."""
+    labels: dict[tuple[str, str], set[int]] = {}
+    for pair in pairs:
+        labels.setdefault(pair.key, set()).add(pair.turned.label)
+    kept: dict[tuple[str, str], Pair] = {}
+    torn = []
+    for pair in pairs:
+        if len(labels[pair.key]) > 1:
+            torn.append(pair.where)
+        else:
+            kept.setdefault(pair.key, pair)
+    return Sorted(
+        pairs=list(kept.values()), both_orders=len(pairs) - len(torn) - len(kept), torn=torn,
+        against_scores=_against_scores(kept.values()),
+    )  # fmt: skip
+
+
+def _against_scores(pairs: Iterable[Pair]) -> float:
+    judged = [
+        (pair.label == FIRST) == (pair.score1 > pair.score2)
+        for pair in pairs
+        if pair.label != SIMILAR and pair.score1 is not None and pair.score2 is not None and pair.score1 != pair.score2
+    ]
+    # Where most disagree, a low score is the good one: then the others are the odd ones out.
+    wrong = judged.count(False) / len(judged) if judged else 0.0
+    return min(wrong, 1 - wrong)
+
+
+def _rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
+    if not Path(path).is_file():
+        raise UsageError(f"{path}: there is no such file", fix="a CSV with img1,img2,score1,score2,label")
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t" if path.endswith(".tsv") else ",", skipinitialspace=True)
+            names = [str(name).strip().lower() for name in reader.fieldnames or ()]
+            _check_columns(path, names)
+            for row in reader:
+                values = [str(value or "").strip() for name, value in row.items() if name is not None]
+                yield f"{path}:{reader.line_num}", dict(zip(names, values, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read as a table: {error}", fix="save it as CSV in UTF-8") from error
+
+
+def _check_columns(path: str, names: Sequence[str]) -> None:
+    missing = [name for name in ("img1", "img2") if name not in names]
+    if "label" not in names and not {"score1", "score2"} <= set(names):
+        missing.append("label (or score1 and score2)")
+    if missing:
+        raise UsageError(
+            f"{path}: there is no column {', '.join(missing)}; it has {', '.join(names) or 'none'}",
+            fix="name the columns img1,img2,score1,score2,label in the first line",
+        )
+
+
+def _pair(row: Mapping[str, str], where: str, directory: Path, margin: float) -> Pair:
+    for name in ("img1", "img2"):
+        if not row[name]:
+            raise UsageError(f"{where}: {name} is empty", fix="name an image, or take the line out")
+    score1, score2 = (_number(row.get(name, ""), name, where) for name in ("score1", "score2"))
+    return Pair(
+        first=str(directory / row["img1"]), second=str(directory / row["img2"]), score1=score1, score2=score2,
+        label=_label(row.get("label", ""), score1, score2, where, margin), fold=_fold(row.get("fold", ""), where),
+        where=where,
+    )  # fmt: skip
+
+
+def _number(text: str, name: str, where: str) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{where}: {name} is {text!r}, expected a number", fix="mend the line") from None
+    return value if math.isfinite(value) else None
+
+
+def _label(text: str, score1: float | None, score2: float | None, where: str, margin: float) -> int:
+    if text:
+        by_name = {name.lower(): number for number, name in enumerate(LABELS)}
+        by_name |= {str(number): number for number in range(len(LABELS))}
+        known = by_name.get(text.lower().removesuffix(".0"))
+        if known is None:
+            raise UsageError(
+                f"{where}: the label is {text!r}, expected one of {', '.join(LABELS)}, or 0, 1, 2", fix="mend the line"
+            )
+        return known
+    if score1 is None or score2 is None:
+        raise UsageError(f"{where}: there is no label, and no two scores to make one of", fix="give one, or the other")
+    if abs(score1 - score2) <= margin:
+        return SIMILAR
+    return FIRST if score1 > score2 else SECOND
+
+
+def _fold(text: str, where: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return int(text.removesuffix(".0"))
+    except ValueError:
+        raise UsageError(f"{where}: the fold is {text!r}, expected a whole number", fix="mend the line") from None
+
+
+def _check_files(pairs: Sequence[Pair]) -> None:
+    wanted = {name: pair.where for pair in reversed(pairs) for name in (pair.second, pair.first)}
+    missing = [name for name in wanted if not Path(name).is_file()]
+    if missing:
+        missing.sort(key=lambda name: wanted[name])
+        shown = "; ".join(f"{name} ({wanted[name]})" for name in missing[:3])
+        raise UsageError(
+            f"{len(missing):,} of {len(wanted):,} images are not there: {shown}{'; ...' * (len(missing) > 3)}",
+            fix="names in the table are relative to its own directory, or to --image-dir",
+        )

@@ -1,0 +1,53 @@
+"""The pairs of a table that can be used, and what was strange about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.images.decoding import find_unreadable, without
+from stayfinite.recipes.images.pairs import Pair, read_pairs, sort_out
+
+SHOWN = 5
+"""Images that cannot be read, named on the terminal."""
+
+
+def usable_pairs(
+    table: str,
+    say: Callable[[str], None],
+    *,
+    image_dir: str | None = None,
+    margin: float = 0.0,
+    look_at: int = 5000,
+    drop: bool = False,
+) -> list[Pair]:
+    """Read a table, look at its images, say what was found.
+
+    Arguments:
+        image_dir: as in `read_pairs`, like `margin`.
+        look_at: so many images at most are decoded.
+        drop: leave pairs out whose images cannot be read, instead of stopping.
+
+    Raises:
+        UsageError: the table cannot be used, or an image cannot be read and is not to be dropped.
+    """
+    found = sort_out(read_pairs(table, image_dir=image_dir, margin=margin))
+    say(f"{table}: {found}")
+    if found.against_scores > 0.05:
+        say(f"check: warning: {found.against_scores:.0%} of the labels in {table} contradict the scores beside them")
+    wrong, looked, there = find_unreadable(found.pairs, look_at)
+    if wrong and not drop:
+        raise UsageError(
+            f"{len(wrong):,} of {looked:,} images of {table} cannot be read: {'; '.join(list(wrong.values())[:SHOWN])}",
+            fix="replace them, or --bad-images drop to train without their pairs",
+        )
+    kept = without(found.pairs, wrong)
+    if wrong:
+        for message in list(wrong.values())[:SHOWN]:
+            say(f"check: {message}")
+        say(f"{len(found.pairs) - len(kept):,} pairs are left out with the {len(wrong):,} images that cannot be read")
+    if looked < there:
+        say(f"{looked:,} of {there:,} images were looked at")
+    if not kept:
+        raise UsageError(f"no pair of {table} is left to use", fix="mend the images, or the labels")
+    return kept

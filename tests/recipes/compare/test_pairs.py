@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.images.pairs import FIRST, LABELS, SECOND, SIMILAR, SWAPPED, read_pairs, sort_out
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    for name in "abcd":
+        (tmp_path / f"{name}.png").write_bytes(b"not looked at here")
+    return tmp_path
+
+
+def write(directory: Path, *lines: str, name: str = "pairs.csv", encoding: str = "utf-8") -> str:
+    path = directory / name
+    path.write_text("\n".join(lines) + "\n", encoding=encoding)
+    return str(path)
+
+
+HEAD = "img1,img2,score1,score2,label"
+
+
+def test_a_label_may_be_a_name_or_a_number(images: Path) -> None:
+    table = write(images, HEAD, "a.png,b.png,3,1,First", "a.png,c.png,1,3,1", "a.png,d.png,2,2,similar")
+    assert [pair.label for pair in read_pairs(table)] == [FIRST, SECOND, SIMILAR]
+
+
+def test_spaces_case_and_a_byte_order_mark_do_no_harm(images: Path) -> None:
+    table = write(images, "IMG1, img2 ,Label", "a.png, b.png , SECOND", encoding="utf-8-sig")
+    assert read_pairs(table)[0].label == SECOND
+
+
+def test_without_a_label_the_scores_decide_within_the_margin(images: Path) -> None:
+    table = write(images, "img1,img2,score1,score2", "a.png,b.png,3,1", "a.png,c.png,1,3", "a.png,d.png,2,2.4")
+    assert [pair.label for pair in read_pairs(table, margin=0.5)] == [FIRST, SECOND, SIMILAR]
+    assert read_pairs(table, margin=0.0)[2].label == SECOND
+
+
+def test_scores_that_are_not_numbers_make_no_label(images: Path) -> None:
+    table = write(images, "img1,img2,score1,score2", "a.png,b.png,nan,1")
+    with pytest.raises(UsageError, match=r"pairs.csv:2: there is no label"):
+        read_pairs(table)
+
+
+@pytest.mark.parametrize("label", ["3", "-1", "Third", "nan", "1.5"])
+def test_a_label_outside_of_the_classes_is_named_with_its_line(images: Path, label: str) -> None:
+    table = write(images, HEAD, "a.png,b.png,3,1,First", f"a.png,c.png,1,3,{label}")
+    with pytest.raises(UsageError, match=rf"pairs.csv:3: the label is '{label}', expected one of First, Second"):
+        read_pairs(table)
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(images: Path) -> None:
+    table = write(images, "left,right,label", "a.png,b.png,First")
+    with pytest.raises(UsageError, match=r"no column img1, img2; it has left, right, label"):
+        read_pairs(table)
+
+
+def test_images_that_are_not_there_are_named_with_their_line(images: Path) -> None:
+    table = write(images, HEAD, "a.png,b.png,3,1,First", "a.png,gone.png,3,1,First")
+    with pytest.raises(UsageError, match=r"1 of 3 images are not there: .*gone.png \(.*pairs.csv:3\)"):
+        read_pairs(table)
+
+
+@pytest.mark.parametrize("lines", [[HEAD], [""]])
+def test_a_table_without_pairs_is_an_error(images: Path, lines: list[str]) -> None:
+    with pytest.raises(UsageError, match="no pairs|no column"):
+        read_pairs(write(images, *lines))
+
+
+def test_a_row_that_is_too_short_says_what_it_lacks(images: Path) -> None:
+    with pytest.raises(UsageError, match=r"pairs.csv:2: img2 is empty"):
+        read_pairs(write(images, HEAD, "a.png"))
+
+
+def test_bytes_that_are_no_table_are_an_error_with_the_file(images: Path) -> None:
+    path = images / "pairs.csv"
+    path.write_bytes(b"\x89PNG\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"pairs.csv cannot be read as a table"):
+        read_pairs(str(path))
+
+
+def test_a_pair_that_stands_there_in_both_orders_is_kept_once(images: Path) -> None:
+    table = write(images, HEAD, "a.png,b.png,3,1,First", "b.png,a.png,1,3,Second", "a.png,c.png,3,1,First")
+    found = sort_out(read_pairs(table))
+    assert len(found.pairs) == 2
+    assert found.both_orders == 1
+
+
+def test_a_pair_with_two_labels_is_left_out_and_named(images: Path) -> None:
+    table = write(images, HEAD, "a.png,b.png,3,1,First", "b.png,a.png,1,3,First", "a.png,c.png,3,1,First")
+    found = sort_out(read_pairs(table))
+    assert [pair.where for pair in found.pairs] == [f"{table}:4"]
+    assert found.torn == [f"{table}:2", f"{table}:3"]
+
+
+def test_labels_against_the_scores_are_counted_and_a_reversed_scale_is_not(images: Path) -> None:
+    reversed_scale = [f"{one}.png,{two}.png,1,3,First" for one, two in ("ab", "ac", "ad")]
+    assert sort_out(read_pairs(write(images, HEAD, *reversed_scale))).against_scores == 0
+    torn = [*reversed_scale, "b.png,c.png,3,1,First"]
+    assert sort_out(read_pairs(write(images, HEAD, *torn))).against_scores == 0.25
+
+
+def test_swapping_twice_changes_nothing() -> None:
+    assert [SWAPPED[SWAPPED[label]] for label in range(len(LABELS))] == [FIRST, SECOND, SIMILAR]
