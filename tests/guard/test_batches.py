@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from stayfinite import Guard, Policy, TrainingStopped
-from stayfinite.errors import LoaderFailed
+from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.guard.batches import Batches
 from stayfinite.guard.ledger import Ledger
 from tiny_training import Lines
@@ -108,6 +108,24 @@ def test_a_corrupt_item_costs_its_batch_and_is_recorded(tmp_path, workers):
         (4, [17]),
     ]
     assert all("cannot be read" in each["error"] for each in lines)
+
+
+class Named(Numbers):
+    def __getitem__(self, index):
+        if index in self.corrupt:
+            raise UsageError(f"picture-{index}.png cannot be read", fix="replace it")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_with_a_fix_is_told_by_what_happened(tmp_path, workers):
+    guard = guard_in(tmp_path)
+    loader = DataLoader(Named(corrupt=[6]), batch_size=4, num_workers=workers)
+    assert len(list(guard.batches(loader))) == 5
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [each["error"].rpartition(": ")[2] for each in lines if each["event"] == "loader-error"] == [
+        "picture-6.png cannot be read"
+    ]
 
 
 def test_too_many_corrupt_items_stop_the_training_with_a_code_of_their_own(tmp_path):

@@ -217,8 +217,9 @@ class Batches:
         items: list[Any] = []
         if self._tap is not None and isinstance(self._loader, DataLoader):
             items = _guilty(self._loader.dataset, self._tap.items_of(self._next))
-        # A worker's error carries its whole traceback; its last line says what happened.
-        words = next((line for line in reversed(f"{error}".splitlines()) if line.strip()), "")
+        # A worker's error carries its whole traceback; its last line says what happened, or, of our own errors, the fix.
+        said = [line.strip() for line in f"{error}".splitlines() if line.strip()]
+        words = next((line for line in reversed(said) if not line.startswith("fix: ")), "")
         what = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
         known = {item for item in items if isinstance(item, int)}
         self._errors += not items or not known <= self._broken
