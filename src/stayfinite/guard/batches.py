@@ -217,7 +217,7 @@ class Batches:
         items: list[Any] = []
         if self._tap is not None and isinstance(self._loader, DataLoader):
             items = _guilty(self._loader.dataset, self._tap.items_of(self._next))
-        # A worker's error carries its whole traceback; its last line says what happened, or, of our own errors, the fix.
+        # A worker's error carries its whole traceback; its last line says what happened, or, of one of ours, the fix.
         said = [line.strip() for line in f"{error}".splitlines() if line.strip()]
         words = next((line for line in reversed(said) if not line.startswith("fix: ")), "")
         what = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
