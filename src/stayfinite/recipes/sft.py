@@ -15,25 +15,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import NotReady, UsageError
+from stayfinite.errors import NotReady
 from stayfinite.guard.guard import Guard
+from stayfinite.inspection.inspection import Inspection
 from stayfinite.integrations.loggers.live import following
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
 from stayfinite.recipes.chat.batching import Padding, loader_of, supervised
-from stayfinite.recipes.chat.built_in import Task, conversions
+from stayfinite.recipes.chat.data import examples_of, questions_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
+from stayfinite.recipes.chat.looking import quick_look
 from stayfinite.recipes.chat.losses import loss_of, weights_in_step
-from stayfinite.recipes.chat.prompts import Example, Prompting, decoded
-from stayfinite.recipes.chat.questions import Columns, Question, overlap, read_questions, split
+from stayfinite.recipes.chat.prompts import Prompting, decoded
 from stayfinite.recipes.chat.refusing import refuse
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
@@ -192,13 +194,13 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = _data(config, say)
+    training, validation = questions_of(config, say)
 
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
     base = base_of(config, place, training)
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
-    examples = _examples(config, prompting, training, say)
+    examples = examples_of(config, prompting, training, say)
     mark = fingerprint(base.model)
     model = adapted(config, base, device, precision)
     say(size_in_words(model, examples))
@@ -226,6 +228,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         precision=precision,
         checkpoint_steps=config.checkpoint_steps or per_epoch,
         keep_checkpoints=config.keep_checkpoints,
+        keep_frozen=False,  # the base is loaded by this program, every time
     )
     if place.first:
         write_launch(output, "sft", config, steps=steps)
@@ -317,6 +320,14 @@ def main(arguments: Sequence[str]) -> None:
     train(read_settings(Sft, arguments, "stayfinite train sft"))
 
 
+def quick(arguments: Sequence[str]) -> Inspection:
+    """One forward and backward pass and ten steps, with everything that is looked at; for ``check --quick sft``."""
+    config = _settled(read_settings(Sft, arguments, "stayfinite check --quick sft"))
+    refuse(config)
+    with TemporaryDirectory() as place:
+        return quick_look(replace(config, output_dir=place))
+
+
 def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Tensor]]:
     """The model of a run and its forward pass, from the run directory alone; for ``stayfinite replay``."""
     config: Sft = settings_of(Sft, read_launch(run_dir, "sft") | {"output_dir": str(run_dir)})
@@ -339,40 +350,6 @@ def _settled(config: Sft) -> Sft:
     unasked = {field.name for field in fields(config) if getattr(config, field.name) == field.default}
     preset = {name: value for name, value in BUILT_IN[task].items() if name in unasked}
     return replace(config, task=task, **preset)
-
-
-def _data(config: Sft, say: Callable[[str], None]) -> tuple[list[Question], list[Question]]:
-    columns = Columns(question=config.question, answer=config.answer, reasoning=config.reasoning)
-    if not config.train:
-        task = cast(Task, config.task)
-        training, validation = (
-            conversions(task, count, held_out=held_out, seed=config.seed)
-            for count, held_out in ((config.rows, False), (config.held_out, True))
-        )
-    elif config.val:
-        training, validation = read_questions(config.train, columns), read_questions(config.val, columns)
-    else:
-        training, validation = split(read_questions(config.train, columns), config.val_share)
-    for name, found in (("train on", training), ("evaluate with", validation)):
-        if not found:
-            raise UsageError(f"no question is left to {name}", fix="more rows, another --val-share, or --val FILE")
-    say(f"{len(training):,} questions to train on, {len(validation):,} held out")
-    if twice := overlap(training, validation):
-        say(f"warning: {len(twice):,} held-out questions are trained on too: {twice[0].text[:80]!r}")
-    return training, validation
-
-
-def _examples(
-    config: Sft, prompting: Prompting, questions: Sequence[Question], say: Callable[[str], None]
-) -> list[Example]:
-    examples = prompting.examples(questions, config.max_length)
-    cut = sum(example.cut for example in examples)
-    if cut:
-        say(
-            f"{cut:,} questions ({cut / len(examples):.1%}) are cut to fit into --max-length {config.max_length}; "
-            "no answer is"
-        )
-    return examples
 
 
 def _look(

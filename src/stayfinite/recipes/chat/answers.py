@@ -11,7 +11,7 @@ OPEN, CLOSE = "<answer>", "</answer>"
 TOLERANCE = 0.05
 """A number counts as right within this relative error."""
 _TAGGED = re.compile(re.escape(OPEN) + r"(.*?)" + re.escape(CLOSE), re.DOTALL)
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def wrapped(answer: str) -> str:
@@ -29,7 +29,7 @@ def found_in(text: str) -> str | None:
 def number_in(text: str) -> float | None:
     """The number that a text is: `1,200`, `-3.5`, `4e3`; None where it is none, or not finite."""
     stripped = text.strip()
-    if not stripped or not _NUMBER.fullmatch(stripped) or not any(sign.isdigit() for sign in stripped):
+    if not _NUMBER.fullmatch(stripped):
         return None
     value = float(stripped.replace(",", ""))
     return value if math.isfinite(value) else None
@@ -51,7 +51,7 @@ def is_right(given: str | None, right: str) -> bool:
     if expected is None:
         return " ".join(given.casefold().split()) == " ".join(right.casefold().split())
     value = number_in(given)
-    return value is not None and abs(value - expected) <= TOLERANCE * abs(expected)
+    return value is not None and abs(value - expected) <= (TOLERANCE + 1e-9) * abs(expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

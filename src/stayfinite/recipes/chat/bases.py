@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -32,7 +34,7 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(hidden=128, inner=384, layers=4, heads=4),
+    "tiny": Size(hidden=96, inner=256, layers=3, heads=4),
     "small": Size(hidden=384, inner=1024, layers=8, heads=6),
 }
 
@@ -130,7 +132,8 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
     kind: Any = AutoModelForCausalLM
     where, name = str(file.parent), file.name
     tokenizer = load_tokenizer(where, gguf_file=name)
-    read = _loaded(lambda: kind.from_pretrained(where, gguf_file=name, dtype=dtype), str(file))
+    with redirect_stderr(StringIO()):  # its bar cannot be switched off
+        read = _loaded(lambda: kind.from_pretrained(where, gguf_file=name, dtype=dtype), str(file))
     # What comes back still says that it is quantised, and so can neither be saved nor adapted; its weights are plain.
     config = copy.deepcopy(read.config)
     if hasattr(config, "quantization_config"):
@@ -143,27 +146,34 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
 
 def _requantised(base: Base, bits: Bits) -> Base:
     """A base whose weights are in memory, in fewer bits: quantising is done where files are read."""
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as place, without_bars():
         base.model.save_pretrained(place)
         base.tokenizer.save_pretrained(place)
         return load_base(place, bits=bits)
 
 
 def _loaded(load: Callable[[], Any], name: str) -> Any:
-    """Load without bars, which would be all that a log shows."""
-    from transformers import utils
-
-    bars: Any = utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
     try:
-        return load()
+        with without_bars():
+            return load()
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             f"the model {name} cannot be loaded: {str(error).splitlines()[0]}",
             fix=f"a directory with config.json and weights, a hub's name where there is a network, a GGUF file, "
             f"{PACKAGED}, or one of {', '.join(SIZES)}",
         ) from error
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Within, transformers draws no bars, which would be all that a log shows."""
+    from transformers import utils
+
+    bars: Any = utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
     finally:
         if shown:
             bars.enable_progress_bar()
