@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
 from stayfinite.recipes.chat.batching import Padding, loader_of, supervised
-from stayfinite.recipes.chat.data import examples_of, questions_of
+from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.looking import quick_look
@@ -130,8 +130,9 @@ class Sft:
     # -- looking on
     check: Check = "stop"
     """Look at model and data before the first step: stop when it cannot work, warn, or off."""
-    base_score: bool = True
-    """Evaluate the base before it is trained, so that there is something to compare with."""
+    base_score: bool | None = None
+    """Evaluate before the first step, so that there is something to compare with; by default unless the base is built
+    here and knows nothing."""
     eval_epochs: int = 1
     """Epochs between evaluations."""
     eval_rows: int = 200
@@ -156,14 +157,23 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     "metric": {
         "learning_rate": 5e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 12,
         "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 4, "max_length": 64, "system": "",
-        "base_score": False,
     },
     "units": {
         "learning_rate": 1e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
         "rank": 32, "alpha": 32.0, "dropout": 0.0, "max_length": 128, "rows": 20_000,
     },
 }  # fmt: skip
-"""Settings that a built-in task has where nothing else was asked for."""
+"""Settings that a built-in task has where nothing else is asked for."""
+
+
+def settled(config: Sft) -> Sft:
+    """The settings with those of the built-in task, where it is what is trained on."""
+    if config.train:
+        return config
+    task = task_of(config)
+    return replace(config, task=task, **BUILT_IN[task])
+
+
 TALKATIVE = 96
 """Tokens that a model which was trained elsewhere may say before its answer; one that knows when to stop does."""
 
@@ -183,7 +193,6 @@ class Result:
 
 def train(config: Sft, say: Callable[[str], None] = print) -> Result:
     """Train an adapter, evaluate it, keep the best."""
-    config = _settled(config)
     refuse(config)
     with place_of_process(config.device) as place:
         return _train(config, place, place.voice(say))
@@ -206,7 +215,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     say(size_in_words(model, examples))
     record: dict[str, Any] = {
         "base": {"model": name_of_base(config), "fingerprint": mark, "bits": config.bits},
-        "system": config.system, "max_length": config.max_length, "task": None if config.train else config.task,
+        "system": config.system, "max_length": config.max_length, "task": None if config.train else task_of(config),
         "new_tokens": config.new_tokens or tokens_enough(examples, 0 if is_size(config.model) else TALKATIVE),
         "seed": config.seed,
     }  # fmt: skip
@@ -271,7 +280,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             say(f"resumed after step {resumed}")
             logbook.resume(resumed)
             best.recall()
-        before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if config.base_score else None
+        compared = not is_size(config.model) if config.base_score is None else config.base_score
+        before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
         if before is not None:
             say(f"the base: {in_words(before)}")
         for epoch in range(config.epochs):
@@ -297,6 +307,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
                     say(f"epoch {epoch + 1}: {in_words(found)}{'  (best so far)' if better else ''}")
             if last or place.from_first(best.over):
                 break
+        logbook.finish()
 
         # -- result --------------------------------------------------------------------------------------------------
         place.wait()
@@ -317,12 +328,12 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the program with these flags."""
-    train(read_settings(Sft, arguments, "stayfinite train sft"))
+    train(read_settings(Sft, arguments, "stayfinite train sft", settled))
 
 
 def quick(arguments: Sequence[str]) -> Inspection:
     """One forward and backward pass and ten steps, with everything that is looked at; for ``check --quick sft``."""
-    config = _settled(read_settings(Sft, arguments, "stayfinite check --quick sft"))
+    config = read_settings(Sft, arguments, "stayfinite check --quick sft", settled)
     refuse(config)
     with TemporaryDirectory() as place:
         return quick_look(replace(config, output_dir=place))
@@ -338,18 +349,6 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
-
-
-def _settled(config: Sft) -> Sft:
-    """The settings with those of the built-in task, where it is what is trained on and nothing else was asked for."""
-    if config.train:
-        return config
-    task = config.task
-    if task == "auto":
-        task = "metric" if is_size(config.model) else "units"
-    unasked = {field.name for field in fields(config) if getattr(config, field.name) == field.default}
-    preset = {name: value for name, value in BUILT_IN[task].items() if name in unasked}
-    return replace(config, task=task, **preset)
 
 
 def _look(

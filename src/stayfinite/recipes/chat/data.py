@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.built_in import conversions
+from stayfinite.recipes.chat.bases import is_size
+from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.prompts import Example, Prompting
 from stayfinite.recipes.chat.questions import Columns, Question, overlap, read_questions, split
 
@@ -19,8 +20,8 @@ def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question
     """
     columns = Columns(question=config.question, answer=config.answer, reasoning=config.reasoning)
     if not config.train:
-        training = conversions(config.task, config.rows, held_out=False, seed=config.seed)
-        validation = conversions(config.task, config.held_out, held_out=True, seed=config.seed)
+        training = conversions(task_of(config), config.rows, held_out=False, seed=config.seed)
+        validation = conversions(task_of(config), config.held_out, held_out=True, seed=config.seed)
     elif config.val:
         training, validation = read_questions(config.train, columns), read_questions(config.val, columns)
     else:
@@ -32,6 +33,13 @@ def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question
     if twice := overlap(training, validation):
         say(f"warning: {len(twice):,} held-out questions are trained on too: {twice[0].text[:80]!r}")
     return training, validation
+
+
+def task_of(config: Any) -> Task:
+    """The built-in task: as asked for, or the one that a model of this size can learn."""
+    if config.task != "auto":
+        return cast(Task, config.task)
+    return "metric" if is_size(config.model) else "units"
 
 
 def examples_of(
