@@ -155,8 +155,8 @@ class Sft:
 
 BUILT_IN: dict[str, dict[str, Any]] = {
     "metric": {
-        "learning_rate": 5e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 12,
-        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 4, "max_length": 64, "system": "",
+        "learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 6,
+        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "",
     },
     "units": {
         "learning_rate": 1e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,

@@ -39,8 +39,8 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     by_device: dict[torch.device, list[Tensor]] = {}
     for each in sums:
         by_device.setdefault(each.device, []).append(each)
-    for each in by_device.values():
-        digest.update(torch.cat(each).cpu().numpy().tobytes())
+    for found in by_device.values():
+        digest.update(torch.cat(found).cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -176,7 +176,7 @@ def test_what_is_asked_for_counts_even_where_it_is_the_usual_default() -> None:
     def read(*flags: str) -> Sft:
         return read_settings(Sft, flags, "sft", settled)
 
-    assert (read().batch_size, read().task) == (64, "metric")
+    assert (read().batch_size, read().task) == (32, "metric")
     assert read("--batch-size", str(Sft().batch_size)).batch_size == Sft().batch_size
     assert read("--model", "smollm2").task == "units"
     assert read("--train", "own.csv").batch_size == Sft().batch_size

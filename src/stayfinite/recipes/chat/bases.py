@@ -34,7 +34,7 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(hidden=96, inner=256, layers=3, heads=4),
+    "tiny": Size(hidden=96, inner=256, layers=2, heads=4),
     "small": Size(hidden=384, inner=1024, layers=8, heads=6),
 }
 
@@ -72,7 +72,22 @@ def build_base(size: str, tokenizer: Any) -> Base:
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    return Base(model=building(config), tokenizer=tokenizer)
+    model = building(config)
+    _spread_out(model)
+    return Base(model=model, tokenizer=tokenizer)
+
+
+@torch.no_grad()
+def _spread_out(model: Any) -> None:
+    """Fresh weights of a size at which they say something.
+
+    Usual ones are so small that attention is uniform: a start from which whole models learn, and adapters on a frozen
+    base hardly do.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            size = 1.0 if "embed" in name else parameter.shape[1] ** -0.5
+            torch.nn.init.normal_(parameter, std=0.2 * size if "lm_head" in name else size)
 
 
 def load_base(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -76,7 +75,7 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
     if config.data:
         questions = read_questions(config.data, Columns(question=config.question, answer=config.answer))
     else:
-        questions = conversions(cast(Task, config.task), config.rows, held_out=False, seed=config.seed)
+        questions = conversions(config.task, config.rows, held_out=False, seed=config.seed)
     questions = questions[: config.rows]
     ready = make_ready(
         config.adapter, config.model, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
