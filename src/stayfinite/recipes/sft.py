@@ -29,17 +29,18 @@ from stayfinite.integrations.loggers.live import following
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
-from stayfinite.recipes.chat.batching import Padding, loader_of, supervised
+from stayfinite.recipes.chat.batching import Padding, loader_of, rows_in_words, supervised
 from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.looking import quick_look
 from stayfinite.recipes.chat.losses import loss_of, weights_in_step
-from stayfinite.recipes.chat.prompts import Prompting, decoded
+from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.refusing import refuse
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
+from stayfinite.recipes.running.curve import first_and_last, losses_of
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_precision
@@ -155,7 +156,7 @@ class Sft:
 
 BUILT_IN: dict[str, dict[str, Any]] = {
     "metric": {
-        "learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 6,
+        "learning_rate": 5e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 10,
         "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "",
     },
     "units": {
@@ -273,7 +274,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     sinks = sinks_of(config.log_to, output) if place.first else []
     with following(output, *sinks), Guard(
         shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=lambda batch: _rows_in_words(base.tokenizer, batch),
+        forward=compute_loss, describe=lambda batch: rows_in_words(base.tokenizer, batch),
     ) as guard:  # fmt: skip
         resumed = guard.resume()
         if resumed:
@@ -299,7 +300,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
                 if _late(config, place, start):
                     break
             last = epoch + 1 == config.epochs or _late(config, place, start)
-            if trained and ((epoch + 1) % config.eval_epochs == 0 or last):
+            here = trained or resumed == per_epoch * (epoch + 1)  # a run that was killed just before its evaluation
+            if here and ((epoch + 1) % config.eval_epochs == 0 or last):
                 guard.flush()
                 found = ask(config.eval_rows, guard.autocast)
                 if place.first:
@@ -307,15 +309,16 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
                     say(f"epoch {epoch + 1}: {in_words(found)}{'  (best so far)' if better else ''}")
             if last or place.from_first(best.over):
                 break
-        logbook.finish()
 
         # -- result --------------------------------------------------------------------------------------------------
+        logbook.finish()
         place.wait()
         take_adapter(model, best.directory)
         found = ask(None, guard.autocast)
+    first, last_loss = first_and_last(losses_of(output))
     result = Result(
-        accuracy=found["accuracy"], answer_rate=found["answer_rate"], first_loss=logbook.first,
-        last_loss=logbook.last, steps=logbook.steps_taken, seconds=time.monotonic() - start, directory=output,
+        accuracy=found["accuracy"], answer_rate=found["answer_rate"], first_loss=first,
+        last_loss=last_loss, steps=logbook.steps_taken, seconds=time.monotonic() - start, directory=output,
     )  # fmt: skip
     if place.first:
         _write_result(result, found, before, best, logbook)
@@ -385,11 +388,6 @@ def _late(config: Sft, place: Place, start: float) -> bool:
     if config.minutes is None:
         return False
     return bool(place.from_first(time.monotonic() - start > 60 * config.minutes))
-
-
-def _rows_in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
-    rows = zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), batch["labels"].tolist(), strict=True)
-    return [decoded(tokenizer, ids[: sum(mask)], labels[: sum(mask)]) for ids, mask, labels in rows]
 
 
 def _write_result(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from stayfinite.recipes.chat.prompts import IGNORED, Example
+from stayfinite.recipes.chat.prompts import IGNORED, Example, decoded
 
 
 class Examples(Dataset[Example]):
@@ -90,6 +90,12 @@ class Padding:
 def supervised(batch: Mapping[str, Tensor]) -> Tensor:
     """How many tokens of a batch are learned from: labels but for the first place, which nothing predicts."""
     return (batch["labels"][:, 1:] != IGNORED).sum()
+
+
+def rows_in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
+    """What each row of a batch asks, and what it is to be answered."""
+    rows = zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), batch["labels"].tolist(), strict=True)
+    return [decoded(tokenizer, ids[: sum(mask)], labels[: sum(mask)]) for ids, mask, labels in rows]
 
 
 def loader_of(
