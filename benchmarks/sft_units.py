@@ -1,7 +1,7 @@
 """Unit conversions by a small chat model, before and after ``stayfinite train sft``.
 
     python benchmarks/sft_units.py --device cuda                       # SmolLM2-135M, minutes on one card
-    python benchmarks/sft_units.py --model tiny --rows 8000            # what can be seen without one
+    python benchmarks/sft_units.py --model tiny --task metric          # what can be seen without one
 
 The questions are generated; held-out ones share no number with those of the training. A number counts as right within
 5 %; an answer that cannot be read is a miss. Base and tuned model get the same prompt and the same questions.

@@ -217,6 +217,7 @@ def start(command: Sequence[str]) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:
     def config(name: str) -> Sft:
         return small(
@@ -246,6 +247,7 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_two_processes_learn_what_one_does_with_twice_the_batch(tmp_path: Path) -> None:
     one = small(tmp_path / "one", rows=64, batch_size=16, epochs=2, base_score=False)
     train(one, quiet)
@@ -277,6 +279,7 @@ def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_built_in_task_is_learned(tmp_path: Path) -> None:
     result = train(settled(Sft(device="cpu", output_dir=str(tmp_path))), quiet)
     assert result.last_loss < result.first_loss / 2
