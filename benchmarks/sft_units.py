@@ -1,6 +1,6 @@
 """Unit conversions by a small chat model, before and after ``stayfinite train sft``.
 
-    python benchmarks/sft_units.py        # SmolLM2-135M, minutes on one card; without one, a tiny model on an easier task
+    python benchmarks/sft_units.py    # SmolLM2-135M, minutes on one card; without one, a tiny model on an easier task
 
 The questions are generated; held-out ones share no number with those of the training. A number counts as right within
 5 %; an answer that cannot be read is a miss. Base and tuned model get the same prompt and the same questions.

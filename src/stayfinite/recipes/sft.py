@@ -156,7 +156,7 @@ class Sft:
 
 BUILT_IN: dict[str, dict[str, Any]] = {
     "metric": {
-        "learning_rate": 5e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 10,
+        "learning_rate": 5e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 8,
         "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "",
     },
     "units": {
@@ -222,8 +222,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     }  # fmt: skip
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    shared = place.shared(model)
-    compute_loss = loss_of(shared, device)
+    compute_loss = loss_of(shared := place.shared(model), device)
     loader = loader_of(
         examples, base.tokenizer.pad_token_id, size=config.batch_size, rank=place.rank, count=place.count,
         seed=config.seed, pin=device.type == "cuda",
