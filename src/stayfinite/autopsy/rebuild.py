@@ -57,7 +57,10 @@ def rebuild(
     notes = [f"left out of the batch: {each}" for each in incident.record["batch"].get("left_out", [])]
     weights = _weights(incident, notes)
     if weights is not None:
-        load_weights(inner, weights, incident.path)
+        left_out = frozenset(map(str, incident.record["weights"].get("left_out", ())))
+        load_weights(inner, weights, incident.path, left_out)
+        if left_out:
+            notes.append(f"{len(left_out)} frozen tensors are those that build() gave: the run did not keep them")
     _set_modes(inner, incident.record.get("modules") or {})
     precision = incident.record["precision"]
     step = Step(
@@ -88,14 +91,19 @@ def autocast_for(device: str, dtype: str | None) -> Callable[[], AbstractContext
 
 
 @torch.no_grad()
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+def load_weights(
+    model: nn.Module, weights: Mapping[str, Tensor], source: Path, left_out: frozenset[str] = frozenset()
+) -> None:
     """Write saved weights into a model. Nothing is changed unless all of them fit.
+
+    Arguments:
+        left_out: names of the model's own tensors that need not be saved.
 
     Raises:
         StateError: names, shapes or dtypes differ; the message says which.
     """
     live = {plain_name(name): p for name, p in model.named_parameters()} | dict(buffers_of(model))
-    missing, unknown = sorted(set(live) - set(weights)), sorted(set(weights) - set(live))
+    missing, unknown = sorted(set(live) - set(weights) - left_out), sorted(set(weights) - set(live))
     odd = [
         f"{name} (saved {form_of(weights[name])}, built {form_of(tensor)})"
         for name, tensor in live.items()
@@ -111,7 +119,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     if words:
         raise StateError(f"the weights of {source} do not fit the built model: {'; '.join(words)}", fix=OTHER_FORM)
     for name, tensor in live.items():
-        tensor.copy_(weights[name])
+        if name in weights:
+            tensor.copy_(weights[name])
 
 
 def _weights(incident: Incident, notes: list[str]) -> dict[str, Tensor] | None:

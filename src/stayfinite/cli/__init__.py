@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "score a translation model on pairs of texts: BLEU and chrF++",
     "translate": "translate a file with a trained model",
     "generate": "text from a trained language model: goes on from a prompt, or fills gaps in it",
+    "sft": "fine-tune a small chat model on questions and answers: train, test, chat, datagen",
     "tail": "follow a log live and speak up when it turns",
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.errors import StayfiniteError, UsageError
 
 if TYPE_CHECKING:
     from stayfinite.inspection.inspection import Inspection
@@ -88,6 +88,10 @@ class Check:
     accumulate: bool = False
     """Gradients of several batches are added up, for the memory."""
 
+    quick: str | None = None
+    """Look at a recipe: one forward and backward pass and ten steps, finite and falling. Its own flags may follow:
+    `--quick sft --train my.jsonl`."""
+
     build: str | None = None
     """module:function that returns model, optimizer, batch and forward: look at the real thing."""
 
@@ -103,9 +107,10 @@ class Check:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when ready, 1 with findings, 2 on wrong use."""
-    settings = tyro.cli(Check, args=list(arguments), prog="stayfinite check")
+    own, others = _own_flags(list(arguments))
+    settings = tyro.cli(Check, args=own, prog="stayfinite check")
     try:
-        found = _inspect(settings)
+        found = _inspect(settings) if settings.quick is None else _inspect_recipe(settings.quick, others)
     except StayfiniteError as error:
         print(f"stayfinite check: {error}", file=sys.stderr)
         return 2
@@ -113,7 +118,10 @@ def run(arguments: Sequence[str]) -> int:
         print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
         return 130
     if found is None:
-        print("stayfinite check: name a config, or --data, --memory or --build; --help tells more", file=sys.stderr)
+        print(
+            "stayfinite check: name a config, or --data, --memory, --build or --quick; --help tells more",
+            file=sys.stderr,
+        )
         return 2
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
@@ -124,6 +132,31 @@ def run(arguments: Sequence[str]) -> int:
 
         show_inspection(found.to_json(), Console())
     return found.exit_code
+
+
+def _own_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The command's own flags, and, with ``--quick RECIPE``, those that are the recipe's."""
+    if "--quick" not in arguments or arguments.index("--quick") + 1 == len(arguments):
+        return arguments, []
+    at = arguments.index("--quick")
+    others = arguments[:at] + arguments[at + 2 :]
+    plain = [flag for flag in others if flag == "--json"]
+    return [*arguments[at : at + 2], *plain], [flag for flag in others if flag != "--json"]
+
+
+def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
+    from importlib import import_module
+
+    from stayfinite.cli.train import RECIPES
+
+    try:
+        look = import_module(f"stayfinite.recipes.{name}").quick if name in RECIPES else None
+    except (ModuleNotFoundError, AttributeError):
+        look = None
+    if look is None:
+        raise UsageError(f"--quick {name}: there is no quick look at such a recipe", fix="--quick sft")
+    found: Inspection = look(flags)
+    return found
 
 
 def _inspect(settings: Check) -> Inspection | None:

@@ -95,6 +95,11 @@ class Policy:
     keep_checkpoints: int = 3
     """Good checkpoints that are kept; older ones are removed."""
 
+    keep_frozen: bool = True
+    """Whether snapshots and checkpoints hold weights that require no gradient too. Off, for adapters on a large base,
+    the loop has to load the same ones before it resumes; others are refused. Leave it on where something other than
+    the optimizer changes them, as in a momentum encoder."""
+
     max_loader_errors: int = 16
     """Batches of ``guard.batches`` that may fail to load; one more stops the training."""
 

@@ -143,6 +143,8 @@ def _weights(
     live = {name: tensor for name, tensor in live.items() if not name.startswith("optimizer.extra.")}
     size = _size(live.values())
     about: dict[str, Any] = {"bytes": size, "later": case.later, "file": None, "checkpoint": None, "why": ""}
+    if left_out := parts.left_out():
+        about["left_out"] = list(left_out)
     if case.later < 0:
         about |= {"later": 0, "why": "the bad step was taken: the weights are no longer those that it began with"}
     elif is_sharded(parts.model):

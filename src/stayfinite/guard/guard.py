@@ -139,7 +139,14 @@ class Guard:
             stop=lambda error: self._end(error, f"training was stopped after step {self._step}: {error.message}"),
         )
         self._own = OwnState(self._shop, self._judge, self._intake, self._loaders, cut, self._precision)
-        parts = TrainingParts(model=model, optimizer=optimizer, scheduler=stateful(scheduler), scaler=scaler, ema=ema)
+        parts = TrainingParts(
+            model=model,
+            optimizer=optimizer,
+            scheduler=stateful(scheduler),
+            scaler=scaler,
+            ema=ema,
+            keep_frozen=policy.keep_frozen,
+        )
         self._recovery = Recovery(
             parts,
             policy,

@@ -17,15 +17,25 @@ from stayfinite.errors import UsageError
 Kind = TypeVar("Kind")
 
 
-def read_settings(kind: type[Kind], arguments: Sequence[str], prog: str) -> Kind:
+def read_settings(
+    kind: type[Kind], arguments: Sequence[str], prog: str, settle: Callable[[Kind], Kind] | None = None
+) -> Kind:
     """The settings that the arguments ask for; ``--config FILE`` names a YAML file of the same names.
+
+    Arguments:
+        settle: given what was asked for, returns settings whose values stand for all that was not; what was asked for
+            counts even where it is the usual default.
 
     Raises:
         UsageError: the file cannot be read, or names something that is no setting.
     """
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
-    return tyro.cli(kind, args=[*given, *flags], prog=prog, description=f"{(kind.__doc__ or '').strip()}\n\n{HINT}")
+    about = f"{(kind.__doc__ or '').strip()}\n\n{HINT}"
+    asked = tyro.cli(kind, args=[*given, *flags], prog=prog, description=about)
+    if settle is None:
+        return asked
+    return tyro.cli(kind, args=[*given, *flags], prog=prog, description=about, default=settle(asked))
 
 
 HINT = "Every setting can also stand in a YAML file under its name: --config train.yaml; flags win over it."

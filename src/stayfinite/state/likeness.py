@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from stayfinite.errors import StateError
+from stayfinite.state.frozen import check_frozen
 from stayfinite.state.graft import fits
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.shards import local_part
@@ -28,6 +29,8 @@ def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mappi
         saved_averages, saved_extra = set(tree["averages"]), set(tree["extra"])
     except (KeyError, TypeError) as error:
         raise StateError(f"this is not a training state: {type(error).__name__}: {error}") from error
+    left_out = parts.left_out()
+    check_frozen(tree.get("frozen"), list(left_out), None if parts.keep_frozen else parts.frozen_mark.of(left_out))
     live_model = parts.parameters() | parts.buffers()
     _check_names("model", saved_model, set(live_model))
     _check_names("averaged weights", saved_averages, set(parts.averages()))

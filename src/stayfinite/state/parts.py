@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.state.shards import local_part
+from stayfinite.state.frozen import FrozenMark
+from stayfinite.state.shards import is_spread, local_part
 
 WRAPPINGS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
@@ -48,6 +49,13 @@ class TrainingParts:
     extra: Mapping[str, Stateful] = field(default_factory=dict)
     """Whatever else has to come back: a sampler, a second schedule."""
 
+    keep_frozen: bool = True
+    """Whether parameters that require no gradient, and that the optimizer does not have, belong to the state. Where
+    they do not, whoever builds the model loads them, and a fingerprint refuses others."""
+
+    frozen_mark: FrozenMark = field(default_factory=FrozenMark, init=False)
+    """Knows the fingerprint of what is left out."""
+
     exempt: frozenset[str] = field(default=frozenset(), init=False)
     """Buffers (``model.mask``) that are not finite from the start: infinity in them is no poison."""
 
@@ -58,11 +66,24 @@ class TrainingParts:
         object.__setattr__(self, "exempt", frozenset(odd))
 
     def parameters(self) -> dict[str, Tensor]:
-        """Every parameter by its name, tied ones once; then those that only the optimizer knows."""
+        """Every parameter by its name, tied ones once, but for what is left out; then those that the optimizer has."""
         named = {plain_name(name): p for name, p in unwrapped(self.model).named_parameters()}
         known = set(map(id, named.values()))
         strangers = [p for group in self.optimizer.param_groups for p in group["params"] if id(p) not in known]
-        return named | {f"optimizer.extra.{i}": p for i, p in enumerate(strangers)}
+        left_out = self.left_out()
+        kept = {name: p for name, p in named.items() if name not in left_out} if left_out else named
+        return kept | {f"optimizer.extra.{i}": p for i, p in enumerate(strangers)}
+
+    def left_out(self) -> dict[str, Tensor]:
+        """Frozen parameters that do not belong to the state; none unless it was asked for. Sharded ones always do."""
+        if self.keep_frozen:
+            return {}
+        stepped = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        return {
+            plain_name(name): p
+            for name, p in unwrapped(self.model).named_parameters()
+            if not p.requires_grad and id(p) not in stepped and not is_spread(p)
+        }
 
     def buffers(self) -> dict[str, Tensor]:
         """Every buffer that the model itself would save."""

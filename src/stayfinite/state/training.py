@@ -122,6 +122,7 @@ def capture(
         "buffers": list(buffers),
         "averages": list(parts.averages()),
         "exempt": sorted(parts.exempt),
+        **({} if parts.keep_frozen else {"frozen": _frozen(parts)}),
         **rest.tree,
     }
     whole = {f"model.{name}": tensor for name, tensor in (parameters | buffers).items()}
@@ -172,6 +173,12 @@ def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> 
     plan_optimizer(writes, parts.optimizer, parameters, saved["optimizer"], spread)
     load_others(parts, saved, rng=rng)
     writes.do()
+
+
+def _frozen(parts: TrainingParts) -> dict[str, Any]:
+    """What is known of the weights that are left out."""
+    left_out = parts.left_out()
+    return {"names": list(left_out), "mark": parts.frozen_mark.of(left_out)}
 
 
 def _flags(live: Mapping[str, Tensor], parts: TrainingParts) -> tuple[Tensor, ...]:

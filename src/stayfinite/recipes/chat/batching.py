@@ -1,0 +1,106 @@
+"""Rows of tokens into batches: in a new order each epoch, shared out among processes, padded to the longest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from stayfinite.recipes.chat.prompts import IGNORED, Example, decoded
+
+
+class Examples(Dataset[Example]):
+    """Examples that are kept in memory."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.examples[index]
+
+
+class SharedBatches(Sampler[list[int]]):
+    """Batches in a new random order each epoch. Every process draws the same order and takes its own share of each.
+
+    Arguments:
+        lengths: of each row; rows of like length come together, so that little is padded.
+        size: rows in a batch of one process.
+        rank: of this process.
+        count: of all processes.
+        seed: for the order.
+        spread: how many batches are sorted together; more means less padding and less chance.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], size: int, *, rank: int = 0, count: int = 1, seed: int = 0, spread: int = 16
+    ) -> None:
+        self._lengths = torch.tensor(lengths)
+        self._whole = size * count
+        self._rank, self._count, self._spread = rank, count, spread
+        self.generator = torch.Generator().manual_seed(seed)
+        """The guard keeps its state, so that an epoch that was cut off is the same when it is joined again."""
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._lengths) / self._whole)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = torch.randperm(len(self._lengths), generator=self.generator)
+        # A last batch that has not a row for each process is filled up from the beginning.
+        short = -len(order) % self._count
+        order = torch.cat([order, order[torch.arange(short) % len(order)]])
+        batches: list[Tensor] = []
+        for pool in order.split(self._whole * self._spread):
+            batches += pool[self._lengths[pool].argsort(stable=True)].split(self._whole)
+        for index in torch.randperm(len(batches), generator=self.generator).tolist():
+            yield batches[index][self._rank :: self._count].tolist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Padding:
+    """Puts examples into one batch. Labels are masked by place: the end mark is learned even where it also pads."""
+
+    pad: int
+    multiple: int = 8
+    """Lengths are rounded up to this, which matrix units like and which keeps the number of shapes small."""
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        width = -(-max(example.length for example in examples) // self.multiple) * self.multiple
+        return {
+            "input_ids": torch.tensor(
+                [self._fill(each.prompt + each.completion, width, self.pad) for each in examples]
+            ),
+            "attention_mask": torch.tensor([self._fill([1] * each.length, width, 0) for each in examples]),
+            "labels": torch.tensor(
+                [self._fill([IGNORED] * len(each.prompt) + each.completion, width, IGNORED) for each in examples]
+            ),
+        }
+
+    def _fill(self, row: list[int], width: int, fill: int) -> list[int]:
+        return row + [fill] * (width - len(row))
+
+
+def supervised(batch: Mapping[str, Tensor]) -> Tensor:
+    """How many tokens of a batch are learned from: labels but for the first place, which nothing predicts."""
+    return (batch["labels"][:, 1:] != IGNORED).sum()
+
+
+def rows_in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
+    """What each row of a batch asks, and what it is to be answered."""
+    rows = zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), batch["labels"].tolist(), strict=True)
+    return [decoded(tokenizer, ids[: sum(mask)], labels[: sum(mask)]) for ids, mask, labels in rows]
+
+
+def loader_of(
+    examples: Sequence[Example], pad: int, *, size: int, rank: int = 0, count: int = 1, seed: int = 0, pin: bool = False
+) -> DataLoader[Any]:
+    """A loader over the examples, for one of so many processes."""
+    sampler = SharedBatches([each.length for each in examples], size, rank=rank, count=count, seed=seed)
+    return DataLoader(Examples(examples), batch_sampler=sampler, collate_fn=Padding(pad=pad), pin_memory=pin)

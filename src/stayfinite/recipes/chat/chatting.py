@@ -1,0 +1,77 @@
+"""``stayfinite sft chat``: ask a trained adapter yourself, with the very prompt of its training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from stayfinite.recipes.chat.answers import found_in
+from stayfinite.recipes.chat.generating import generate
+from stayfinite.recipes.chat.using import UsePrecision, make_ready
+from stayfinite.recipes.settings import read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """Ask a trained adapter: one question a line, from the keyboard or a pipe; an empty line or the end ends it."""
+
+    adapter: str | None = None
+    """What `sft train` wrote: runs/sft/best."""
+    base: str | None = None
+    """The base; by default what the adapter was trained on. Without an adapter, the model to be asked."""
+    ask: str | None = None
+    """Ask this and no more."""
+    new_tokens: int | None = None
+    """Tokens that an answer may have; by default as in the training."""
+    temperature: float = 0.0
+    """0 takes the likeliest words."""
+    system: str | None = None
+    """Said before every question; by default as in the training."""
+    precision: UsePrecision = "auto"
+    """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+    seed: int = 0
+    """For a temperature above 0."""
+
+
+def chat(config: Chat, lines: Iterable[str], say: Callable[[str], None] = print) -> None:
+    """Answer each line."""
+    ready = make_ready(
+        config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
+        system=config.system,
+    )  # fmt: skip
+    torch.manual_seed(config.seed)
+    for line in [config.ask] if config.ask is not None else lines:
+        question = line.strip()
+        if not question:
+            break
+        (text,) = generate(
+            ready.model, ready.prompting, [question], new_tokens=ready.new_tokens, limit=ready.limit,
+            temperature=config.temperature,
+        )  # fmt: skip
+        answer = found_in(text)
+        say(text.strip() or "(nothing)")
+        say("no answer in it" if answer is None else f"answer: {answer}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run with these flags."""
+    config = read_settings(Chat, arguments, "stayfinite sft chat")
+    chat(config, _typed())
+
+
+def _typed() -> Iterable[str]:
+    """Lines from the keyboard, asked for, or from a pipe."""
+    asking = sys.stdin.isatty()
+    while True:
+        if asking:
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line

@@ -1,0 +1,56 @@
+"""The questions of a run, as its settings ask for them, and their rows of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.chat.bases import is_size
+from stayfinite.recipes.chat.built_in import Task, conversions
+from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.questions import Columns, Question, overlap, read_questions, split
+
+
+def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question], list[Question]]:
+    """Questions to train on and to evaluate with: read, split, or built in.
+
+    Raises:
+        UsageError: a file or column is missing, a row is broken, or nothing is left on one side.
+    """
+    columns = Columns(question=config.question, answer=config.answer, reasoning=config.reasoning)
+    if not config.train:
+        training = conversions(task_of(config), config.rows, held_out=False, seed=config.seed)
+        validation = conversions(task_of(config), config.held_out, held_out=True, seed=config.seed)
+    elif config.val:
+        training, validation = read_questions(config.train, columns), read_questions(config.val, columns)
+    else:
+        training, validation = split(read_questions(config.train, columns), config.val_share)
+    for name, found in (("train on", training), ("evaluate with", validation)):
+        if not found:
+            raise UsageError(f"no question is left to {name}", fix="more rows, another --val-share, or --val FILE")
+    say(f"{len(training):,} questions to train on, {len(validation):,} held out")
+    if twice := overlap(training, validation):
+        say(f"warning: {len(twice):,} held-out questions are trained on too: {twice[0].text[:80]!r}")
+    return training, validation
+
+
+def task_of(config: Any) -> Task:
+    """The built-in task: as asked for, or the one that a model of this size can learn."""
+    if config.task != "auto":
+        return cast(Task, config.task)
+    return "metric" if is_size(config.model) else "units"
+
+
+def examples_of(
+    config: Any, prompting: Prompting, questions: Sequence[Question], say: Callable[[str], None]
+) -> list[Example]:
+    """The questions as rows of training; says how many had to be cut."""
+    examples = prompting.examples(questions, config.max_length)
+    cut = sum(example.cut for example in examples)
+    if cut:
+        say(
+            f"{cut:,} questions ({cut / len(examples):.1%}) are cut to fit into --max-length {config.max_length}; "
+            "no answer is"
+        )
+    return examples

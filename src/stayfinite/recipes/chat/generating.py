@@ -1,0 +1,71 @@
+"""Answers from a model: batched by length, in the order in which they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from stayfinite.recipes.chat.prompts import Prompting
+
+
+def generate(
+    model: Any,
+    prompting: Prompting,
+    questions: Sequence[str],
+    *,
+    new_tokens: int,
+    limit: int | None = None,
+    batch_size: int = 64,
+    samples: int = 1,
+    temperature: float = 0.0,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """What the model says to each question, ``samples`` texts one after the other where more than one is asked for.
+
+    Arguments:
+        new_tokens: that an answer may have.
+        limit: tokens of question and answer together, as in training; a longer question is cut alike.
+        temperature: 0 takes the likeliest token; above it, tokens are drawn from torch's generators.
+        progress: is told how many questions are done, of how many.
+    """
+    device = next(model.parameters()).device
+    training, cached = model.training, model.config.use_cache
+    # Gradient checkpointing switches the cache off; generating without it is quadratic.
+    model.eval()
+    model.config.use_cache = True
+    room = None if limit is None else max(1, limit - new_tokens)
+    rows = [prompting.prompt(question, room) for question in questions]
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+    pad = int(prompting.tokenizer.pad_token_id)
+    options: dict[str, Any] = {"max_new_tokens": new_tokens, "pad_token_id": pad, "eos_token_id": prompting.end}
+    options |= (
+        {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0}
+        if temperature
+        else {"do_sample": False}
+    )
+    options |= {"num_return_sequences": samples} if samples > 1 else {}
+    written: list[list[str]] = [[] for _ in rows]
+    try:
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            width = max(len(rows[row]) for row in chosen)
+            # Padded on the left: what is generated has to follow the question at once.
+            ids = torch.tensor([[pad] * (width - len(rows[row])) + rows[row] for row in chosen], device=device)
+            mask = torch.tensor(
+                [[0] * (width - len(rows[row])) + [1] * len(rows[row]) for row in chosen], device=device
+            )
+            with torch.inference_mode(), autocast():
+                output = model.generate(input_ids=ids, attention_mask=mask, use_cache=True, **options)
+            said = prompting.tokenizer.batch_decode(output[:, width:], skip_special_tokens=True)
+            for position, row in enumerate(chosen):
+                written[row] = [str(text) for text in said[position * samples : (position + 1) * samples]]
+            if progress is not None:
+                progress(min(start + batch_size, len(order)), len(order))
+    finally:
+        model.train(training)
+        model.config.use_cache = cached
+    return [text for texts in written for text in texts]

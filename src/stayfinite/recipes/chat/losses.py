@@ -1,0 +1,58 @@
+"""The loss of a batch: cross-entropy over the tokens of the answers, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from stayfinite.recipes.chat.prompts import IGNORED
+
+
+def loss_of(model: Any, device: torch.device) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """``forward(batch) -> loss``, the mean over the supervised tokens.
+
+    Logits are computed only from where the first answer of the batch begins: with a large vocabulary they are most of
+    the memory.
+    """
+    inner = model.module if hasattr(model, "module") else model
+    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    sparing = "logits_to_keep" in inspect.signature(inner.forward).parameters
+
+    def compute_loss(batch: Mapping[str, Tensor]) -> Tensor:
+        labels = batch["labels"]
+        kept = _kept(labels) if sparing else labels.shape[1]
+        options = {"logits_to_keep": kept} if sparing else {}
+        given = {name: batch[name].to(device, non_blocking=True) for name in ("input_ids", "attention_mask")}
+        logits = model(**given, **options).logits  # (B, kept, V)
+        expected = labels[:, labels.shape[1] - kept + 1 :].to(device, non_blocking=True)
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), expected.flatten(), ignore_index=IGNORED)
+
+    return compute_loss
+
+
+def _kept(labels: Tensor) -> int:
+    """Places at the end of which the logits are needed: from one before the first supervised one."""
+    places = (labels[:, 1:] != IGNORED).any(0).nonzero()
+    return labels.shape[1] - int(places[0]) if len(places) else labels.shape[1]
+
+
+def weights_in_step(counts: Sequence[Tensor], processes: int, device: torch.device) -> list[Tensor]:
+    """What the mean loss of each batch counts for in its step, so that every supervised token counts the same.
+
+    Averaging the means of batches, or of processes, would let the tokens of short answers count more.
+
+    Arguments:
+        counts: supervised tokens of each batch of the step, in this process.
+        processes: that average their gradients.
+    """
+    own = torch.stack(list(counts)).to(device, torch.float32)
+    total = own.sum()
+    if processes > 1:
+        dist.all_reduce(total)
+    return list(own * (processes / total.clamp(min=1)))

@@ -1,0 +1,143 @@
+"""Questions with their answers: read from files, looked at row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.opening import open_data
+
+QUESTION_NAMES = ("question", "prompt", "instruction", "input", "query", "problem")
+ANSWER_NAMES = ("answer", "response", "output", "completion", "target", "solution")
+REASONING_NAMES = ("reasoning", "chain", "rationale", "thought")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question, its answer, and, where there is one, the way to it."""
+
+    text: str
+    answer: str
+    """A number as it is written, or a text."""
+    reasoning: str = ""
+    where: str = ""
+    """`pairs.csv:17`, where it was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Names of the columns; None to go by the usual ones."""
+
+    question: str | None = None
+    answer: str | None = None
+    reasoning: str | None = None
+
+
+def read_questions(paths: Sequence[str], columns: Columns) -> list[Question]:
+    """The questions of JSON, JSONL, CSV, TSV, Parquet or Arrow files; every row has a question and an answer.
+
+    Raises:
+        UsageError: a file or a column is missing, a row is broken or empty, or there is no row; with file and line.
+    """
+    found = [question for source in open_data(paths) for question in _rows(source, columns)]
+    if not found:
+        raise UsageError(f"{', '.join(map(str, paths))}: there is not one row", fix="a row each: question and answer")
+    return found
+
+
+def split(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
+    """Training and validation; which side a question is on depends on its text alone, so none is on both."""
+    training: list[Question] = []
+    validation: list[Question] = []
+    for question in questions:
+        key = " ".join(question.text.lower().split())
+        drawn = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") / 2**64
+        (validation if drawn < share else training).append(question)
+    return training, validation
+
+
+def overlap(training: Iterable[Question], validation: Iterable[Question]) -> list[Question]:
+    """Validation questions that are asked in training too."""
+    asked = {" ".join(question.text.lower().split()) for question in training}
+    return [question for question in validation if " ".join(question.text.lower().split()) in asked]
+
+
+def write_questions(questions: Iterable[Question], path: Path) -> None:
+    """Write them as JSON lines, whole or not at all."""
+    aside = path.with_name(path.name + ".new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with aside.open("w", encoding="utf-8") as file:
+        for question in questions:
+            row = {"question": question.text, "answer": question.answer}
+            row |= {"reasoning": question.reasoning} if question.reasoning else {}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    aside.replace(path)
+
+
+def _rows(source: Any, columns: Columns) -> list[Question]:
+    found: list[Question] = []
+    for chunk in source.chunks():
+        for broken in chunk.broken:
+            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="repair or remove that row")
+        if not chunk.lines:
+            continue
+        names = list(chunk.columns)
+        question = _column(names, columns.question, QUESTION_NAMES, "question", chunk.path)
+        answer = _column(names, columns.answer, ANSWER_NAMES, "answer", chunk.path)
+        reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path)
+        assert question is not None
+        assert answer is not None
+        ways = chunk.columns[reasoning] if reasoning is not None else [None] * len(chunk.lines)
+        for line, asked, said, way in zip(
+            chunk.lines, chunk.columns[question], chunk.columns[answer], ways, strict=True
+        ):
+            where = f"{chunk.path}:{line}"
+            found.append(
+                Question(
+                    text=_text(asked, where, question),
+                    answer=_text(said, where, answer),
+                    reasoning="" if way is None else str(way).strip(),
+                    where=where,
+                )
+            )
+    return found
+
+
+def _column(names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path) -> str | None:
+    if asked is not None:
+        if asked not in names:
+            raise UsageError(f"{path} has no column {asked!r}", fix=f"it has {', '.join(names)}: --{what} NAME")
+        return asked
+    lower = {name.lower(): name for name in reversed(names)}
+    for name in usual:
+        if name in lower:
+            return lower[name]
+    if what == "reasoning":
+        return None
+    raise UsageError(
+        f"{path} has no column for the {what}: it has {', '.join(names)}",
+        fix=f"--{what} NAME, or call it {usual[0]!r}",
+    )
+
+
+def _text(value: Any, where: str, column: str) -> str:
+    """A value as text; numbers as they are written."""
+    if isinstance(value, bool) or value is None:
+        text = ""
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise UsageError(f"{where}: {column} is {value}", fix="repair or remove that row")
+        text = f"{value:.12g}"
+    elif isinstance(value, str | int):
+        text = str(value).strip()
+    else:
+        raise UsageError(f"{where}: {column} is a {type(value).__name__}, not text or a number", fix="one value a row")
+    if not text:
+        raise UsageError(f"{where}: {column} is empty", fix="repair or remove that row")
+    return text

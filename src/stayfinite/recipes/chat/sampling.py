@@ -1,0 +1,128 @@
+"""``stayfinite sft datagen``: sample several ways to each answer, keep those that end rightly, to be trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.chat.answers import OPEN, is_right, number_in, parsed
+from stayfinite.recipes.chat.built_in import Task, conversions
+from stayfinite.recipes.chat.generating import generate
+from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
+from stayfinite.recipes.chat.using import UsePrecision, make_ready
+from stayfinite.recipes.settings import read_settings
+
+SYSTEM = "Think step by step in a few words. Then put the answer between tags, like this: <answer>12.5</answer>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Datagen:
+    """Rejection sampling: ask each question several times, keep the ways that end at the right answer.
+
+    Train on what is written with `sft train --train FILE`.
+    """
+
+    output: str = "data/sampled.jsonl"
+    """Where the kept ones go: question, answer, reasoning."""
+    model: str | None = None
+    """The model that is asked: as --model of `sft train`."""
+    adapter: str | None = None
+    """A trained adapter on it; --model is then what it was trained on, unless given."""
+    data: tuple[str, ...] = ()
+    """Files of questions and answers; by default built-in training questions."""
+    question: str | None = None
+    """Name of the column with the question."""
+    answer: str | None = None
+    """Name of the column with the answer."""
+    task: Task = "units"
+    """The built-in questions, without --data."""
+    rows: int = 1000
+    """At most so many questions."""
+    samples: int = 8
+    """Ways that are sampled for each question."""
+    keep: int = 1
+    """At most so many different right ways of a question are kept, the shortest first."""
+    temperature: float = 0.8
+    """Above 0; higher means more different ways."""
+    new_tokens: int = 128
+    """Tokens that a way may have."""
+    system: str = SYSTEM
+    """Said before every question."""
+    batch_size: int = 16
+    """Questions at a time."""
+    precision: UsePrecision = "auto"
+    """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+    seed: int = 0
+    """For the sampling."""
+
+
+def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Question]:
+    """Sample, keep what is right, write it."""
+    if not (math.isfinite(config.temperature) and config.temperature > 0):
+        raise UsageError(
+            f"--temperature {config.temperature}: expected a number above 0: every sample would be the same"
+        )
+    for name in ("rows", "samples", "keep", "new_tokens", "batch_size"):
+        if getattr(config, name) < 1:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(config, name)}: expected 1 or more")
+    if config.data:
+        questions = read_questions(config.data, Columns(question=config.question, answer=config.answer))
+    else:
+        questions = conversions(config.task, config.rows, held_out=False, seed=config.seed)
+    questions = questions[: config.rows]
+    ready = make_ready(
+        config.adapter, config.model, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
+        system=config.system,
+    )  # fmt: skip
+    torch.manual_seed(config.seed)
+    texts = generate(
+        ready.model, ready.prompting, [question.text for question in questions], new_tokens=config.new_tokens,
+        samples=config.samples, temperature=config.temperature, batch_size=config.batch_size,
+    )  # fmt: skip
+    kept: list[Question] = []
+    solved = right = 0
+    for number, question in enumerate(questions):
+        ways = texts[number * config.samples : (number + 1) * config.samples]
+        good = right_ways(question, ways)
+        right += sum(is_right(_answer(text, question), question.answer) for text in ways)
+        solved += bool(good)
+        kept += good[: config.keep]
+    say(
+        f"{right:,} of {len(texts):,} samples are right; {solved:,} of {len(questions):,} questions have one, "
+        f"{len(kept):,} rows are kept"
+    )
+    if not kept:
+        raise UsageError(
+            "not one sample was right: nothing was written",
+            fix="a stronger --model, an --adapter, more --samples, or more --new-tokens",
+        )
+    write_questions(kept, Path(config.output))
+    say(f"written to {config.output}: stayfinite sft train --train {config.output}")
+    return kept
+
+
+def right_ways(question: Question, texts: Sequence[str]) -> list[Question]:
+    """The different texts that end at the right answer, as rows of training, the shortest first.
+
+    The answer that is trained on is the right one, not the model's, which may be a few per cent off.
+    """
+    ways = {text.rpartition(OPEN)[0].strip() for text in texts if is_right(_answer(text, question), question.answer)}
+    # One that had answered before its last answer would teach to answer twice.
+    once = sorted((way for way in ways if OPEN not in way), key=lambda way: (len(way), way))
+    return [replace(question, reasoning=way) for way in once]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run with these flags."""
+    datagen(read_settings(Datagen, arguments, "stayfinite sft datagen"))
+
+
+def _answer(text: str, question: Question) -> str | None:
+    return parsed(text, numeric=number_in(question.answer) is not None)

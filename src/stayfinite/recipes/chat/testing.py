@@ -1,0 +1,124 @@
+"""``stayfinite sft test``: ask held-out questions, say how many answers were right and how many there were."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.chat.answers import is_right, number_in, parsed
+from stayfinite.recipes.chat.built_in import Task, conversions
+from stayfinite.recipes.chat.evaluating import evaluate, in_words
+from stayfinite.recipes.chat.questions import Columns, Question, read_questions
+from stayfinite.recipes.chat.using import Ready, UsePrecision, make_ready
+from stayfinite.recipes.settings import read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examine:
+    """Ask held-out questions. Without --data: those of the built-in task that the adapter was trained on."""
+
+    adapter: str | None = None
+    """What `sft train` wrote: runs/sft/best."""
+    base: str | None = None
+    """The base; by default what the adapter was trained on. Without an adapter, the model to be tested."""
+    without_adapter: bool = False
+    """Test the base alone, with the prompt of the adapter's training."""
+    data: tuple[str, ...] = ()
+    """Files of questions and answers."""
+    question: str | None = None
+    """Name of the column with the question."""
+    answer: str | None = None
+    """Name of the column with the answer."""
+    rows: int = 500
+    """At most so many questions."""
+    new_tokens: int | None = None
+    """Tokens that an answer may have; by default as in the training."""
+    system: str | None = None
+    """Said before every question; by default as in the training."""
+    precision: UsePrecision = "auto"
+    """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+    batch_size: int = 64
+    """Questions at a time."""
+    samples: int = 5
+    """Answers that are shown."""
+    output: str | None = None
+    """Write every question with what was said into this JSONL file."""
+    json: bool = False
+    """Print the result as JSON and nothing else."""
+
+
+def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Ask, and count."""
+    if config.rows < 1 or config.batch_size < 1:
+        raise UsageError("--rows and --batch-size: expected 1 or more")
+    ready = make_ready(
+        config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
+        system=config.system, without_adapter=config.without_adapter,
+    )  # fmt: skip
+    questions = _questions(config, ready)[: config.rows]
+    torch.manual_seed(0)
+    found = evaluate(
+        ready.model, ready.prompting, questions, new_tokens=ready.new_tokens, limit=ready.limit,
+        batch_size=config.batch_size, samples=config.samples, say=say, progress=_progress(quiet=config.json),
+    )  # fmt: skip
+    if config.output is not None:
+        _write(Path(config.output), questions, found.texts)
+    figures = found.to_json()
+    if not figures["answer_rate"]:
+        say(
+            f"not one answer could be read: the model does not know the tags, or {ready.new_tokens} tokens "
+            "are too few (--new-tokens)"
+        )
+    say(in_words(figures))
+    return figures
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run with these flags."""
+    config = read_settings(Examine, arguments, "stayfinite sft test")
+    figures = examine(config, _silent if config.json else print)
+    if config.json:
+        sys.stdout.write(json.dumps(figures, indent=1) + "\n")
+
+
+def _questions(config: Examine, ready: Ready) -> list[Question]:
+    if config.data:
+        return read_questions(config.data, Columns(question=config.question, answer=config.answer))
+    if ready.task not in ("metric", "units"):
+        raise UsageError("nothing to ask: it was not trained on a built-in task", fix="--data questions.jsonl")
+    return conversions(cast(Task, ready.task), config.rows, held_out=True)
+
+
+def _write(path: Path, questions: Sequence[Question], texts: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for question, text in zip(questions, texts, strict=True):
+            given = parsed(text, numeric=number_in(question.answer) is not None)
+            row = {
+                "question": question.text, "answer": question.answer, "said": text, "given": given,
+                "right": is_right(given, question.answer),
+            }  # fmt: skip
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _progress(*, quiet: bool) -> Callable[[int, int], None] | None:
+    if quiet or not sys.stderr.isatty():
+        return None
+
+    def told(done: int, of: int) -> None:
+        sys.stderr.write(f"\r{done} of {of}" + ("\n" if done == of else ""))
+
+    return told
+
+
+def _silent(_: str) -> None:
+    return

@@ -1,0 +1,93 @@
+"""A base with its adapter, loaded to be asked: in the precision that was asked for, with the format of its training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.chat.adapters import load_adapter, read_record
+from stayfinite.recipes.chat.bases import load_base
+from stayfinite.recipes.chat.prompts import Prompting
+from stayfinite.recipes.running.place import choose_device
+
+UsePrecision = Literal["auto", "fp32", "bf16", "fp16"]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+NEW_TOKENS, LENGTH = 128, 512
+"""For a model of which no training says more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A model that can be asked."""
+
+    model: Any
+    prompting: Prompting
+    new_tokens: int
+    limit: int
+    task: str | None
+    """The built-in task that it was trained on."""
+
+
+def make_ready(
+    adapter: str | None,
+    base: str | None,
+    *,
+    device: str,
+    precision: UsePrecision,
+    new_tokens: int | None = None,
+    system: str | None = None,
+    without_adapter: bool = False,
+) -> Ready:
+    """Load what is to be asked.
+
+    Arguments:
+        adapter: a directory that `sft train` wrote.
+        base: what to put it on; by default what it was trained on. Without an adapter, the model itself.
+        precision: of the weights; auto is bf16 on a card that has it, else fp32.
+        system: said before every question; by default as in the training.
+        without_adapter: load the base alone, with the format of the adapter's training.
+
+    Raises:
+        UsageError: nothing was named, or the two do not fit.
+    """
+    if adapter is None and base is None:
+        raise UsageError("nothing to ask: neither an adapter nor a model was named", fix="--adapter runs/sft/best")
+    record = {} if adapter is None else read_record(adapter)
+    place = choose_device(device)
+    loaded = load_base(base or _base_of(record, str(adapter)))
+    model = loaded.model
+    if adapter is not None and not without_adapter:
+        model = load_adapter(model, adapter)
+    chosen = precision
+    if chosen == "auto":
+        half = place.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        chosen = "bf16" if half else "fp32"
+    # The check that adapter and base fit was made in full precision.
+    model = model.to(place, DTYPES[chosen]).eval()
+    said = str(record.get("system", "")) if system is None else system
+    return Ready(
+        model=model,
+        prompting=Prompting(tokenizer=loaded.tokenizer, system=said),
+        new_tokens=new_tokens or int(record.get("new_tokens", NEW_TOKENS)),
+        limit=int(record.get("max_length", LENGTH)),
+        task=record.get("task"),
+    )
+
+
+def _base_of(record: dict[str, Any], adapter: str) -> str:
+    name = record.get("base", {}).get("model")
+    if not name:
+        raise UsageError(f"{adapter} does not say what it was trained on", fix="--base NAME")
+    if str(name).startswith("../"):  # kept by the run, beside the adapter
+        place = (Path(adapter) / str(name)).resolve()
+        if not place.is_dir():
+            raise UsageError(
+                f"{adapter} belongs to a base that its run keeps in {place}, which is not there",
+                fix="leave the adapter in its run's directory, or --base DIRECTORY",
+            )
+        return str(place)
+    return str(name)

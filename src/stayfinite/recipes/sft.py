@@ -1,0 +1,400 @@
+"""``stayfinite train sft``: LoRA fine-tuning of a small chat model on questions and answers.
+
+    stayfinite train sft                                             # the built-in task: minutes on two CPU cores
+    stayfinite train sft --train questions.jsonl --model HuggingFaceTB/SmolLM2-360M-Instruct --output-dir runs/first
+    stayfinite train sft --model smollm2                             # unit conversions with SmolLM2-135M, no hub needed
+    stayfinite sft test --adapter runs/first/best                    # also: sft chat, sft datagen
+
+The program reads top to bottom: settings, data, base, adapter, check, loop, result.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import NotReady
+from stayfinite.guard.guard import Guard
+from stayfinite.inspection.inspection import Inspection
+from stayfinite.integrations.loggers.live import following
+from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
+from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
+from stayfinite.recipes.chat.bases import Bits, is_size
+from stayfinite.recipes.chat.batching import Padding, loader_of, rows_in_words, supervised
+from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
+from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
+from stayfinite.recipes.chat.fingerprints import fingerprint
+from stayfinite.recipes.chat.looking import quick_look
+from stayfinite.recipes.chat.losses import loss_of, weights_in_step
+from stayfinite.recipes.chat.prompts import Prompting
+from stayfinite.recipes.chat.refusing import refuse
+from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.checking import Check, look_before_start
+from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.place import choose_precision
+from stayfinite.recipes.running.processes import Place, place_of_process
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sinks import Logger, sinks_of
+from stayfinite.recipes.settings import read_settings
+
+SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sft:
+    """LoRA fine-tuning of a small chat model on questions and answers. Without --train: built-in unit conversions."""
+
+    # -- data
+    train: tuple[str, ...] = ()
+    """JSON, JSONL, CSV, TSV, Parquet or Arrow files with a question and an answer in each row, numbers or text."""
+    val: tuple[str, ...] = ()
+    """The same for evaluation; a share of the training questions is kept back when left out."""
+    question: str | None = None
+    """Name of the column with the question; goes by the usual names when left out."""
+    answer: str | None = None
+    """Name of the column with the answer; goes by the usual names when left out."""
+    reasoning: str | None = None
+    """Name of a column with the way to the answer, which is then learned too; `reasoning` where there is one."""
+    val_share: float = 0.1
+    """Share of the questions that is kept back for evaluation when --val is not given."""
+    task: Literal["auto", "metric", "units"] = "auto"
+    """The built-in questions: `metric` moves the decimal point, `units` is all; auto goes by the model's size."""
+    rows: int = 8000
+    """Built-in questions to train on."""
+    held_out: int = 500
+    """Built-in questions, with other numbers, to evaluate with."""
+    system: str = SYSTEM
+    """Said before every question, in training and in use alike; empty for the model's own habit."""
+    max_length: int = 256
+    """Tokens in a row. A longer question is cut, an answer never is."""
+
+    # -- model
+    model: str = "tiny"
+    """A size built here (tiny, small), smollm2 (a package carries it), a directory, a GGUF file, or a hub's name."""
+    adapter: str | None = None
+    """Go on from this trained adapter instead of a fresh one."""
+    bits: Bits = "full"
+    """How the base is stored: full, 8bit, or 4bit (QLoRA)."""
+    base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
+    """What the frozen weights are kept in; auto is bf16 where it is computed in, else fp32."""
+    rank: int = 16
+    """Rank of the adapter, which is on every linear layer."""
+    alpha: float = 32.0
+    """The adapter counts alpha / rank times."""
+    dropout: float = 0.05
+    """Dropout before the adapter."""
+    gradient_checkpointing: bool = True
+    """Compute activations twice instead of keeping them."""
+    cache_dir: str | None = None
+    """Where models from a hub are kept."""
+    output_dir: str = "runs/sft"
+    """Where everything goes: the run, its checkpoints, the best adapter, the result."""
+
+    # -- training
+    epochs: int = 3
+    """Passes over the training questions."""
+    minutes: float | None = None
+    """Stop after so many minutes of training, whatever the epoch."""
+    batch_size: int = 8
+    """Questions in a batch, of each process."""
+    accumulation: int = 4
+    """Batches in a step."""
+    learning_rate: float = 2e-4
+    """The highest learning rate."""
+    schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
+    """How the learning rate goes down after the warmup."""
+    warmup_ratio: float = 0.05
+    """Share of the steps during which the learning rate rises."""
+    weight_decay: float = 0.0
+    """Decay of the adapter's matrices."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """What is computed in; auto is bf16 where the card has it, else fp32. fp16 is for `sft test` and `sft chat`."""
+    seed: int = 0
+    """For weights, order and dropout."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+    # -- looking on
+    check: Check = "stop"
+    """Look at model and data before the first step: stop when it cannot work, warn, or off."""
+    base_score: bool | None = None
+    """Evaluate before the first step, so that there is something to compare with; by default unless the base is built
+    here and knows nothing."""
+    eval_epochs: int = 1
+    """Epochs between evaluations."""
+    eval_rows: int = 200
+    """Questions that are asked at an evaluation; the first and the last one take all."""
+    new_tokens: int | None = None
+    """Tokens that an answer may have; by default enough for the longest right one."""
+    patience: int = 0
+    """Stop after so many evaluations without a better one; 0 to go on."""
+    samples: int = 3
+    """Answers that are shown at an evaluation."""
+    logging_steps: int = 20
+    """Steps between lines."""
+    checkpoint_steps: int | None = None
+    """Steps between checkpoints; by default one an epoch."""
+    keep_checkpoints: int = 2
+    """Good checkpoints that are kept."""
+    log_to: tuple[Logger, ...] = ()
+    """Loggers that are told as well: tensorboard, wandb, trackio."""
+
+
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "metric": {
+        "learning_rate": 5e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 8,
+        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "",
+    },
+    "units": {
+        "learning_rate": 1e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
+        "rank": 32, "alpha": 32.0, "dropout": 0.0, "max_length": 128, "rows": 20_000,
+    },
+}  # fmt: skip
+"""Settings that a built-in task has where nothing else is asked for."""
+
+
+def settled(config: Sft) -> Sft:
+    """The settings with those of the built-in task, where it is what is trained on."""
+    if config.train:
+        return config
+    task = task_of(config)
+    return replace(config, task=task, **BUILT_IN[task])
+
+
+TALKATIVE = 96
+"""Tokens that a model which was trained elsewhere may say before its answer; one that knows when to stop does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a training came to."""
+
+    accuracy: float
+    answer_rate: float
+    first_loss: float
+    last_loss: float
+    steps: int
+    seconds: float
+    directory: Path
+
+
+def train(config: Sft, say: Callable[[str], None] = print) -> Result:
+    """Train an adapter, evaluate it, keep the best."""
+    refuse(config)
+    with place_of_process(config.device) as place:
+        return _train(config, place, place.voice(say))
+
+
+def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
+    output, device = Path(config.output_dir), place.device
+    torch.manual_seed(config.seed)
+
+    # -- data --------------------------------------------------------------------------------------------------------
+    training, validation = questions_of(config, say)
+
+    # -- base and adapter --------------------------------------------------------------------------------------------
+    precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
+    base = base_of(config, place, training)
+    prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
+    examples = examples_of(config, prompting, training, say)
+    mark = fingerprint(base.model)
+    model = adapted(config, base, device, precision)
+    say(size_in_words(model, examples))
+    record: dict[str, Any] = {
+        "base": {"model": name_of_base(config), "fingerprint": mark, "bits": config.bits},
+        "system": config.system, "max_length": config.max_length, "task": None if config.train else task_of(config),
+        "new_tokens": config.new_tokens or tokens_enough(examples, 0 if is_size(config.model) else TALKATIVE),
+        "seed": config.seed,
+    }  # fmt: skip
+
+    # -- batches, optimizer, schedule --------------------------------------------------------------------------------
+    compute_loss = loss_of(shared := place.shared(model), device)
+    loader = loader_of(
+        examples, base.tokenizer.pad_token_id, size=config.batch_size, rank=place.rank, count=place.count,
+        seed=config.seed, pin=device.type == "cuda",
+    )  # fmt: skip
+    optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+    per_epoch = steps_of(len(loader), config.accumulation, 1)
+    steps = per_epoch * config.epochs
+    scheduler = schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    best = Best(output, metric="merit", patience=config.patience)
+    policy = Policy(
+        precision=precision,
+        checkpoint_steps=config.checkpoint_steps or per_epoch,
+        keep_checkpoints=config.keep_checkpoints,
+        keep_frozen=False,  # the base is loaded by this program, every time
+    )
+    if place.first:
+        write_launch(output, "sft", config, steps=steps)
+    place.wait()
+    _look(
+        config,
+        place,
+        model,
+        optimizer,
+        Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size]),
+        precision,
+        say,
+    )
+
+    def ask(rows: int | None, autocast: Any) -> dict[str, Any]:
+        """Evaluate in the first process; all of them hear the scores, and nobody's random numbers are touched."""
+        found = None
+        if place.first:
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                found = evaluate(
+                    model, prompting, validation[:rows], new_tokens=record["new_tokens"], limit=config.max_length,
+                    autocast=autocast, samples=config.samples, say=say,
+                    batch_size=512 if device.type == "cuda" else 128,
+                ).to_json()  # fmt: skip
+        heard: dict[str, Any] = place.from_first(found)
+        return heard
+
+    def save(into: Path) -> None:
+        save_adapter(model, base.tokenizer, into, record | {"steps": logbook.steps_taken}, instead_of=best.directory)
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    start = time.monotonic()
+    sinks = sinks_of(config.log_to, output) if place.first else []
+    with following(output, *sinks), Guard(
+        shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+        forward=compute_loss, describe=lambda batch: rows_in_words(base.tokenizer, batch),
+    ) as guard:  # fmt: skip
+        resumed = guard.resume()
+        if resumed:
+            say(f"resumed after step {resumed}")
+            logbook.resume(resumed)
+            best.recall()
+        compared = not is_size(config.model) if config.base_score is None else config.base_score
+        before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
+        if before is not None:
+            say(f"the base: {in_words(before)}")
+        for epoch in range(config.epochs):
+            trained = False
+            for group in grouped(guard.batches(loader), config.accumulation):
+                # Every supervised token counts the same, whichever batch or process it is in.
+                shares = weights_in_step([supervised(batch) for batch in group], place.count, device)
+                for batch, share in zip(group, shares, strict=True):
+                    loss = guard.forward(batch)
+                    guard.backward(loss * share)
+                    logbook.add(loss, batch["attention_mask"].sum())
+                guard.step()
+                trained = True
+                logbook.step(scheduler.get_last_lr()[0])
+                if _late(config, place, start):
+                    break
+            last = epoch + 1 == config.epochs or _late(config, place, start)
+            here = trained or resumed == per_epoch * (epoch + 1)  # a run that was killed just before its evaluation
+            if here and ((epoch + 1) % config.eval_epochs == 0 or last):
+                guard.flush()
+                found = ask(config.eval_rows, guard.autocast)
+                if place.first:
+                    better = best.judge(logbook.steps_taken, found, save)
+                    say(f"epoch {epoch + 1}: {in_words(found)}{'  (best so far)' if better else ''}")
+            if last or place.from_first(best.over):
+                break
+
+        # -- result --------------------------------------------------------------------------------------------------
+        logbook.finish()
+        place.wait()
+        take_adapter(model, best.directory)
+        found = ask(None, guard.autocast)
+    first, last_loss = first_and_last(losses_of(output))
+    result = Result(
+        accuracy=found["accuracy"], answer_rate=found["answer_rate"], first_loss=first,
+        last_loss=last_loss, steps=logbook.steps_taken, seconds=time.monotonic() - start, directory=output,
+    )  # fmt: skip
+    if place.first:
+        _write_result(result, found, before, best, logbook)
+    if before is not None:
+        say(f"base   {in_words(before)}")
+    say(f"tuned  {in_words(found)}")
+    say(f"The best adapter is in {best.directory}: stayfinite sft chat --adapter {best.directory}")
+    return result
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with these flags."""
+    train(read_settings(Sft, arguments, "stayfinite train sft", settled))
+
+
+def quick(arguments: Sequence[str]) -> Inspection:
+    """One forward and backward pass and ten steps, with everything that is looked at; for ``check --quick sft``."""
+    config = read_settings(Sft, arguments, "stayfinite check --quick sft", settled)
+    refuse(config)
+    with TemporaryDirectory() as place:
+        return quick_look(replace(config, output_dir=place))
+
+
+def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Tensor]]:
+    """The model of a run and its forward pass, from the run directory alone; for ``stayfinite replay``."""
+    config: Sft = settings_of(Sft, read_launch(run_dir, "sft") | {"output_dir": str(run_dir)})
+    device = torch.device("cpu")
+    base = base_of(config, Place(device=device), ())
+    model = adapted(config, base, device, "fp32")
+    return model, loss_of(model, device)
+
+
+# -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def _look(
+    config: Sft, place: Place, model: Any, optimizer: Any, batch: Any, precision: Any, say: Callable[[str], None]
+) -> None:
+    """The check before the first step, in the first process; what it finds stops all of them."""
+    refusal: tuple[str, str] | None = None
+    if place.first:
+        try:
+            look_before_start(
+                model, optimizer, batch, loss_of(model, place.device), precision=precision, scaler=None,
+                then=config.check, directory=Path(config.output_dir), say=say,
+            )  # fmt: skip
+        except NotReady as error:
+            refusal = error.message, error.fix
+    refusal = place.from_first(refusal)
+    if refusal is not None:
+        raise NotReady(refusal[0], fix=refusal[1])
+
+
+def _base_scores(output: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """How the base does, asked once in a run, before its first step."""
+    path = output / "base_scores.json"
+    known: dict[str, Any] | None = place.from_first(json.loads(path.read_text("utf-8")) if path.exists() else None)
+    if known is None:
+        known = ask()
+        if place.first:
+            path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return known
+
+
+def _late(config: Sft, place: Place, start: float) -> bool:
+    """Whether the time is over; the first process's clock counts."""
+    if config.minutes is None:
+        return False
+    return bool(place.from_first(time.monotonic() - start > 60 * config.minutes))
+
+
+def _write_result(
+    result: Result, tuned: Mapping[str, Any], base: Mapping[str, Any] | None, best: Best, logbook: Logbook
+) -> None:
+    record = {
+        "scores": dict(tuned), "base": None if base is None else dict(base), "steps": result.steps,
+        "seconds": round(result.seconds, 1), "first_loss": result.first_loss, "last_loss": result.last_loss,
+        "tokens_per_second": round(logbook.rate), "evaluations": best.history,
+    }  # fmt: skip
+    write_result(result.directory, record)

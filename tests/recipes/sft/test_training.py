@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch.distributed import TCPStore
+
+from child_processes import environment
+from stayfinite.autopsy.build import load_build
+from stayfinite.cli import main
+from stayfinite.errors import StateError, UsageError
+from stayfinite.recipes.chat.adapters import is_fresh, read_weights
+from stayfinite.recipes.sft import Sft, quick, settled, train
+
+from .conftest import small
+
+
+def quiet(_: str) -> None:
+    return
+
+
+def steps_of(place: Path) -> list[tuple[int, float]]:
+    lines = (place / "steps.jsonl").read_text().splitlines()
+    return [(row["step"], row["loss"]) for row in map(json.loads, lines)]
+
+
+def adapter_of(place: Path) -> dict[str, torch.Tensor]:
+    return read_weights(place / "best")
+
+
+def test_a_run_leaves_what_it_promises(run: Path) -> None:
+    result = json.loads((run / "result.json").read_text())
+    assert result["last_loss"] < result["first_loss"]
+    assert result["steps"] == 6
+    assert 0 <= result["scores"]["accuracy"] <= result["scores"]["answer_rate"] <= 1
+    assert result["base"]["questions"] == result["scores"]["questions"] == 8
+    assert result["scores"]["loss"] < result["base"]["loss"]
+    record = json.loads((run / "run.json").read_text())
+    assert (record["recipe"], record["steps"], record["config"]["rank"]) == ("sft", 6, 4)
+    assert json.loads((run / "check.json").read_text())["verdict"] == "healthy"
+    assert not is_fresh(adapter_of(run))
+    # The checkpoint holds the adapter and its moments, and nothing of the base.
+    held = {name for file in (run / "checkpoints").rglob("*.safetensors") for name in load_file(file)}
+    assert any("lora_A" in name for name in held)
+    assert not any("embed_tokens" in name or "base_layer" in name for name in held)
+
+
+def test_the_program_says_what_is_trained_and_supervised(tmp_path: Path) -> None:
+    said: list[str] = []
+    train(small(tmp_path, epochs=1), said.append)
+    text = "\n".join(said)
+    assert "parameters are trained" in text
+    assert "tokens are supervised" in text
+    assert "48 questions to train on, 8 held out" in text
+
+
+def test_a_finished_run_that_is_started_again_trains_no_further_and_keeps_its_adapter(
+    run: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    place = tmp_path / "again"
+    shutil.copytree(run, place)
+    before = (place / "best" / "adapter_model.safetensors").read_bytes()
+    result = train(small(place, base_score=True), quiet)
+    assert result.steps == 6
+    assert (place / "best" / "adapter_model.safetensors").read_bytes() == before
+
+
+def test_a_trained_adapter_without_checkpoints_is_not_written_over(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run / "best", tmp_path / "best")
+    with pytest.raises(UsageError, match="holds a trained adapter, and there is no checkpoint to go on from"):
+        train(small(tmp_path), quiet)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best"]
+
+
+def test_training_goes_on_from_an_adapter(run: Path, tmp_path: Path) -> None:
+    config = small(
+        tmp_path, model=str(run / "base"), task="metric", adapter=str(run / "best"), epochs=1, base_score=True
+    )
+    result = train(config, quiet)
+    # What it starts from is the trained adapter, not the bare base.
+    started = json.loads((tmp_path / "base_scores.json").read_text())["loss"]
+    assert started == pytest.approx(json.loads((run / "result.json").read_text())["scores"]["loss"], rel=1e-4)
+    assert result.steps == 3
+
+
+def test_fp16_is_refused_for_training(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not trained in fp16") as caught:
+        train(small(tmp_path, precision="fp16"), quiet)
+    assert "bf16" in caught.value.fix
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model: Any = AutoModelForCausalLM.from_pretrained(run / "base", dtype=torch.float16)
+    model.save_pretrained(tmp_path / "half")
+    AutoTokenizer.from_pretrained(run / "base").save_pretrained(tmp_path / "half")
+    result = train(small(tmp_path / "run", model=str(tmp_path / "half"), task="metric", epochs=1), quiet)
+    assert result.last_loss == pytest.approx(result.last_loss)  # finite
+    assert {tensor.dtype for tensor in adapter_of(tmp_path / "run").values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", 0.0), ("learning_rate", -1e-3), ("learning_rate", float("nan")), ("rank", 0), ("epochs", 0),
+        ("batch_size", 0), ("dropout", 1.0), ("val_share", 1.5), ("max_grad_norm", 0.0), ("held_out", 0),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
+        train(replace(small(tmp_path / "run"), **{name: value}), quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_answer_that_does_not_fit_stops_the_run_with_its_row(run: Path, tmp_path: Path) -> None:
+    data = tmp_path / "long.jsonl"
+    data.write_text('{"question": "a", "answer": "1"}\n{"question": "b", "answer": "' + "1" * 300 + '"}\n')
+    config = small(tmp_path / "run", model=str(run / "base"), train=(str(data),), val=(str(data),), max_length=64)
+    with pytest.raises(UsageError, match=r"long.jsonl:2: its answer has"):
+        train(config, quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_own_questions_with_words_for_answers_are_learned(tmp_path: Path) -> None:
+    data = tmp_path / "colours.csv"
+    data.write_text("question,answer\n" + "".join(f"Colour of {n}?,{'red' if n % 2 else 'blue'}\n" for n in range(60)))
+    result = train(small(tmp_path / "run", train=(str(data),), learning_rate=5e-3, accumulation=2), quiet)
+    assert result.last_loss < result.first_loss
+
+
+def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> None:
+    model, forward = load_build(None, run / "incidents" / "0001")
+    names = {name for name, _ in model.named_parameters()}
+    assert any("lora_A" in name for name in names)
+    ids = torch.arange(12)[None]
+    assert bool(forward({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}).isfinite())
+
+
+def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() -> None:
+    flags = ["--rows", "32", "--batch-size", "8", "--device", "cpu"]
+    assert quick(flags).exit_code == 0
+    assert quick([*flags, "--learning-rate", "50"]).exit_code == 1
+
+
+def test_a_yaml_file_says_the_same_as_flags(tmp_path: Path) -> None:
+    from stayfinite.recipes.settings import read_settings
+
+    path = tmp_path / "sft.yaml"
+    path.write_text(yaml.safe_dump({"rank": 8, "learning_rate": 0.001, "gradient_checkpointing": False}))
+    read = read_settings(Sft, ["--config", str(path), "--rank", "2"], "sft")
+    assert (read.rank, read.learning_rate, read.gradient_checkpointing) == (2, 0.001, False)
+
+
+def test_what_is_asked_for_counts_even_where_it_is_the_usual_default() -> None:
+    from stayfinite.recipes.settings import read_settings
+
+    def read(*flags: str) -> Sft:
+        return read_settings(Sft, flags, "sft", settled)
+
+    assert (read().batch_size, read().task) == (32, "metric")
+    assert read("--batch-size", str(Sft().batch_size)).batch_size == Sft().batch_size
+    assert read("--model", "smollm2").task == "units"
+    assert read("--train", "own.csv").batch_size == Sft().batch_size
+
+
+def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "sft", "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"--{field.name.replace('_', '-')}" in shown or f"--no-{field.name}" in shown for field in fields(Sft))
+
+
+def test_a_run_resumed_with_another_rank_is_refused(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    place = tmp_path / "again"
+    shutil.copytree(run, place)
+    with pytest.raises(StateError, match="another architecture"):
+        train(small(place, rank=8), quiet)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from stayfinite.recipes.sft import Sft, train
+import json
+train(Sft(**json.loads(sys.argv[1])), lambda line: print(line, flush=True))
+"""
+
+
+def arguments_of(config: Sft) -> str:
+    return json.dumps({field.name: getattr(config, field.name) for field in fields(config)})
+
+
+def start(command: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:
+    def config(name: str) -> Sft:
+        return small(
+            tmp_path / name, rows=64, epochs=3, batch_size=8, dropout=0.1, checkpoint_steps=5, logging_steps=1,
+            eval_epochs=1, base_score=False,
+        )  # fmt: skip
+
+    program = [sys.executable, "-c", PROGRAM]
+    whole = start([*program, arguments_of(config("whole"))])
+    said = whole.communicate()[0]
+    assert whole.returncode == 0, said
+    process = start([*program, arguments_of(config("cut"))])
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "cut" / "checkpoints" / "step-00000010").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    again = start([*program, arguments_of(config("cut"))])
+    said = again.communicate()[0]
+    assert again.returncode == 0, said
+    assert "resumed after step" in said
+    assert dict(steps_of(tmp_path / "cut")) == dict(steps_of(tmp_path / "whole"))
+    one, two = adapter_of(tmp_path / "whole"), adapter_of(tmp_path / "cut")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_processes_learn_what_one_does_with_twice_the_batch(tmp_path: Path) -> None:
+    one = small(tmp_path / "one", rows=64, batch_size=16, epochs=2, base_score=False)
+    train(one, quiet)
+    # Both begin from the same base.
+    two = replace(one, output_dir=str(tmp_path / "two"), batch_size=8, model=str(tmp_path / "one" / "base"))
+    alone = replace(one, output_dir=str(tmp_path / "alone"), model=two.model)
+    train(alone, quiet)
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    process = start(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(store.port + 1),
+         str(script), arguments_of(two)]
+    )  # fmt: skip
+    said = process.communicate()[0]
+    assert process.returncode == 0, said
+    losses, expected = dict(steps_of(tmp_path / "two")), dict(steps_of(tmp_path / "alone"))
+    assert losses == pytest.approx(expected, rel=1e-3)
+    mine, theirs = adapter_of(tmp_path / "two"), adapter_of(tmp_path / "alone")
+    assert all(torch.allclose(mine[name], theirs[name], atol=2e-3) for name in mine)
+
+
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> None:
+    config = small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=1, rows=32)
+    result = train(config, quiet)
+    assert result.last_loss < result.first_loss
+    assert not is_fresh(adapter_of(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_built_in_task_is_learned(tmp_path: Path) -> None:
+    result = train(settled(Sft(device="cpu", output_dir=str(tmp_path))), quiet)
+    assert result.last_loss < result.first_loss / 2
+    assert result.answer_rate >= 0.98
+    assert result.accuracy >= 0.1
+    events = (tmp_path / "events.jsonl").read_text()
+    assert "not-finite" not in events

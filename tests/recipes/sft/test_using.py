@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stayfinite.cli import main
+from stayfinite.errors import UsageError
+from stayfinite.recipes.chat.chatting import Chat, chat
+from stayfinite.recipes.chat.questions import Question
+from stayfinite.recipes.chat.sampling import Datagen, datagen, right_ways
+from stayfinite.recipes.chat.testing import Examine, examine
+from stayfinite.recipes.chat.using import make_ready
+
+
+def test_a_test_gives_the_figures_of_the_training(run: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    told = tmp_path / "told.jsonl"
+    found = examine(
+        Examine(adapter=str(run / "best"), rows=8, device="cpu", precision="fp32", output=str(told)), said.append
+    )
+    expected = json.loads((run / "result.json").read_text())["scores"]
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert (found["accuracy"], found["answer_rate"]) == (expected["accuracy"], expected["answer_rate"])
+    assert len(told.read_text().splitlines()) == 8
+    assert set(json.loads(told.read_text().splitlines()[0])) == {"question", "answer", "said", "given", "right"}
+
+
+def test_the_base_alone_is_worse(run: Path) -> None:
+    settings = {"adapter": str(run / "best"), "rows": 8, "device": "cpu", "precision": "fp32"}
+    tuned = examine(Examine(**settings), lambda _: None)
+    base = examine(Examine(**settings, without_adapter=True), lambda _: None)
+    assert tuned["loss"] < base["loss"]
+
+
+def test_half_precision_is_for_use(run: Path) -> None:
+    settings = {"adapter": str(run / "best"), "rows": 4, "device": "cpu"}
+    full = examine(Examine(**settings, precision="fp32"), lambda _: None)
+    half = examine(Examine(**settings, precision="fp16"), lambda _: None)
+    assert half["loss"] == pytest.approx(full["loss"], rel=0.02)
+
+
+def test_the_command_prints_json_and_nothing_else(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sft", "test", "--adapter", str(run / "best"), "--rows", "4", "--device", "cpu", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"accuracy", "answer_rate", "questions", "loss", "merit"}
+
+
+def test_wrong_use_is_exit_code_2(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["sft"], ["sft", "tset"], ["sft", "test", "--adapter", str(run)], ["sft", "chat"]):
+        assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert "Did you mean 'test'?" in shown
+    assert f"did you mean {run / 'best'}?" in shown
+    assert "--adapter runs/sft/best" in shown
+
+
+def test_an_adapter_that_was_taken_from_its_run_asks_for_its_base(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "best", tmp_path / "alone")
+    with pytest.raises(UsageError, match="which is not there") as caught:
+        make_ready(str(tmp_path / "alone"), None, device="cpu", precision="fp32")
+    assert "--base" in caught.value.fix
+    make_ready(str(tmp_path / "alone"), str(run / "base"), device="cpu", precision="fp32")
+
+
+def test_chat_answers_line_by_line_until_an_empty_one(run: Path) -> None:
+    said: list[str] = []
+    chat(Chat(adapter=str(run / "best"), device="cpu"), ["Convert 3 km to m.\n", "\n", "never asked\n"], said.append)
+    assert len(said) == 2
+    assert said[1].startswith(("answer: ", "no answer in it"))
+
+
+def test_the_prompt_of_use_is_the_prompt_of_training(run: Path) -> None:
+    ready = make_ready(str(run / "best"), None, device="cpu", precision="fp32")
+    record = json.loads((run / "best" / "sft.json").read_text())
+    assert (ready.prompting.system, ready.limit, ready.new_tokens) == (
+        record["system"], record["max_length"], record["new_tokens"],
+    )  # fmt: skip
+
+
+def test_only_ways_that_end_rightly_are_kept() -> None:
+    question = Question(text="3 km in m?", answer="3000")
+    ways = [
+        "A km has 1000 m: <answer>3000</answer>",
+        "Perhaps <answer>2950</answer>",  # within 5 %
+        "A km has 1000 m: <answer>3000</answer>",
+        "I guess <answer>30</answer>",
+        "3000",
+        "<answer>3</answer> no: <answer>3000</answer>",
+    ]
+    kept = right_ways(question, ways)
+    assert [each.reasoning for each in kept] == ["Perhaps", "A km has 1000 m:"]
+    # The right answer is what is trained on, not the model's.
+    assert {each.answer for each in kept} == {"3000"}
+
+
+def test_sampling_that_finds_nothing_right_writes_nothing(run: Path, tmp_path: Path) -> None:
+    config = Datagen(
+        adapter=str(run / "best"), task="metric", rows=2, samples=2, new_tokens=4, device="cpu",
+        output=str(tmp_path / "out.jsonl"),
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="not one sample was right"):
+        datagen(config, lambda _: None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_sampling_keeps_what_is_right(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A tiny model that has taken six steps is never right; what it says is put into its mouth.
+    from stayfinite.recipes.chat import sampling
+
+    def said(model: object, prompting: object, questions: list[str], *, samples: int, **options: object) -> list[str]:
+        return [text for _ in questions for text in ["So: <answer>3000</answer>", "<answer>1</answer>"]]
+
+    monkeypatch.setattr(sampling, "generate", said)
+    data = tmp_path / "in.csv"
+    data.write_text("question,answer\n3 km in m?,3000\n2 km in m?,2000\n")
+    out = tmp_path / "out.jsonl"
+    lines: list[str] = []
+    datagen(
+        Datagen(adapter=str(run / "best"), data=(str(data),), samples=2, device="cpu", output=str(out)), lines.append
+    )
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [
+        {"question": "3 km in m?", "answer": "3000", "reasoning": "So:"}
+    ]
+    assert "1 of 4 samples are right; 1 of 2 questions have one" in lines[0]
+
+
+def test_check_quick_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--quick", "nothing"]) == 2
+    assert "no quick look" in capsys.readouterr().err
+    assert main(["check", "--quick", "sft", "--learning-rate", "0"]) == 2
+    assert "--learning-rate" in capsys.readouterr().err
