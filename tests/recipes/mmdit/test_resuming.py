@@ -32,7 +32,7 @@ def test_a_killed_training_that_is_resumed_ends_bit_for_bit_as_one_that_was_not(
     said: list[str] = []
     resumed = run(data, tmp_path / "killed", said, **RESUMABLE)
     whole = run(data, tmp_path / "whole", **RESUMABLE)
-    assert any(line.startswith("resumed after step 12") or line.startswith("resumed after step 9") for line in said)
+    assert any(line.startswith(("resumed after step 12", "resumed after step 9")) for line in said)
     one, other = weights_of(tmp_path / "whole"), weights_of(tmp_path / "killed")
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert resumed.scores.to_json() == whole.scores.to_json()
