@@ -24,19 +24,20 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy, Precision
-from stayfinite.errors import UsageError
+from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.integrations.loggers.live import following
 from stayfinite.recipes.diffusion import drawing, toy, trained
 from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
 from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
 from stayfinite.recipes.diffusion.losses import Objective, Weights
-from stayfinite.recipes.diffusion.model import MMDiT, Shape
+from stayfinite.recipes.diffusion.model import MMDiT
 from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
+from stayfinite.recipes.diffusion.planning import about_of
 from stayfinite.recipes.diffusion.prediction import Prediction
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.schedules import Schedule
-from stayfinite.recipes.diffusion.sizes import Size, flops_of_row, measures_of
+from stayfinite.recipes.diffusion.sizes import Size, flops_of_row
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
 from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for
@@ -162,7 +163,7 @@ class Mmdit:
 
 
 BUILT_IN = {
-    "steps": 1500, "batch_size": 32, "learning_rate": 1.5e-3, "warmup_steps": 100, "patch": 3, "eval_steps": 300,
+    "steps": 1500, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "eval_steps": 300,
     "checkpoint_steps": 300,
 }  # fmt: skip
 """Settings that the built-in set has where nothing else was asked for."""
@@ -207,12 +208,12 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         )  # fmt: skip
 
         # -- model ---------------------------------------------------------------------------------------------------
-        about = _about(config, supply, words)
+        about = about_of(config, supply, words)
         model = MMDiT(about.shape).to(device)
         if config.start_from is not None:
             trained.load_weights(model, trained.model_directory(config.start_from))
         frozen = Frozen(model, to_freeze(model, config.mode, config.freeze))
-        say(_in_words(model, frozen))
+        say(frozen.in_words())
         optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
         scheduler = schedule_for(
             optimizer, config.schedule, warmup=min(config.warmup_steps, config.steps // 10), steps=config.steps
@@ -250,10 +251,13 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             frequent=most_frequent(supply.corpus, supply.training, about.shape.vocabulary),
             weights=(config.text_weight, config.latent_weight),
         )  # fmt: skip
+        policy = Policy(
+            precision=precision, checkpoint_steps=config.checkpoint_steps, keep_checkpoints=config.keep_checkpoints
+        )
         guard = stack.enter_context(
             Guard(
-                shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=_policy(config, precision),
-                run_dir=output, forward=_objective(config, shared, parts.update),
+                shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+                forward=_objective(config, shared, parts.update),
                 describe=lambda batch: batch_in_words(batch, supply.corpus, read),
             )
         )  # fmt: skip
@@ -275,7 +279,8 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             logbook.pause(time.monotonic() - began)
 
         start = time.monotonic()
-        taken = guard.resume()
+        taken = resumed = guard.resume()
+        empty = 0
         if taken:
             say(f"resumed after step {taken}")
             logbook.resume(taken)
@@ -283,10 +288,9 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             frozen.renew()
             if taken % config.eval_steps == 0 and not any(entry["step"] == taken for entry in best.history):
                 evaluate(taken)
-        for _ in range(config.steps):  # epochs; each has a step at least, unless it is behind a resumed run
+        while taken < config.steps:  # an epoch each; those that a resumed run is through with are empty
+            before = taken
             for group in grouped(guard.batches(loader), config.accumulation):
-                if taken >= config.steps:
-                    break
                 for number, batch in enumerate(group, 1):
                     with sending(shared, now=number == len(group)):
                         loss = guard.forward(batch)
@@ -299,8 +303,11 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
                 if taken % config.eval_steps == 0 or taken == config.steps:
                     guard.flush()
                     evaluate(taken)
-            if taken >= config.steps:
-                break
+                if taken >= config.steps:
+                    break
+            empty = empty + 1 if taken == before else 0
+            if empty > resumed + 1:
+                raise LoaderFailed(f"no batch is left to train on after step {taken}", fix="see events.jsonl")
         guard.close()
 
         # -- result --------------------------------------------------------------------------------------------------
@@ -372,32 +379,6 @@ def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path
     return data, supply
 
 
-def _about(config: Mmdit, supply: Supply, words: list[str] | None) -> trained.About:
-    known = max(supply.highest_id + 1, len(words or ()))
-    if config.vocab_size is not None and config.vocab_size <= supply.highest_id:
-        raise UsageError(
-            f"--vocab-size {config.vocab_size}: the data has a token with id {supply.highest_id}",
-            fix=f"--vocab-size {known}, or the tokenizer that the data was made with",
-        )
-    measures = measures_of(config.size, config.width, config.depth, config.heads)
-    layout = supply.corpus.layout
-    shape = Shape(
-        vocabulary=config.vocab_size or known, length=supply.corpus.ids.shape[1], positions=layout.positions,
-        channels=layout.channels, width=measures.width, depth=measures.depth, heads=measures.heads,
-        dropout=config.dropout,
-    )  # fmt: skip
-    return trained.About(
-        shape=shape, layout=layout, schedule=config.noise_schedule, prediction=config.prediction, scale=supply.scale,
-        lengths=supply.lengths, words=None if words is None else tuple(words), tokenizer=config.tokenizer,
-    )  # fmt: skip
-
-
-def _in_words(model: nn.Module, frozen: Frozen) -> str:
-    count = sum(parameter.numel() for parameter in model.parameters())
-    held = f"; {frozen.count:,} of them in {len(frozen)} tensors are frozen, as this mode wants" if len(frozen) else ""
-    return f"a model of {count:,} parameters{held}"
-
-
 def _objective(
     config: Mmdit, model: nn.Module, latest: Callable[[dict[str, Tensor]], None] = lambda _: None
 ) -> Objective:
@@ -406,12 +387,6 @@ def _objective(
         model, mode=config.mode, schedule=config.noise_schedule, prediction=config.prediction, weights=weights,
         latest=latest,
     )  # fmt: skip
-
-
-def _policy(config: Mmdit, precision: Precision) -> Policy:
-    return Policy(
-        precision=precision, checkpoint_steps=config.checkpoint_steps, keep_checkpoints=config.keep_checkpoints
-    )
 
 
 def _write(result: Result, best: Best, logbook: Logbook) -> None:

@@ -95,7 +95,7 @@ def test_texts_are_drawn_from_a_file_of_latents_and_back(trained, tmp_path):
         Draw(run=str(trained / "run"), latents=str(latents), steps=2, output=str(tmp_path / "out" / "texts")),
         said.append,
     )
-    assert ids.shape == mask.shape == (24, 16)
+    assert ids.shape == mask.shape == (24, 9)
     assert said[0].startswith("0: ")
     _, _, arrays = draw(
         Draw(run=str(trained / "run"), tokens=str(tmp_path / "out" / "texts.npz"), steps=2), said.append
@@ -122,9 +122,9 @@ def test_what_cannot_be_drawn_is_refused(trained, tmp_path):
         ({"run": own, "latents": str(tmp_path / "broken.npy")}, r"not finite in rows \[2\]"),
         ({"run": own, "latents": str(tmp_path / "odd.npy")}, r"shape \[2, 5\]; the model's latents are \[4, 9, 9\]"),
         ({"run": own, "latents": str(tmp_path / "none.npy")}, "none.npy is missing"),
-        ({"run": own, "tokens": str(tmp_path / "long.npz")}, "the model has 16 places"),
+        ({"run": own, "tokens": str(tmp_path / "long.npz")}, "the model has 9 places"),
         ({"run": own, "latents": "a", "tokens": "b"}, "one side is drawn from the other"),
-        ({"run": own, "length": 99}, "the model has 16 places"),
+        ({"run": own, "length": 99}, "the model has 9 places"),
         ({"run": own, "steps": 0}, "above 0"),
     ):
         with pytest.raises(UsageError, match=words):

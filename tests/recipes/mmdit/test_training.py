@@ -156,6 +156,16 @@ def test_an_overflow_in_fp16_is_found_before_the_first_step(data, tmp_path):
         run(data, tmp_path / "run", bad_rows="keep", precision="fp16", check="stop", batch_size=64)
 
 
+def test_an_overflow_in_fp16_while_training_is_refused_and_explained(data, tmp_path):
+    spoil(data, row=3, value=3e5)
+    output = tmp_path / "run"
+    result = run(data, output, bad_rows="keep", precision="fp16", steps=14, eval_steps=14)
+    autopsy = json.loads((output / "incidents" / "0001" / "autopsy.json").read_text())
+    assert autopsy["cause"] == "fp16-overflow"
+    assert all(torch.isfinite(tensor).all() for tensor in weights_of(output).values())
+    assert np.isfinite(result.scores.loss)
+
+
 def test_the_same_data_in_fp32_is_ready(data, tmp_path):
     run(data, tmp_path / "run", check="stop", batch_size=64, steps=1)
 

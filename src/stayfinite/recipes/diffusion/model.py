@@ -2,7 +2,7 @@
 
 Each stream has its own weights; they meet in the attention, where every token and every latent position sees both. The
 time steps of the two, which may differ, steer the norms of every block. What is added up stays in float32, queries and
-keys are normalised before they meet, and every block begins as the identity: half precision has nothing to overflow.
+keys are normalised before they meet, and every block begins with a small gate: half precision has nothing to overflow.
 """
 
 from __future__ import annotations
@@ -89,12 +89,14 @@ class MMDiT(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
         for table in (self.text_in.weight, self.text_place, self.latent_place):
-            nn.init.normal_(
-                table, std=0.2
-            )  # of the size of what a latent brings along, so that places are seen at once
+            nn.init.normal_(table)  # as large as what a latent brings along: places are seen at once
+        width, gate = self.shape.width, (2 * self.shape.depth) ** -0.5
         for module in self.modules():
-            if isinstance(module, Stream):  # gates of 0: the block begins as the identity
+            if isinstance(module, Stream):
+                # Small gates, which no time step moves at first: all blocks together add what one would at full size.
                 nn.init.zeros_(module.steer.weight)
+                for start in (2 * width, 5 * width):
+                    nn.init.constant_(module.steer.bias[start : start + width], gate)
             elif isinstance(module, Output):
                 nn.init.zeros_(module.steer.weight)
                 nn.init.normal_(module.say.weight, std=0.02)

@@ -67,13 +67,14 @@ class Frozen:
         self._sums = self._checksums()
         self.check_flags()
 
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @property
-    def count(self) -> int:
-        """Numbers that are frozen."""
-        return sum(p.numel() for name, p in self._model.named_parameters() if name in self._names)
+    def in_words(self) -> str:
+        """How large the model is, and how much of it is frozen."""
+        sizes = {name: parameter.numel() for name, parameter in self._model.named_parameters()}
+        held = sum(size for name, size in sizes.items() if name in self._names)
+        told = f"a model of {sum(sizes.values()):,} parameters"
+        return (
+            f"{told}; {held:,} of them in {len(self._names)} tensors are frozen, as this mode wants" if held else told
+        )
 
     def check_flags(self) -> None:
         """Raise StateError unless exactly what should be frozen is."""

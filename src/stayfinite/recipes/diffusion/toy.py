@@ -30,9 +30,9 @@ ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 FIELDS = {"": 0.0, "dark": -0.8, "pale": 0.8}
 GRAIN = 0.1
 """Spread of the noise that is part of every latent."""
-SIDE, LENGTH, FILE_ROWS = 9, 16, 24
+SIDE, LENGTH, FILE_ROWS = 9, 9, 24
 VOCABULARY = (
-    "<pad>", ".", "a", "at", "the", "on", "field", *STRENGTHS, *COLOURS, *FIGURES, *ROWS, *COLUMNS,
+    "<pad>", ".", "at", "on", *STRENGTHS, *COLOURS, *FIGURES, *ROWS, *COLUMNS,
     *filter(None, FIELDS),
 )  # fmt: skip
 
@@ -79,8 +79,8 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
 
 
 def _sentence(strength: str, colour: str, figure: str, row: str, column: str, field: str) -> list[str]:
-    words = ["a", strength, colour, figure, "at", "the", row, column]
-    return [*words, *(["on", "a", field, "field"] if field else []), "."]
+    words = [strength, colour, figure, "at", row, column]
+    return [*words, *(["on", field] if field else []), "."]
 
 
 def _latent(
