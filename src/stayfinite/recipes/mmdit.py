@@ -58,7 +58,8 @@ from stayfinite.recipes.settings import read_settings
 class Mmdit:
     """Train a diffusion model of texts and latents together. Without --data: a built-in set, a small model.
 
-`stayfinite train mmdit sample` draws from a trained model, `stayfinite train mmdit toy DIR` writes the built-in set.
+    `stayfinite train mmdit sample` draws from a trained model, `stayfinite train mmdit toy DIR` writes the built-in
+    set.
     """
 
     # -- data
