@@ -24,16 +24,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy, Precision
-from stayfinite.errors import LoaderFailed, UsageError
+from stayfinite.errors import LoaderFailed
 from stayfinite.guard.guard import Guard
-from stayfinite.integrations.loggers.live import following
 from stayfinite.recipes.diffusion import drawing, toy, trained
 from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
 from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
 from stayfinite.recipes.diffusion.losses import Objective, Weights
 from stayfinite.recipes.diffusion.model import MMDiT
 from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
-from stayfinite.recipes.diffusion.planning import about_of
+from stayfinite.recipes.diffusion.planning import about_of, check_settings
 from stayfinite.recipes.diffusion.prediction import Prediction
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.schedules import Schedule
@@ -44,13 +43,13 @@ from stayfinite.recipes.diffusion.words import reader_for
 from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.ranges import check_numbers
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
-from stayfinite.recipes.running.sinks import Logger, sinks_of
+from stayfinite.recipes.running.records import first_loss, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.settings import read_settings
 
 
@@ -167,11 +166,11 @@ BUILT_IN = {
     "checkpoint_steps": 300,
 }  # fmt: skip
 """Settings that the built-in set has where nothing else was asked for."""
-ABOVE_ZERO = (
-    "steps", "batch_size", "accumulation", "learning_rate", "max_grad_norm", "eval_steps", "eval_rows", "sample_steps",
-    "logging_steps", "checkpoint_steps", "keep_checkpoints", "max_length", "vocab_size", "patch",
+FIXED = (
+    "data", "val", "val_share", "patch", "max_length", "vocab_size", "bad_rows", "size", "width", "depth", "heads",
+    "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed",
 )  # fmt: skip
-FROM_ZERO = ("warmup_steps", "weight_decay", "text_weight", "latent_weight", "loss_bound", "workers", "samples")
+"""Settings that cannot change when a run is resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +188,12 @@ class Result:
 def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
     """Train, evaluate, keep the best model. In a process that is not the first of several the result is None."""
     config = _settled(config)
-    _check_settings(config)
+    check_settings(config)
     output = Path(config.output_dir)
     with ExitStack() as stack:
         place = stack.enter_context(place_of_process(config.device))
         say, device = place.voice(say), place.device
+        place.by_first(lambda: goes_on(output, "mmdit", config, FIXED, say))
         torch.manual_seed(config.seed)
 
         # -- data ----------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         )  # fmt: skip
         if place.first:
             write_launch(output, "mmdit", config, steps=config.steps)
-            stack.enter_context(following(output, *sinks_of(config.log_to, output)))
+            tell = stack.enter_context(telling(config.log_to, output))
 
         # -- the loop ------------------------------------------------------------------------------------------------
         parts: dict[str, Tensor] = {}
@@ -267,7 +267,6 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         )  # fmt: skip
 
         def evaluate(step: int) -> None:
-            began = time.monotonic()
             frozen.check(step)
             if place.first:
                 chosen = supply.validation[: config.eval_rows]
@@ -275,8 +274,8 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
                 better = best.judge(step, scores.to_json(), lambda into: trained.save(model, about, into))
                 say(f"step {step}: {scores}{'  (best so far)' if better else ''}")
                 show(scores, supply.corpus, read, config.samples, say)
+                tell(step, scores.to_json())
             place.wait()
-            logbook.pause(time.monotonic() - began)
 
         start = time.monotonic()
         taken = resumed = guard.resume()
@@ -284,9 +283,9 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         if taken:
             say(f"resumed after step {taken}")
             logbook.resume(taken)
-            best.recall()
+            best.recall(taken)
             frozen.renew()
-            if taken % config.eval_steps == 0 and not any(entry["step"] == taken for entry in best.history):
+            if place.from_first(taken % config.eval_steps == 0 and not best.knows(taken)):
                 evaluate(taken)
         while taken < config.steps:  # an epoch each; those that a resumed run is through with are empty
             before = taken
@@ -302,13 +301,15 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
                 logbook.step(scheduler.get_last_lr()[0])
                 if taken % config.eval_steps == 0 or taken == config.steps:
                     guard.flush()
-                    evaluate(taken)
+                    with logbook.rest():
+                        evaluate(taken)
                 if taken >= config.steps:
                     break
             empty = empty + 1 if taken == before else 0
             if empty > resumed + 1:
                 raise LoaderFailed(f"no batch is left to train on after step {taken}", fix="see events.jsonl")
         guard.close()
+        logbook.finish()
 
         # -- result --------------------------------------------------------------------------------------------------
         if not place.first:
@@ -316,7 +317,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         trained.load_weights(model, best.directory)
         scores = examiner.examine(sampler, supply.validation, supply.validation, guard.autocast)
         result = Result(
-            scores=scores, first_loss=logbook.first, last_loss=logbook.last, steps=taken,
+            scores=scores, first_loss=first_loss(output), last_loss=logbook.last, steps=taken,
             seconds=time.monotonic() - start, directory=output,
         )  # fmt: skip
         _write(result, best, logbook)
@@ -353,19 +354,6 @@ def _settled(config: Mmdit) -> Mmdit:
         return config
     unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
     return replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
-
-
-def _check_settings(config: Mmdit) -> None:
-    """Raise UsageError for a number outside what it may be."""
-    check_numbers(config, ABOVE_ZERO, above=True)
-    check_numbers(config, FROM_ZERO, above=False)
-    if not 0 < config.val_share < 1 or not 0 <= config.dropout < 1:
-        raise UsageError(
-            f"--val-share {config.val_share} --dropout {config.dropout}: expected shares below 1", fix="--val-share 0.1"
-        )
-    counted = {"l2t": config.text_weight, "t2l": config.latent_weight}
-    if not counted.get(config.mode, config.text_weight + config.latent_weight):
-        raise UsageError(f"--mode {config.mode}: every loss that it has is given the weight 0", fix="--text-weight 1.0")
 
 
 def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path, Supply]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 
 from stayfinite.recipes.running.logbook import Logbook
@@ -27,17 +26,3 @@ def test_a_program_without_parts_and_operations_shows_none():
     book.step(1e-3)
     assert "FLOP" not in said[0]
     assert "loss   2.0000  lr" in said[0]
-
-
-def test_time_that_was_spent_on_an_evaluation_does_not_slow_the_training_down():
-    said: list[str] = []
-    book = Logbook(said.append, steps=2, every=1)
-    book.add(torch.tensor(2.0), 1000)
-    book.pause(-100.0)  # as if the step had taken 100 seconds
-    book.step(1e-3)
-    assert book.rate == pytest.approx(10, rel=0.05)
-    book.add(torch.tensor(2.0), 1000)
-    book.pause(-200.0)
-    book.pause(100.0)
-    book.step(1e-3)
-    assert book.rate == pytest.approx(10, rel=0.05)
