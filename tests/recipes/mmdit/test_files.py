@@ -50,6 +50,10 @@ def test_a_text_is_cut_at_the_given_length(healthy):
     assert read_corpus(healthy, patch=1, length=3).ids.shape == (5, 3)
 
 
+def test_texts_that_lose_their_end_are_counted(healthy):
+    assert [read_corpus(healthy, patch=1, length=length).cut for length in (None, 7, 6, 4)] == [0, 0, 2, 5]
+
+
 def test_latents_that_do_not_fit_into_memory_are_read_from_their_files(healthy, monkeypatch):
     held = read_corpus(healthy, patch=2)
     monkeypatch.setattr("stayfinite.recipes.diffusion.corpus.MEMORY", 0)

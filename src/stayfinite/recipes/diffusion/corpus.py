@@ -45,6 +45,8 @@ class Corpus:
     layout: Layout
     latents: Tensor | None = None
     """(rows, positions, channels) where they are few enough to be held in memory."""
+    cut: int = 0
+    """Texts that have lost their end."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -114,6 +116,7 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
         ids=torch.from_numpy(np.concatenate([_fit(each, longest) for each in ids]).astype(np.int64)),
         mask=torch.from_numpy(np.concatenate([_fit(each, longest) for each in masks])),
         layout=Layout(array=next(iter(shapes)), patch=patch),
+        cut=sum(int(each[:, longest:].any(1).sum()) for each in masks),
     )
     if 4 * len(rows) * math.prod(on_disk.layout.array) > MEMORY:
         return on_disk
@@ -140,7 +143,7 @@ def joined(first: Corpus, second: Corpus) -> Corpus:
     held = [each.latents for each in (first, second) if each.latents is not None]
     return Corpus(
         rows=[*first.rows, *second.rows], ids=ids, mask=masks, layout=first.layout,
-        latents=torch.cat(held) if len(held) == 2 else None,
+        latents=torch.cat(held) if len(held) == 2 else None, cut=first.cut + second.cut,
     )  # fmt: skip
 
 

@@ -72,6 +72,8 @@ def read_supply(
         own = len(corpus)
         corpus = joined(corpus, read_corpus(val, patch=patch, length=length))
         training, validation = list(range(own)), list(range(own, len(corpus)))
+    if corpus.cut:
+        say(f"{corpus.cut:,} of {len(corpus):,} texts are cut at {corpus.ids.shape[1]} tokens")
     looked = survey(corpus)
     _judge(looked.bad, bad_rows, say)
     validation = looked.good(validation)
