@@ -50,6 +50,13 @@ def test_a_text_is_cut_at_the_given_length(healthy):
     assert read_corpus(healthy, patch=1, length=3).ids.shape == (5, 3)
 
 
+def test_what_stands_at_padding_is_no_token(tmp_path):
+    mask = np.array([[1, 1, 1, 0, 0]])
+    write(tmp_path, "a", np.array([[1, 2, 3, 50_000, -100]]), np.ones((1, 4)), attention_mask=mask)
+    corpus = read_corpus(tmp_path, patch=1)
+    assert corpus.ids.tolist() == [[1, 2, 3, 0, 0]]
+
+
 def test_texts_that_lose_their_end_are_counted(healthy):
     assert [read_corpus(healthy, patch=1, length=length).cut for length in (None, 7, 6, 4)] == [0, 0, 2, 5]
 

@@ -106,7 +106,7 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
                 fix="all latents of a run have one shape",
             )
         rows += [Row(pair=pair, number=number if several else None) for number in range(len(its_ids))]
-        ids.append(its_ids)
+        ids.append(np.where(its_mask, its_ids, 0))  # what stands at padding may be any number
         masks.append(its_mask)
     longest = max(each.shape[1] for each in ids)
     if length is not None:

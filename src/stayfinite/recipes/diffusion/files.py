@@ -66,8 +66,12 @@ def read_tokens(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any],
             f"{path}: input_ids of shape {list(ids.shape)} and attention_mask of shape {list(mask.shape)}",
             fix="both (length), or both (rows, length), and not empty",
         )
-    if not np.issubdtype(ids.dtype, np.integer) or int(ids.min()) < 0:
-        raise UsageError(f"{path}: input_ids have to be whole numbers from 0 on, not {ids.dtype}, least {ids.min()}")
+    least = np.where(mask != 0, ids, 0).min()
+    if not np.issubdtype(ids.dtype, np.integer) or int(least) < 0:
+        raise UsageError(
+            f"{path}: input_ids of {ids.dtype}, least {least}: expected whole numbers from 0 on",
+            fix="write the ids as a tokenizer gives them; labels with -100 are no input_ids",
+        )
     return np.atleast_2d(ids), np.atleast_2d(mask) != 0, ids.ndim == 2
 
 
