@@ -162,8 +162,8 @@ class Mmdit:
 
 
 BUILT_IN = {
-    "steps": 1000, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
-    "latent_weight": 1.0, "eval_steps": 250, "checkpoint_steps": 250,
+    "steps": 900, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
+    "latent_weight": 1.0, "eval_steps": 300, "checkpoint_steps": 300,
 }  # fmt: skip
 """Settings that the built-in set has where nothing else was asked for."""
 FIXED = (

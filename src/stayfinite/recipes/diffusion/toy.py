@@ -1,4 +1,4 @@
-"""The built-in set: small coloured figures on a field, as latents, and a sentence that says what is to be seen.
+"""The built-in set: glowing coloured figures on a field, as latents, and a sentence that says what is to be seen.
 
 Nothing is copied from anywhere. Every sentence occurs once, so that no sentence of the validation files was trained on:
 colour, figure, place, strength and field have to be understood one by one and put together.
@@ -28,6 +28,8 @@ FIGURES = {
 }
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 FIELDS = {"": 0.0, "dark": -0.8, "pale": 0.8}
+GLOW = 0.4
+"""Share of a figure's colour that lies over the whole field."""
 GRAIN = 0.1
 """Spread of the noise that is part of every latent."""
 SIDE, LENGTH, FILE_ROWS = 9, 9, 24
@@ -88,7 +90,8 @@ def _latent(
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     latent = chance.normal(0.0, GRAIN, (4, SIDE, SIDE))
     latent[3] += FIELDS[field]
+    light = STRENGTHS[strength] * np.array(COLOURS[colour])[:, None, None]
+    latent += GLOW * light
     top, left = 3 * ROWS.index(row), 3 * COLUMNS.index(column)
-    painted = STRENGTHS[strength] * np.array(COLOURS[colour])[:, None, None] * np.array(FIGURES[figure])
-    latent[:, top : top + 3, left : left + 3] += painted
+    latent[:, top : top + 3, left : left + 3] += light * np.array(FIGURES[figure])
     return latent
