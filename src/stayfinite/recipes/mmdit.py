@@ -162,7 +162,7 @@ class Mmdit:
 
 
 BUILT_IN = {
-    "steps": 900, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
+    "steps": 1500, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
     "latent_weight": 1.0, "eval_steps": 300, "checkpoint_steps": 300,
 }  # fmt: skip
 """Settings that the built-in set has where nothing else was asked for."""

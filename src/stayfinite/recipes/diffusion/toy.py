@@ -28,7 +28,7 @@ FIGURES = {
 }
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 FIELDS = {"": 0.0, "dark": -0.8, "pale": 0.8}
-GLOW = 0.4
+GLOW = 0.2
 """Share of a figure's colour that lies over the whole field."""
 GRAIN = 0.1
 """Spread of the noise that is part of every latent."""
