@@ -137,6 +137,17 @@ def test_too_many_corrupt_items_stop_the_training_with_a_code_of_their_own(tmp_p
     assert caught.value.exit_code == 88
 
 
+def test_items_that_are_no_numbers_count_too():
+    class ByName(Numbers):
+        def __getitem__(self, item):
+            return super().__getitem__(int(item[0]))
+
+    names = [(str(number), "noise") for number in range(24)]
+    loader = DataLoader(ByName(corrupt=range(8, 24)), batch_size=4, sampler=names)
+    with pytest.raises(LoaderFailed, match="3 batches failed to load"):
+        list(guard_in(max_loader_errors=2).batches(loader))
+
+
 def test_validation_batches_are_never_called_guilty(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Linear(1, 1)

@@ -222,7 +222,8 @@ class Batches:
         words = next((line for line in reversed(said) if not line.startswith("fix: ")), "")
         what = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
         known = {item for item in items if isinstance(item, int)}
-        self._errors += not items or not known <= self._broken
+        # An item that is no number cannot be known again, so it counts each time.
+        self._errors += not known or not known <= self._broken
         self._broken |= known
         self._tell("loader-error", {"epoch": self._epoch, "batch": self._next, "items": items, "error": what})
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 Batch = TypeVar("Batch")
 
@@ -18,3 +22,8 @@ def grouped(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
             group = []
     if group:
         yield group
+
+
+def sending(model: nn.Module, *, now: bool) -> AbstractContextManager[Any]:
+    """For forward and backward of one batch of a step: gradients go to the other processes only with the last one."""
+    return nullcontext() if now or not isinstance(model, DistributedDataParallel) else model.no_sync()

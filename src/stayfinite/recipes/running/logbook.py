@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -28,9 +28,12 @@ class Logbook:
         self._unit = unit
         self._losses: list[Tensor] = []
         self._tokens: list[Tensor | int] = []
+        self._parts: dict[str, list[Tensor]] = {}
+        self._flops = 0.0
         self._since = time.monotonic()
         self._seconds = 0.0
         self._all_tokens = 0
+        self._all_flops = 0.0
         self._silent = True
         self.steps_taken = 0
         self.first = float("nan")
@@ -40,10 +43,20 @@ class Logbook:
         """So many steps were taken by an earlier process."""
         self.steps_taken = step
 
-    def add(self, loss: Tensor, amount: Tensor | int) -> None:
-        """A batch was computed, with so many units in it, padding not counted."""
+    def add(
+        self, loss: Tensor, amount: Tensor | int, parts: Mapping[str, Tensor] | None = None, flops: float = 0.0
+    ) -> None:
+        """A batch was computed, with so many units in it, padding not counted.
+
+        Arguments:
+            parts: losses that it is made of; each is shown.
+            flops: floating-point operations that it has cost; shown by the second.
+        """
         self._losses.append(loss.detach())
         self._tokens.append(amount)
+        self._flops += flops
+        for name, part in (parts or {}).items():
+            self._parts.setdefault(name, []).append(part.detach())
 
     def step(self, lr: float | Tensor) -> None:
         """A step was taken or refused."""
@@ -56,20 +69,21 @@ class Logbook:
         self._take()
 
     def _speak(self, lr: float | Tensor) -> None:
-        speed = self._take()
+        parts = "".join(f"  {name} {_finite_mean(values):.4f}" for name, values in self._parts.items())
+        counted = self._flops > 0
+        speed, flops = self._take()
         self._silent = False
         of = "" if self._steps is None else f" of {self._steps}"
         self._say(
-            f"step {self.steps_taken:>6}{of}  loss {self.last:8.4f}  lr {float(lr):.2e}  {speed:,.0f} {self._unit}/s"
+            f"step {self.steps_taken:>6}{of}  loss {self.last:8.4f}{parts}  lr {float(lr):.2e}  "
+            f"{speed:,.0f} {self._unit}/s" + (f"  {_flops_in_words(flops)}" if counted else "")
         )
 
-    def _take(self) -> float:
-        """Average what was added since the last time; returns the speed."""
+    def _take(self) -> tuple[float, float]:
+        """Average what was added since the last time; returns units and operations a second."""
         if not self._losses:
-            return 0.0
-        losses = torch.stack([loss.float() for loss in self._losses]).cpu()
-        finite = losses[losses.isfinite()]
-        self.last = float(finite.mean()) if len(finite) else float("nan")
+            return 0.0, 0.0
+        self.last = _finite_mean(self._losses)
         tokens = int(sum(int(count) for count in self._tokens))
         elapsed = time.monotonic() - self._since
         if not math.isfinite(self.first):
@@ -77,8 +91,11 @@ class Logbook:
         if not self._silent:
             # What a first step takes is mostly set-up, so it does not count for the speed.
             self._seconds, self._all_tokens = self._seconds + elapsed, self._all_tokens + tokens
-        self._losses, self._tokens, self._since = [], [], time.monotonic()
-        return tokens / max(elapsed, 1e-9)
+            self._all_flops += self._flops
+        speeds = tokens / max(elapsed, 1e-9), self._flops / max(elapsed, 1e-9)
+        self._losses, self._tokens, self._parts, self._flops = [], [], {}, 0.0
+        self._since = time.monotonic()
+        return speeds
 
     @contextmanager
     def rest(self) -> Iterator[None]:
@@ -93,3 +110,22 @@ class Logbook:
     def rate(self) -> float:
         """Units a second, padding not counted."""
         return self._all_tokens / max(self._seconds, 1e-9)
+
+    @property
+    def flops_rate(self) -> float:
+        """Floating-point operations a second; 0 where none were counted."""
+        return self._all_flops / max(self._seconds, 1e-9)
+
+
+def _finite_mean(values: list[Tensor]) -> float:
+    """The mean of those that are finite; NaN where none is."""
+    held = torch.stack([value.float() for value in values]).cpu()
+    finite = held[held.isfinite()]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+def _flops_in_words(rate: float) -> str:
+    for unit, size in (("PFLOP/s", 1e15), ("TFLOP/s", 1e12), ("GFLOP/s", 1e9)):
+        if rate >= size:
+            return f"{rate / size:.1f} {unit}"
+    return f"{rate / 1e6:.1f} MFLOP/s"

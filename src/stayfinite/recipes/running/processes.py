@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from stayfinite.errors import StayfiniteError
 from stayfinite.recipes.running.place import choose_device
 
 
@@ -53,6 +54,27 @@ class Place:
         held = [value]
         dist.broadcast_object_list(held, src=0)
         return held[0]
+
+    def by_first(self, work: Callable[[], Any]) -> Any:
+        """What the first process computes, in all of them; plain data. Where it fails, all fail alike.
+
+        Raises:
+            StayfiniteError: the first process raised it.
+        """
+        outcome: Any = None
+        error: StayfiniteError | None = None
+        if self.first:
+            try:
+                outcome = work()
+            except StayfiniteError as raised:
+                error = raised
+        # The words alone are sent: an error that is raised here should not need to be unpacked there.
+        kind, words = self.from_first((type(error), str(error)) if error is not None else (None, ""))
+        if error is not None:
+            raise error
+        if kind is not None:
+            raise kind(words)
+        return self.from_first(outcome)
 
 
 @contextmanager

@@ -1,0 +1,153 @@
+"""All rows of a directory: tokens in memory, latents on disk, each row with a name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.diffusion.files import FilePair, find_pairs, open_latents, read_latent, read_tokens
+from stayfinite.recipes.diffusion.layout import Layout
+
+MEMORY = 256 * 2**20
+"""Bytes of latents that are held in memory; more are read when they are needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Where a row comes from."""
+
+    pair: FilePair
+    number: int | None
+    """None for a file that holds one row, without a dimension for it."""
+
+    def __str__(self) -> str:
+        return f"{self.pair.name}" if self.number is None else f"{self.pair.name} row {self.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """Rows of text and latent."""
+
+    rows: Sequence[Row]
+    ids: Tensor
+    """(rows, longest): padded with 0."""
+    mask: Tensor
+    """(rows, longest): where a token is no padding."""
+    layout: Layout
+    latents: Tensor | None = None
+    """(rows, positions, channels) where they are few enough to be held in memory."""
+    cut: int = 0
+    """Texts that have lost their end."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of each row, padding not counted."""
+        return self.mask.sum(1)
+
+    def latent(self, index: int) -> Tensor:
+        """The latent of a row, (positions, channels); read from its file where they are not all in memory.
+
+        Raises:
+            UsageError: the file cannot be read; it is named.
+        """
+        if self.latents is not None:
+            return self.latents[index]
+        row = self.rows[index]
+        array = read_latent(row.pair.latents, row.number)
+        if array.shape != self.layout.array:
+            raise UsageError(f"{row.pair.latents}: shape {list(array.shape)}, not {list(self.layout.array)} as before")
+        return self.layout.to_positions(torch.from_numpy(array))
+
+    def where(self, index: int) -> str:
+        """The latent's file and row, for messages."""
+        row = self.rows[index]
+        return f"{row.pair.latents}" if row.number is None else f"{row.pair.latents} row {row.number}"
+
+
+def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Corpus:
+    """Read the tokens of every file, and the shape of its latents.
+
+    Arguments:
+        patch: see Layout.
+        length: tokens at which a row is cut; by default the longest.
+
+    Raises:
+        UsageError: a file is missing, cannot be read or does not fit; it is named.
+    """
+    rows: list[Row] = []
+    ids: list[np.ndarray[Any, Any]] = []
+    masks: list[np.ndarray[Any, Any]] = []
+    shapes: dict[tuple[int, ...], Path] = {}
+    for pair in find_pairs(directory):
+        its_ids, its_mask, several = read_tokens(pair.tokens)
+        array = open_latents(pair.latents)
+        if several and (array.ndim < 2 or array.shape[0] != len(its_ids)):
+            raise UsageError(
+                f"{pair.latents} has shape {list(array.shape)}, and {pair.tokens} has {len(its_ids)} rows",
+                fix="write one latent for each row of tokens, rows first",
+            )
+        shapes.setdefault(array.shape[1:] if several else array.shape, pair.latents)
+        if len(shapes) > 1:
+            (first, path), (other, _) = shapes.items()
+            raise UsageError(
+                f"{pair.latents} holds latents of shape {list(other)}, and {path} of shape {list(first)}",
+                fix="all latents of a run have one shape",
+            )
+        rows += [Row(pair=pair, number=number if several else None) for number in range(len(its_ids))]
+        ids.append(np.where(its_mask, its_ids, 0))  # what stands at padding may be any number
+        masks.append(its_mask)
+    longest = max(each.shape[1] for each in ids)
+    if length is not None:
+        longest = min(longest, length)
+    on_disk = Corpus(
+        rows=rows,
+        ids=torch.from_numpy(np.concatenate([_fit(each, longest) for each in ids]).astype(np.int64)),
+        mask=torch.from_numpy(np.concatenate([_fit(each, longest) for each in masks])),
+        layout=Layout(array=next(iter(shapes)), patch=patch),
+        cut=sum(int(each[:, longest:].any(1).sum()) for each in masks),
+    )
+    if 4 * len(rows) * math.prod(on_disk.layout.array) > MEMORY:
+        return on_disk
+    return replace(on_disk, latents=torch.stack([on_disk.latent(index) for index in range(len(rows))]))
+
+
+def joined(first: Corpus, second: Corpus) -> Corpus:
+    """The rows of two directories, those of the first one first.
+
+    Raises:
+        UsageError: their latents are of different shapes.
+    """
+    if first.layout != second.layout:
+        raise UsageError(
+            f"{second.rows[0].pair.latents} holds latents of shape {list(second.layout.array)}, and "
+            f"{first.rows[0].pair.latents} of shape {list(first.layout.array)}",
+            fix="training and validation need latents of one shape",
+        )
+    longest = max(first.ids.shape[1], second.ids.shape[1])
+    ids, masks = (
+        torch.cat([F.pad(each, (0, longest - each.shape[1])) for each in both])
+        for both in ((first.ids, second.ids), (first.mask, second.mask))
+    )
+    held = [each.latents for each in (first, second) if each.latents is not None]
+    return Corpus(
+        rows=[*first.rows, *second.rows], ids=ids, mask=masks, layout=first.layout,
+        latents=torch.cat(held) if len(held) == 2 else None, cut=first.cut + second.cut,
+    )  # fmt: skip
+
+
+def _fit(rows: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
+    """Rows cut or filled up with 0 to this length."""
+    cut = rows[:, :length]
+    return np.pad(cut, ((0, 0), (0, length - cut.shape[1])))

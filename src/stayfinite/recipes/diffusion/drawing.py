@@ -1,0 +1,163 @@
+"""Rows with their noise, each from a seed of its own, so that a batch holds everything that its loss depends on.
+
+A seed belongs to a row's place in the epoch, and is drawn by the sampler: the same numbers come out in one process or
+many, with or without workers, and after a resume in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.diffusion.corpus import Corpus
+from stayfinite.recipes.diffusion.modes import TASKS, Mode, task_of
+from stayfinite.recipes.diffusion.schedules import Schedule, hidden
+from stayfinite.recipes.diffusion.survey import Scale
+
+Batch = dict[str, Tensor]
+SEED = 1_000_003
+"""Of the noise at evaluations, which no sampler draws."""
+
+
+class Key(int):
+    """The number of a row, with the seed of its noise and its place in the epoch.
+
+    A number, so that a row that cannot be read is known again at the next epoch, whatever its noise is then.
+    """
+
+    seed: int
+    turn: int
+
+    def __new__(cls, row: int, seed: int, turn: int) -> Key:
+        """The row, with more about it."""
+        key = super().__new__(cls, row)
+        key.seed, key.turn = seed, turn
+        return key
+
+    def __reduce__(self) -> tuple[type[Key], tuple[int, int, int]]:
+        """How it gets to a worker."""
+        return Key, (int(self), self.seed, self.turn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How rows are made noisy."""
+
+    mode: Mode
+    schedule: Schedule
+
+    def draw(self, ids: Tensor, mask: Tensor, latent: Tensor, seed: int, turn: int) -> Batch:
+        """One row, with the noise of this seed.
+
+        Arguments:
+            ids: (L) the text.
+            mask: (L) where it is no padding.
+            latent: (N, C) normalised.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        task = task_of(self.mode, turn, generator)
+        time = torch.rand((), generator=generator)
+        chance = torch.rand(ids.shape, generator=generator)
+        noise = torch.randn(latent.shape, generator=generator)
+        text_time = torch.zeros(()) if task == "t2l" else time
+        latent_time = torch.zeros(()) if task == "l2t" else time
+        covered = chance < hidden(self.schedule, time)
+        # One token at least: a row that hides none would teach nothing.
+        covered[chance.masked_fill(~mask, 2.0).argmin()] = True
+        return {
+            "ids": ids,
+            "mask": mask,
+            "covered": covered & mask & torch.tensor(task != "t2l"),
+            "latent": latent,
+            "noise": noise,
+            "text_time": text_time,
+            "latent_time": latent_time,
+            "has_text_loss": torch.tensor(task != "t2l"),
+            "has_latent_loss": torch.tensor(task != "l2t"),
+            "task": torch.tensor(TASKS.index(task)),
+        }
+
+
+class NoisyRows(Dataset[Batch]):
+    """Rows of a corpus, normalised and noisy.
+
+    Arguments:
+        corpus: where they are read from.
+        scale: of the training rows.
+        noise: how they are made noisy.
+        strict: a latent that is not finite is an error that names its file; otherwise it is handed on.
+    """
+
+    def __init__(self, corpus: Corpus, scale: Scale, noise: Noise, *, strict: bool = True) -> None:
+        self._corpus, self._scale, self._noise, self._strict = corpus, scale, noise, strict
+
+    def __getitem__(self, key: Key) -> Batch:
+        index, corpus = int(key), self._corpus
+        try:
+            latent = self._scale.normalise(corpus.latent(index))
+        except UsageError as error:
+            raise UsageError(error.message) from error  # in one line, as the guard tells it
+        if self._strict and not bool(latent.isfinite().all()):
+            raise UsageError(f"{corpus.where(index)} is not finite any more")
+        row = self._noise.draw(corpus.ids[index], corpus.mask[index], latent, key.seed, key.turn)
+        return {**row, "row": torch.tensor(index)}
+
+
+class GlobalBatches(Sampler[list[Key]]):
+    """Batches in a new random order each epoch; each of several processes gets its share of every one.
+
+    The rows of a step are the same whatever the number of processes, as long as batch size times processes is. What
+    does not fill a whole batch waits for the next epoch.
+
+    Arguments:
+        indices: the rows.
+        batch_size: rows of this process.
+        rank: of this process.
+        count: processes.
+        seed: for order and noise.
+    """
+
+    def __init__(
+        self, indices: Sequence[int], batch_size: int, *, rank: int = 0, count: int = 1, seed: int = 0
+    ) -> None:
+        self._indices = torch.tensor(list(indices), dtype=torch.int64)
+        self._size, self._rank, self._count = batch_size, rank, count
+        self.generator = torch.Generator().manual_seed(seed)
+        if len(self) == 0:
+            over = f" in each of {count} processes" if count > 1 else ""
+            raise UsageError(
+                f"--batch-size {batch_size}{over} is more than the {len(indices)} rows there are to train on",
+                fix=f"--batch-size {max(1, len(indices) // count)}",
+            )
+
+    def __len__(self) -> int:
+        return len(self._indices) // (self._size * self._count)
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        order = self._indices[torch.randperm(len(self._indices), generator=self.generator)].tolist()
+        seeds = torch.randint(2**62, (len(order),), generator=self.generator).tolist()
+        for batch in range(len(self)):
+            start = (batch * self._count + self._rank) * self._size
+            yield [Key(order[place], seeds[place], place) for place in range(start, start + self._size)]
+
+
+def collate(rows: Sequence[Batch]) -> Batch:
+    """Rows as one batch; (B, ...) each."""
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def fixed_batches(rows: NoisyRows, indices: Sequence[int], size: int) -> Iterator[Batch]:
+    """The rows in their order, each with the same noise at every evaluation."""
+    for start in range(0, len(indices), size):
+        chosen = indices[start : start + size]
+        yield collate([rows[Key(index, SEED + start + place, start + place)] for place, index in enumerate(chosen)])
+
+
+def tokens_in(batch: Batch) -> Tensor:
+    """How many tokens and latent positions a batch has, padding not counted."""
+    return batch["mask"].sum() + batch["latent"].shape[0] * batch["latent"].shape[1]

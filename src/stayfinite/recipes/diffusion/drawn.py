@@ -1,0 +1,147 @@
+"""``stayfinite train mmdit sample``: text from latents, latents from text, or pairs from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.diffusion.files import open_latents, read_tokens
+from stayfinite.recipes.diffusion.model import MMDiT
+from stayfinite.recipes.diffusion.sampling import Sampler
+from stayfinite.recipes.diffusion.telling import text_of
+from stayfinite.recipes.diffusion.trained import About, load
+from stayfinite.recipes.diffusion.words import reader_for, reader_of
+from stayfinite.recipes.running.place import choose_device
+from stayfinite.recipes.settings import read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """Draw from a trained model: --latents gives texts, --tokens gives latents, neither gives pairs."""
+
+    run: str = "runs/mmdit"
+    """The --output-dir of a training."""
+    latents: str | None = None
+    """A .npy of latents, one or several rows: their texts are drawn."""
+    tokens: str | None = None
+    """A .npz of input_ids and attention_mask: their latents are drawn."""
+    length: int | None = None
+    """Tokens of a text; by default that length, of those that were trained on, which suits its latent best."""
+    count: int = 4
+    """Pairs to draw from nothing."""
+    output: str | None = None
+    """Where the drawn tokens (NAME.npz) and latents (NAME.npy) are written; without it texts are only shown."""
+    steps: int = 32
+    """Time steps."""
+    temperature: float = 0.0
+    """Of the choice of tokens; 0 takes the likeliest. Pairs from nothing are drawn at 1 unless it is given."""
+    seed: int = 0
+    """Of the noise."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+
+def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
+    """Draw with these flags."""
+    draw(read_settings(Draw, arguments, "stayfinite train mmdit sample"), say)
+
+
+def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, mask and latents (as their files have them): what was given, and what was drawn for it.
+
+    Raises:
+        UsageError: a file cannot be read, or does not fit the model.
+    """
+    if config.latents is not None and config.tokens is not None:
+        raise UsageError("--latents and --tokens: one side is drawn from the other", fix="leave one of them out")
+    if config.steps < 1 or config.count < 1 or config.temperature < 0:
+        raise UsageError("--steps and --count are above 0, --temperature is not below 0", fix="leave them out")
+    model, about = load(config.run, choose_device(config.device))
+    if config.length is not None and not 1 <= config.length <= about.shape.length:
+        raise UsageError(f"--length {config.length}: the model has {about.shape.length} places", fix="leave it out")
+    nothing = config.latents is None and config.tokens is None
+    sampler = Sampler(
+        model=model, schedule=about.schedule, prediction=about.prediction, steps=config.steps,
+        temperature=config.temperature or float(nothing),
+    )  # fmt: skip
+    if config.latents is not None:
+        latents = _given_latents(Path(config.latents), about)
+        ids, mask = _texts(sampler, latents, about, config)
+    elif config.tokens is not None:
+        ids, mask = _given_tokens(Path(config.tokens), model)
+        latents = sampler.latent_from(ids, mask, config.seed)
+    else:
+        mask = _mask([_of_lengths(about, config, row) for row in range(config.count)], about.shape.length)
+        ids, latents = sampler.pairs(mask, config.seed)
+    ids, arrays = ids.cpu(), about.layout.to_array(about.scale.restore(latents.cpu()))
+    read = reader_of(about.words) if about.tokenizer is None else reader_for(Path(), about.tokenizer)[0]
+    for row, (each, its_mask, latent) in enumerate(zip(ids, mask.cpu(), arrays, strict=True)):
+        said = f"latent of spread {float(latent.std()):.3f}: " if config.latents is None else ""
+        say(f"{row}: {said}{text_of(each, its_mask, read)}")
+    if config.output is not None:
+        _write(Path(config.output), ids, mask.cpu(), arrays, say)
+    return ids, mask.cpu(), arrays
+
+
+def _texts(sampler: Sampler, latents: Tensor, about: About, config: Draw) -> tuple[Tensor, Tensor]:
+    """Texts for latents: of the length that was asked for, or of that which the model is surest of."""
+    lengths = sorted({config.length} if config.length is not None else set(about.lengths))
+    best: tuple[Tensor, Tensor, Tensor] | None = None
+    for length in lengths:
+        mask = _mask([length] * len(latents), about.shape.length)
+        ids = sampler.text_from(latents, mask, config.seed).cpu()
+        sure = sampler.sureness(ids, mask, latents).cpu()
+        if best is None:
+            best = ids, mask, sure
+        else:
+            better = (sure > best[2])[:, None]
+            best = torch.where(better, ids, best[0]), torch.where(better, mask, best[1]), sure.maximum(best[2])
+    assert best is not None
+    return best[0], best[1]
+
+
+def _given_latents(path: Path, about: About) -> Tensor:
+    array = np.array(open_latents(path), dtype=np.float32)
+    wanted = about.layout.array
+    if array.shape == wanted:
+        array = array[None]
+    if array.shape[1:] != wanted or not len(array):
+        raise UsageError(f"{path}: shape {list(array.shape)}; the model's latents are {list(wanted)}, rows first")
+    if not np.isfinite(array).all():
+        rows = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(1)).tolist()
+        raise UsageError(f"{path}: not finite in rows {rows[:8]}", fix="write the file again")
+    return about.scale.normalise(about.layout.to_positions(torch.from_numpy(array)))
+
+
+def _given_tokens(path: Path, model: MMDiT) -> tuple[Tensor, Tensor]:
+    ids, mask, _ = read_tokens(path)
+    longest = model.shape.length
+    if mask[:, longest:].any() or int(np.where(mask, ids, 0).max()) >= model.shape.vocabulary:
+        raise UsageError(
+            f"{path}: the model has {longest} places and {model.shape.vocabulary} tokens; this has more",
+            fix="use the tokenizer that it was trained with, and cut the texts",
+        )
+    held, kept = torch.from_numpy(ids.astype(np.int64))[:, :longest], torch.from_numpy(mask)[:, :longest]
+    return torch.where(kept, held, 0), kept
+
+
+def _of_lengths(about: About, config: Draw, row: int) -> int:
+    """The length of a text that is drawn from nothing: spread as those that were trained on."""
+    return config.length or about.lengths[(7 * (row + config.seed) + 3) % len(about.lengths)]
+
+
+def _mask(lengths: Sequence[int], places: int) -> Tensor:
+    return torch.arange(places) < torch.tensor(lengths)[:, None]
+
+
+def _write(path: Path, ids: Tensor, mask: Tensor, latents: Tensor, say: Callable[[str], None]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path.with_suffix(".npz"), input_ids=ids.numpy(), attention_mask=mask.long().numpy())
+    np.save(path.with_suffix(".npy"), latents.numpy())
+    say(f"written to {path.with_suffix('.npz')} and {path.with_suffix('.npy')}")

@@ -1,0 +1,162 @@
+"""How good a model is on rows it has not seen: its losses at fixed noise, its texts and its latents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stayfinite.recipes.diffusion.corpus import Corpus
+from stayfinite.recipes.diffusion.drawing import NoisyRows, fixed_batches
+from stayfinite.recipes.diffusion.losses import Objective
+from stayfinite.recipes.diffusion.modes import Mode, shares
+from stayfinite.recipes.diffusion.sampling import Sampler
+from stayfinite.recipes.diffusion.survey import Scale
+
+ROWS = 64
+"""In a batch of an evaluation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What an evaluation came to; NaN for what the mode does not train."""
+
+    loss: float
+    text_loss: float
+    latent_loss: float
+    token_accuracy: float
+    """Tokens of texts drawn from latents that are right, padding not counted."""
+    token_chance: float
+    """The same for the token that is most frequent at each place: what knowing nothing of the latent comes to."""
+    latent_correlation: float
+    """Correlation of latents drawn from texts with the true ones, each channel about its mean."""
+    examples: tuple[tuple[int, Tensor], ...] = ()
+    """Rows and the texts that were drawn for them."""
+
+    def __str__(self) -> str:
+        told = [f"validation loss {self.loss:.4f}"]
+        for name, value in (("text", self.text_loss), ("latent", self.latent_loss)):
+            told += [f"{name} {value:.4f}"] * math.isfinite(value)
+        if math.isfinite(self.token_accuracy):
+            told.append(f"tokens right from latents {self.token_accuracy:.1%} (chance {self.token_chance:.1%})")
+        if math.isfinite(self.latent_correlation):
+            told.append(f"correlation of latents from text {self.latent_correlation:.3f} (chance 0)")
+        return ", ".join(told)
+
+    def to_json(self) -> dict[str, float]:
+        """By name; what was not measured is left out."""
+        names = ("loss", "text_loss", "latent_loss", "token_accuracy", "token_chance", "latent_correlation")
+        return {name: value for name in names if math.isfinite(value := getattr(self, name)) or name == "loss"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examiner:
+    """Evaluates a model on rows of a corpus."""
+
+    corpus: Corpus
+    scale: Scale
+    rows: NoisyRows
+    mode: Mode
+    frequent: Tensor
+    """(L) the most frequent token at each place of the training texts."""
+    objective: Objective
+    weights: tuple[float, float]
+
+    def examine(
+        self,
+        sampler: Sampler,
+        losses: Sequence[int],
+        drawn: Sequence[int],
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> Scores:
+        """Compute the losses of some rows, and draw the other side of others. No random number of training is used.
+
+        Arguments:
+            sampler: of the model that is judged.
+            losses: rows whose loss is computed.
+            drawn: rows whose text is drawn from their latent, and their latent from their text.
+        """
+        text_share, latent_share = shares(self.mode)
+        text, latent = self._losses(sampler, losses, autocast)
+        total = (self.weights[0] * text if text_share else 0.0) + (self.weights[1] * latent if latent_share else 0.0)
+        accuracy = chance = correlation = math.nan
+        examples: list[tuple[int, Tensor]] = []
+        right, guessed, tokens, alike = 0, 0, 0, _Correlation(self.corpus.layout.channels)
+        for start in range(0, len(drawn), ROWS):
+            chosen = list(drawn[start : start + ROWS])
+            ids, mask = self.corpus.ids[chosen], self.corpus.mask[chosen]
+            truth = torch.stack([self.scale.normalise(self.corpus.latent(index)) for index in chosen])
+            if text_share:
+                written = sampler.text_from(truth, mask, seed=start).cpu()
+                right += int(((written == ids) & mask).sum())
+                guessed += int(((self.frequent[: ids.shape[1]] == ids) & mask).sum())
+                tokens += int(mask.sum())
+                examples += list(zip(chosen, written, strict=True))
+            if latent_share:
+                alike.add(sampler.latent_from(ids, mask, seed=start).cpu(), truth)
+        if tokens:
+            accuracy, chance = right / tokens, guessed / tokens
+        if latent_share and len(drawn):
+            correlation = alike.value
+        return Scores(
+            loss=total, text_loss=text if text_share else math.nan, latent_loss=latent if latent_share else math.nan,
+            token_accuracy=accuracy, token_chance=chance, latent_correlation=correlation, examples=tuple(examples),
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def _losses(
+        self, sampler: Sampler, indices: Sequence[int], autocast: Callable[[], AbstractContextManager[Any]]
+    ) -> tuple[float, float]:
+        """The mean text loss and latent loss of the rows that have them."""
+        training = sampler.model.training
+        sampler.model.eval()
+        sums, counts = torch.zeros(2, dtype=torch.float64), torch.zeros(2)
+        try:
+            for batch in fixed_batches(self.rows, indices, ROWS):
+                with autocast():
+                    text, latent = self.objective.rows(batch)
+                sums += torch.stack([text.sum(), latent.sum()]).cpu().double()
+                counts += torch.stack([batch["has_text_loss"].sum(), batch["has_latent_loss"].sum()])
+        finally:
+            sampler.model.train(training)
+        means = sums / counts
+        return float(means[0]), float(means[1])
+
+
+class _Correlation:
+    """Of two sets of latents over all rows and positions, each channel about the mean of the true ones."""
+
+    def __init__(self, channels: int) -> None:
+        self._sums = torch.zeros(5, channels, dtype=torch.float64)
+        self._count = 0
+
+    def add(self, drawn: Tensor, truth: Tensor) -> None:
+        """Take in a batch, (B, N, C) each."""
+        x, y = (each.double().flatten(0, 1) for each in (drawn, truth))
+        self._sums += torch.stack([x.sum(0), y.sum(0), (x * x).sum(0), (y * y).sum(0), (x * y).sum(0)])
+        self._count += len(x)
+
+    @property
+    def value(self) -> float:
+        """The mean over channels that vary at all; NaN where none does."""
+        x, y, xx, yy, xy = self._sums / max(1, self._count)
+        spread = ((xx - x * x).clamp_min(0) * (yy - y * y).clamp_min(0)).sqrt()
+        varies = (yy - y * y) > 1e-8
+        if not bool(varies.any()):
+            return math.nan
+        each = torch.where(spread > 0, (xy - x * y) / spread.clamp_min(1e-300), 0.0)
+        return float(each[varies].mean())
+
+
+def most_frequent(corpus: Corpus, indices: Sequence[int], vocabulary: int) -> Tensor:
+    """(L) the most frequent token at each place of these rows, padding not counted."""
+    ids, mask = corpus.ids[list(indices)], corpus.mask[list(indices)]
+    counts = torch.zeros(ids.shape[1], vocabulary)
+    for place in range(ids.shape[1]):
+        counts[place] = torch.bincount(ids[mask[:, place], place], minlength=vocabulary)[:vocabulary].float()
+    return counts.argmax(1)

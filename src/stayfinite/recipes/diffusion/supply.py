@@ -1,0 +1,112 @@
+"""From a directory to what is trained and judged on: looked at, split by file, normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from stayfinite.errors import NotReady, UsageError
+from stayfinite.recipes.diffusion.corpus import Corpus, joined, read_corpus
+from stayfinite.recipes.diffusion.survey import Scale, not_in, scale_of, split_by_file, survey
+
+BadRows = Literal["stop", "skip", "keep"]
+"""What is done with rows that cannot be trained on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """Rows for training and for validation."""
+
+    corpus: Corpus
+    training: list[int]
+    validation: list[int]
+    scale: Scale
+
+    @property
+    def highest_id(self) -> int:
+        """The highest token id, padding not counted."""
+        return int(torch.where(self.corpus.mask, self.corpus.ids, 0).max())
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How long the training texts are: at 0 %, 5 %, ... 100 % of them in the order of length."""
+        ordered = self.corpus.lengths[self.training].sort().values
+        return tuple(int(ordered[round(share * (len(ordered) - 1) / 20)]) for share in range(21))
+
+
+def read_supply(
+    data: Path,
+    val: Path | None,
+    *,
+    val_share: float,
+    patch: int,
+    length: int | None,
+    bad_rows: BadRows,
+    say: Callable[[str], None],
+) -> Supply:
+    """Read, look at every row, split.
+
+    Arguments:
+        data: the directory that is trained on.
+        val: that of validation; by default a share of the files is kept back.
+        length: tokens at which a text is cut.
+        bad_rows: `stop` refuses to start, `skip` leaves them out, `keep` trains on them.
+
+    Raises:
+        UsageError: a file is missing, cannot be read or does not fit; it is named.
+        NotReady: rows cannot be trained on; they are named.
+    """
+    corpus = read_corpus(data, patch=patch, length=length)
+    if val is None:
+        training, validation = split_by_file(corpus, val_share)
+        if not validation:
+            raise UsageError(
+                f"{data} holds one pair of files, and a file is never on both sides of the split",
+                fix="write the rows into several files, or name a directory for validation: --val",
+            )
+    else:
+        own = len(corpus)
+        corpus = joined(corpus, read_corpus(val, patch=patch, length=length))
+        training, validation = list(range(own)), list(range(own, len(corpus)))
+    if corpus.cut:
+        say(f"{corpus.cut:,} of {len(corpus):,} texts are cut at {corpus.ids.shape[1]} tokens")
+    looked = survey(corpus)
+    _judge(looked.bad, bad_rows, say)
+    validation = looked.good(validation)
+    healthy = looked.good(training)
+    known = {looked.keys[index] for index in training}
+    new = not_in(looked.keys, validation, known)
+    if len(new) < len(validation):
+        say(f"{len(validation) - len(new):,} rows of validation are left out: the same text and latent is trained on")
+    training = training if bad_rows == "keep" else healthy
+    for rows, what in ((healthy, "training"), (new, "validation")):
+        if not rows:
+            raise UsageError(f"no row is left for {what}", fix="more files, or --val with others than are trained on")
+    say(_in_words(corpus, training, new))
+    return Supply(corpus=corpus, training=training, validation=new, scale=scale_of(corpus, healthy))
+
+
+def _judge(bad: dict[int, str], bad_rows: BadRows, say: Callable[[str], None]) -> None:
+    if not bad:
+        return
+    named = "; ".join(list(bad.values())[:5]) + (f"; and {len(bad) - 5} more" if len(bad) > 5 else "")
+    if bad_rows == "stop":
+        raise NotReady(
+            f"{len(bad)} rows cannot be trained on: {named}",
+            fix="write them again. --bad-rows skip leaves them out, --bad-rows keep leaves them to the guard",
+        )
+    done = "are left out" if bad_rows == "skip" else "are trained on all the same"
+    say(f"{len(bad)} rows {done}: {named}")
+
+
+def _in_words(corpus: Corpus, training: Sequence[int], validation: Sequence[int]) -> str:
+    files = len({corpus.rows[index].pair.name for index in training})
+    layout = corpus.layout
+    return (
+        f"training on {len(training):,} rows of {files:,} files; validation {len(validation):,}. A text has up to "
+        f"{corpus.ids.shape[1]} tokens, a latent {layout.positions} positions of {layout.channels} numbers"
+    )

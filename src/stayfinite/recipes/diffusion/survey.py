@@ -1,0 +1,113 @@
+"""Looking at every row before it is trained on: what is broken, what is twice, and how large latents are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stayfinite.recipes.diffusion.corpus import Corpus
+
+ABSURD = 1000.0
+"""Times the size of a usual row: no latent of a healthy encoder is that large."""
+LEAST_SPREAD = 1e-4
+"""Of the channel that spreads most: one that spreads less than this says nothing, and is not blown up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What a look at every row of a corpus has found."""
+
+    bad: dict[int, str]
+    """Rows that cannot be trained on, and why; the file is named."""
+    keys: list[bytes]
+    """For each row the hash of its text and latent."""
+
+    def good(self, indices: Sequence[int]) -> list[int]:
+        """Those of the rows that can be trained on."""
+        return [index for index in indices if index not in self.bad]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Mean and spread of each channel: training sees latents of mean 0 and spread 1."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def normalise(self, latent: Tensor) -> Tensor:
+        """(..., channels) as training sees it."""
+        return (latent - self.mean) / self.spread
+
+    def restore(self, normal: Tensor) -> Tensor:
+        """(..., channels) as the file has it."""
+        return normal * self.spread + self.mean
+
+
+def survey(corpus: Corpus) -> Survey:
+    """Read every row once.
+
+    Raises:
+        UsageError: a file cannot be read; it is named.
+    """
+    bad: dict[int, str] = {}
+    keys: list[bytes] = []
+    sizes = torch.zeros(len(corpus), dtype=torch.float64)
+    for index in range(len(corpus)):
+        latent = corpus.latent(index)
+        mask = corpus.mask[index]
+        text = torch.where(mask, corpus.ids[index], -1)
+        keys.append(hashlib.sha256(text.numpy().tobytes() + latent.numpy().tobytes()).digest())
+        wrong = int((~latent.isfinite()).sum())
+        if wrong:
+            bad[index] = f"{corpus.where(index)}: {wrong} of {latent.numel()} values are not finite"
+        elif not mask.any():
+            bad[index] = f"{_tokens(corpus, index)}: no token is left, attention_mask is 0 everywhere"
+        sizes[index] = latent.double().square().mean().sqrt()
+    usual = sizes[sizes.isfinite() & (sizes > 0)]
+    if len(usual):
+        usually = float(usual.median())
+        for index in (sizes.isfinite() & (sizes > ABSURD * usually)).nonzero().flatten().tolist():
+            bad.setdefault(
+                index,
+                f"{corpus.where(index)}: values of about {float(sizes[index]):.2g}, and {usually:.2g} in other rows",
+            )
+    return Survey(bad=bad, keys=keys)
+
+
+def scale_of(corpus: Corpus, indices: Sequence[int]) -> Scale:
+    """Mean and spread of each channel over these rows."""
+    channels = corpus.layout.channels
+    total, squares, count = torch.zeros(channels).double(), torch.zeros(channels).double(), 0
+    for index in indices:
+        latent = corpus.latent(index).double()
+        total, squares, count = total + latent.sum(0), squares + latent.square().sum(0), count + len(latent)
+    mean = total / max(1, count)
+    spread = (squares / max(1, count) - mean.square()).clamp_min(0).sqrt()
+    widest = float(spread.max())
+    # A channel that is always the same keeps its unit: dividing by nearly nothing would make noise of rounding errors.
+    spread = torch.where(spread > LEAST_SPREAD * widest, spread, torch.full_like(spread, widest or 1.0))
+    return Scale(mean=mean.float(), spread=spread.float())
+
+
+def split_by_file(corpus: Corpus, share: float) -> tuple[list[int], list[int]]:
+    """Rows for training and validation; a file is on one side only, and on the same one in every run."""
+    names = sorted({row.pair.name for row in corpus.rows}, key=lambda name: hashlib.sha256(name.encode()).digest())
+    kept_back = set(names[: max(1, round(share * len(names)))]) if len(names) > 1 else set()
+    sides: tuple[list[int], list[int]] = [], []
+    for index, row in enumerate(corpus.rows):
+        sides[row.pair.name in kept_back].append(index)
+    return sides
+
+
+def not_in(keys: Sequence[bytes], indices: Sequence[int], other: set[bytes]) -> list[int]:
+    """Those of the rows whose like is not on the other side."""
+    return [index for index in indices if keys[index] not in other]
+
+
+def _tokens(corpus: Corpus, index: int) -> str:
+    row = corpus.rows[index]
+    return f"{row.pair.tokens}" if row.number is None else f"{row.pair.tokens} row {row.number}"

@@ -1,0 +1,63 @@
+"""Token ids as something that a person can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+
+VOCABULARY = "vocab.json"
+Reader = Callable[[Sequence[int]], str]
+
+
+def reader_for(directory: Path, tokenizer: str | None) -> tuple[Reader, list[str] | None]:
+    """How the ids of a data set are read, and its list of words where it has one.
+
+    Arguments:
+        directory: of the data; may hold ``vocab.json``, a list of words or a table of words and ids.
+        tokenizer: a directory or a hub's name, instead.
+    """
+    if tokenizer is not None:
+        from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
+
+        loaded: Any = load_tokenizer(tokenizer)
+        return (lambda ids: str(loaded.decode(list(ids)))), None
+    path = directory / VOCABULARY
+    if not path.is_file():
+        return numbers, None
+    words = _read(path)
+    return reader_of(words), words
+
+
+def reader_of(words: Sequence[str] | None) -> Reader:
+    """Reads ids by a list of words; as numbers where there is none."""
+    if words is None:
+        return numbers
+
+    def read(ids: Sequence[int]) -> str:
+        return " ".join(words[index] if index < len(words) else f"<{index}>" for index in ids)
+
+    return read
+
+
+def numbers(ids: Sequence[int]) -> str:
+    """The ids themselves."""
+    return " ".join(map(str, ids))
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", fix='a list of words, ["<pad>", "a", ...]') from error
+    if isinstance(held, dict) and all(isinstance(value, int) and value >= 0 for value in held.values()):
+        words = [f"<{index}>" for index in range(max(held.values(), default=-1) + 1)]
+        for word, index in held.items():
+            words[index] = word
+        return words
+    if not isinstance(held, list):
+        raise UsageError(f"{path}: expected a list of words, or words and their ids", fix='["<pad>", "a", ...]')
+    return [str(word) for word in held]

@@ -1,0 +1,386 @@
+"""``stayfinite train mmdit``: joint diffusion of texts and latents with a multimodal transformer.
+
+    stayfinite train mmdit                                        # the built-in set: a few minutes on two CPU cores
+    stayfinite train mmdit --data pairs --size medium --mode random --output-dir runs/first
+    torchrun --nproc-per-node 8 -m stayfinite train mmdit --data pairs --size large --batch-size 16 --accumulation 4
+    stayfinite train mmdit sample --run runs/first --latents some.npy       # text from latents, and back
+    stayfinite train mmdit toy pairs                              # write the built-in set, to see the format
+
+The program reads top to bottom: settings, data, model, check, loop, result.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from stayfinite.core.policy import Policy, Precision
+from stayfinite.errors import LoaderFailed
+from stayfinite.guard.guard import Guard
+from stayfinite.recipes.diffusion import drawing, toy, trained
+from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
+from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
+from stayfinite.recipes.diffusion.losses import Objective, Weights
+from stayfinite.recipes.diffusion.model import MMDiT
+from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
+from stayfinite.recipes.diffusion.planning import about_of, check_settings
+from stayfinite.recipes.diffusion.prediction import Prediction
+from stayfinite.recipes.diffusion.sampling import Sampler
+from stayfinite.recipes.diffusion.schedules import Schedule
+from stayfinite.recipes.diffusion.sizes import Size, flops_of_row
+from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
+from stayfinite.recipes.diffusion.telling import batch_in_words, show
+from stayfinite.recipes.diffusion.words import reader_for
+from stayfinite.recipes.running.accumulating import grouped, sending
+from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
+from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
+from stayfinite.recipes.running.processes import place_of_process
+from stayfinite.recipes.running.records import first_loss, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.settings import read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mmdit:
+    """Train a diffusion model of texts and latents together. Without --data: a built-in set, a small model.
+
+    `stayfinite train mmdit sample` draws from a trained model, `stayfinite train mmdit toy DIR` writes the built-in
+    set.
+    """
+
+    # -- data
+    data: str | None = None
+    """A directory with tokens/NAME.npz (input_ids, attention_mask) and latents/NAME.npy, paired by name."""
+    val: str | None = None
+    """The same for validation; a share of the files is kept back when left out."""
+    val_share: float = 0.1
+    """Share of the files that is kept back for validation; a file is never on both sides."""
+    patch: int = 1
+    """Latents of (channels, height, width) are cut into squares of this side, each of which is one position."""
+    max_length: int | None = None
+    """Tokens at which a text is cut; by default the longest."""
+    vocab_size: int | None = None
+    """Tokens there are; by default what the data, or its vocab.json, shows."""
+    tokenizer: str | None = None
+    """A directory or a hub's name, to show texts as words; by default the data's vocab.json, or numbers."""
+    bad_rows: BadRows = "stop"
+    """Rows with NaN, with absurdly large latents or without a token: stop names them and does not start, skip leaves
+    them out, keep leaves them to the guard."""
+    workers: int = 0
+    """Processes that read ahead."""
+    output_dir: str = "runs/mmdit"
+    """Where everything goes: the run, its checkpoints, the best model, the result. A run that is there is resumed."""
+
+    # -- model
+    size: Size = "tiny"
+    """1M, 15M, 115M, 385M or 910M parameters, the vocabulary's not counted."""
+    width: int | None = None
+    """Instead of the size's."""
+    depth: int | None = None
+    """Blocks, instead of the size's."""
+    heads: int | None = None
+    """Instead of the size's."""
+    dropout: float = 0.0
+    """Share of activations that is dropped."""
+    start_from: str | None = None
+    """The directory of a run whose best model is trained further."""
+
+    # -- diffusion
+    mode: Mode = "random"
+    """unconditional: both from noise. l2t: text from latents. t2l: latents from text. sequential: the rows take turns
+    in the three. random: every row draws one of the three."""
+    freeze: Freeze = "unreached"
+    """What l2t and t2l freeze: unreached, what leads to the missing loss only; stream, all of the given side."""
+    noise_schedule: Schedule = "cosine"
+    """How much noise there is at each time, and how many tokens are hidden."""
+    prediction: Prediction = "v"
+    """What is said of a noisy latent: its noise (epsilon), the sample (x0), or the velocity between them (v)."""
+    text_weight: float = 1.0
+    """Weight of the text loss."""
+    latent_weight: float = 0.1
+    """Weight of the latent loss."""
+    loss_bound: float = 30.0
+    """A row's loss above half of this grows ever slower and never reaches it. Its gradient never becomes 0, as that of
+    a hard clamp does. 0 for none."""
+
+    # -- training
+    steps: int = 10_000
+    """Steps of the optimizer."""
+    batch_size: int = 16
+    """Rows in a batch, in each process."""
+    accumulation: int = 1
+    """Batches in a step."""
+    learning_rate: float = 5e-5
+    """The highest learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """How the learning rate goes down after the warmup."""
+    warmup_steps: int = 500
+    """Steps during which the learning rate rises; a tenth of all at most."""
+    weight_decay: float = 0.01
+    """Decay of weight matrices; norms and biases are left alone."""
+    max_grad_norm: float = 0.5
+    """Gradients are clipped to this norm."""
+    precision: PrecisionChoice = "auto"
+    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    seed: int = 0
+    """For weights, order and noise."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+    # -- looking on
+    check: Check = "stop"
+    """Look at model and data before the first step: stop when it cannot work, warn and go on, or off."""
+    eval_steps: int = 500
+    """Steps between evaluations."""
+    eval_rows: int = 128
+    """Validation rows of an evaluation; the last one takes all."""
+    sample_steps: int = 16
+    """Time steps of the sampler."""
+    samples: int = 2
+    """Texts that are shown at an evaluation."""
+    logging_steps: int = 50
+    """Steps between lines."""
+    log_to: tuple[Logger, ...] = ()
+    """Loggers that get the curves too: tensorboard, wandb, trackio."""
+    checkpoint_steps: int = 500
+    """Steps between checkpoints."""
+    keep_checkpoints: int = 2
+    """Good checkpoints that are kept."""
+
+
+BUILT_IN = {
+    "steps": 1500, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
+    "latent_weight": 1.0, "eval_steps": 300, "checkpoint_steps": 300,
+}  # fmt: skip
+"""Settings that the built-in set has where nothing else was asked for."""
+FIXED = (
+    "data", "val", "val_share", "patch", "max_length", "vocab_size", "bad_rows", "size", "width", "depth", "heads",
+    "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed",
+)  # fmt: skip
+"""Settings that cannot change when a run is resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a training came to."""
+
+    scores: Scores
+    first_loss: float
+    last_loss: float
+    steps: int
+    seconds: float
+    directory: Path
+
+
+def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
+    """Train, evaluate, keep the best model. In a process that is not the first of several the result is None."""
+    config = _settled(config)
+    check_settings(config)
+    output = Path(config.output_dir)
+    with ExitStack() as stack:
+        place = stack.enter_context(place_of_process(config.device))
+        say, device = place.voice(say), place.device
+        place.by_first(lambda: goes_on(output, "mmdit", config, FIXED, say))
+        torch.manual_seed(config.seed)
+
+        # -- data ----------------------------------------------------------------------------------------------------
+        data, supply = place.by_first(lambda: _data(config, output, say))
+        read, words = reader_for(data, config.tokenizer)
+        noise = Noise(mode=config.mode, schedule=config.noise_schedule)
+        rows = NoisyRows(supply.corpus, supply.scale, noise, strict=config.bad_rows != "keep")
+        order = GlobalBatches(supply.training, config.batch_size, rank=place.rank, count=place.count, seed=config.seed)
+        loader = DataLoader(
+            rows, batch_sampler=order, collate_fn=collate, num_workers=config.workers,
+            pin_memory=device.type == "cuda",
+        )  # fmt: skip
+
+        # -- model ---------------------------------------------------------------------------------------------------
+        about = about_of(config, supply, words)
+        model = MMDiT(about.shape).to(device)
+        if config.start_from is not None:
+            trained.load_weights(model, trained.model_directory(config.start_from))
+        frozen = Frozen(model, to_freeze(model, config.mode, config.freeze))
+        say(frozen.in_words())
+        optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+        scheduler = schedule_for(
+            optimizer, config.schedule, warmup=min(config.warmup_steps, config.steps // 10), steps=config.steps
+        )
+
+        # -- check ---------------------------------------------------------------------------------------------------
+        judged = _objective(config, model)
+        first = next(drawing.fixed_batches(rows, supply.training, config.batch_size))
+        precision: Precision = place.by_first(
+            lambda: choose_precision(
+                config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, judged)
+            )
+        )
+        scaler = scaler_for(precision, device)
+        if place.first:
+            trained.write_about(output, about)
+        place.by_first(
+            lambda: look_before_start(
+                model, optimizer, first, judged, precision=precision, scaler=scaler, then=config.check,
+                directory=output, say=say,
+            ) and None
+        )  # fmt: skip
+        if place.first:
+            write_launch(output, "mmdit", config, steps=config.steps)
+            tell = stack.enter_context(telling(config.log_to, output))
+
+        # -- the loop ------------------------------------------------------------------------------------------------
+        parts: dict[str, Tensor] = {}
+        shared = place.shared(model)
+        cost = flops_of_row(about.shape) * config.batch_size * place.count
+        logbook = Logbook(say, steps=config.steps, every=config.logging_steps, unit="tokens")
+        best = Best(output, metric="loss", lowest=True)
+        examiner = Examiner(
+            corpus=supply.corpus, scale=supply.scale, rows=rows, mode=config.mode, objective=judged,
+            frequent=most_frequent(supply.corpus, supply.training, about.shape.vocabulary),
+            weights=(config.text_weight, config.latent_weight),
+        )  # fmt: skip
+        policy = Policy(
+            precision=precision, checkpoint_steps=config.checkpoint_steps, keep_checkpoints=config.keep_checkpoints
+        )
+        guard = stack.enter_context(
+            Guard(
+                shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+                forward=_objective(config, shared, parts.update),
+                describe=lambda batch: batch_in_words(batch, supply.corpus, read),
+            )
+        )  # fmt: skip
+        sampler = Sampler(
+            model=model, schedule=about.schedule, prediction=about.prediction, steps=config.sample_steps,
+            autocast=guard.autocast,
+        )  # fmt: skip
+
+        def evaluate(step: int) -> None:
+            frozen.check(step)
+            if place.first:
+                chosen = supply.validation[: config.eval_rows]
+                scores = examiner.examine(sampler, chosen, chosen, guard.autocast)
+                better = best.judge(step, scores.to_json(), lambda into: trained.save(model, about, into))
+                say(f"step {step}: {scores}{'  (best so far)' if better else ''}")
+                show(scores, supply.corpus, read, config.samples, say)
+                tell(step, scores.to_json())
+            place.wait()
+
+        start = time.monotonic()
+        taken = resumed = guard.resume()
+        empty = 0
+        if taken:
+            say(f"resumed after step {taken}")
+            logbook.resume(taken)
+            best.recall(taken)
+            frozen.renew()
+            if place.from_first(taken % config.eval_steps == 0 and not best.knows(taken)):
+                evaluate(taken)
+        while taken < config.steps:  # an epoch each; those that a resumed run is through with are empty
+            before = taken
+            for group in grouped(guard.batches(loader), config.accumulation):
+                for number, batch in enumerate(group, 1):
+                    with sending(shared, now=number == len(group)):
+                        loss = guard.forward(batch)
+                        share = {name: part / len(group) for name, part in parts.items()}
+                        guard.backward(loss / len(group), parts=share)
+                    logbook.add(loss, place.count * drawing.tokens_in(batch), parts, flops=cost)
+                guard.step()
+                taken += 1
+                logbook.step(scheduler.get_last_lr()[0])
+                if taken % config.eval_steps == 0 or taken == config.steps:
+                    guard.flush()
+                    with logbook.rest():
+                        evaluate(taken)
+                if taken >= config.steps:
+                    break
+            empty = empty + 1 if taken == before else 0
+            if empty > resumed + 1:
+                raise LoaderFailed(f"no batch is left to train on after step {taken}", fix="see events.jsonl")
+        guard.close()
+        logbook.finish()
+
+        # -- result --------------------------------------------------------------------------------------------------
+        if not place.first:
+            return None
+        trained.load_weights(model, best.directory)
+        scores = examiner.examine(sampler, supply.validation, supply.validation, guard.autocast)
+        result = Result(
+            scores=scores, first_loss=first_loss(output), last_loss=logbook.last, steps=taken,
+            seconds=time.monotonic() - start, directory=output,
+        )  # fmt: skip
+        _write(result, best, logbook)
+        say(f"{scores}. The best model is in {best.directory}.")
+        return result
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with these flags, draw from a model that it has trained, or write the built-in set."""
+    if arguments and arguments[0] == "sample":
+        from stayfinite.recipes.diffusion.drawn import main as draw
+
+        draw(arguments[1:])
+    elif arguments and arguments[0] == "toy":
+        toy.main(arguments[1:])
+    else:
+        train(read_settings(Mmdit, arguments, "stayfinite train mmdit"))
+
+
+def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch], Tensor]]:
+    """The model of a run, with fresh weights, and its loss: for ``stayfinite replay``."""
+    config: Mmdit = settings_of(Mmdit, read_launch(run_dir, "mmdit"))
+    model = MMDiT(trained.read_about(Path(run_dir)).shape)
+    Frozen(model, to_freeze(model, config.mode, config.freeze))
+    return model, _objective(config, model)
+
+
+# -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def _settled(config: Mmdit) -> Mmdit:
+    """The settings with those of the built-in set, where it is what is trained on and nothing else was asked for."""
+    if config.data is not None:
+        return config
+    unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
+    return replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
+
+
+def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path, Supply]:
+    data = output / "data" if config.data is None else Path(config.data)
+    if config.data is None and not (data / "vocab.json").exists():  # written last
+        toy.write_toy_set(data, seed=config.seed)
+    supply = read_supply(
+        data, None if config.val is None else Path(config.val), val_share=config.val_share, patch=config.patch,
+        length=config.max_length, bad_rows=config.bad_rows, say=say,
+    )  # fmt: skip
+    return data, supply
+
+
+def _objective(
+    config: Mmdit, model: nn.Module, latest: Callable[[dict[str, Tensor]], None] = lambda _: None
+) -> Objective:
+    weights = Weights(text=config.text_weight, latent=config.latent_weight, bound=config.loss_bound)
+    return Objective(
+        model, mode=config.mode, schedule=config.noise_schedule, prediction=config.prediction, weights=weights,
+        latest=latest,
+    )  # fmt: skip
+
+
+def _write(result: Result, best: Best, logbook: Logbook) -> None:
+    record = {
+        "scores": result.scores.to_json(), "steps": result.steps, "seconds": round(result.seconds, 1),
+        "first_loss": result.first_loss, "last_loss": result.last_loss, "tokens_per_second": round(logbook.rate),
+        "flops_per_second": round(logbook.flops_rate), "evaluations": best.history,
+    }  # fmt: skip
+    write_result(result.directory, record)
