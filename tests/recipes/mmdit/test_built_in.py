@@ -15,8 +15,8 @@ def test_the_built_in_set_is_learned_in_both_directions(tmp_path):
     result = train(Mmdit(output_dir=str(tmp_path / "run"), device="cpu"), said.append)
     assert result is not None
     assert result.last_loss < 0.25 * result.first_loss
-    assert result.scores.token_accuracy > 0.9
-    assert result.scores.token_chance < 0.65
+    assert result.scores.token_accuracy > 0.95
+    assert result.scores.token_chance < 0.5
     assert result.scores.latent_correlation > 0.5
     assert all(line["loss"] == line["loss"] for line in steps_of(tmp_path / "run")), "no NaN"
     assert "check: ready to launch" in "\n".join(said)
