@@ -8,6 +8,8 @@ import pytest
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import (
+    LONGEST,
+    _pieces,
     check_ids,
     has_tokenizer,
     load_tokenizer,
@@ -41,6 +43,19 @@ def test_a_text_longer_than_sentencepiece_takes_is_still_learnt_from(tmp_path):
     unspaced = "".join(chr(0x4E00 + chance.randrange(60)) for _ in range(30_000))
     found = train_sentencepiece([unspaced], tmp_path / "no-spaces", 64)
     assert found.unk_token_id not in found(unspaced[:50], add_special_tokens=False).input_ids
+
+
+def test_a_text_that_says_the_same_twenty_thousand_times_does_not_take_for_ever(tmp_path):
+    found = train_sentencepiece(["The old town stands on a hill by the river. " * 20_000], tmp_path, 64)
+    assert found.unk_token_id not in found("the hill town").input_ids
+
+
+def test_a_line_is_cut_at_spaces_and_loses_no_word():
+    words = [f"word{number}" for number in range(2000)]
+    pieces = list(_pieces(" ".join(words)))
+    assert max(map(len, pieces)) <= LONGEST
+    assert " ".join(pieces).split() == words
+    assert "".join(_pieces("x" * 1000)) == "x" * 1000
 
 
 def test_sentinels_that_begin_a_word_are_found(tmp_path):
