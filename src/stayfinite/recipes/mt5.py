@@ -266,6 +266,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     look_before_start(
         model, optimizer, first_batch, _loss_of(model, place.device), precision=precision, scaler=scaler,
         then=config.check if place.first and not resuming else "off", directory=output, say=say,
+        flag="--mixed-precision",
     )  # fmt: skip
     place.wait()
 

@@ -386,9 +386,9 @@ def _tokenizer(config: Translate, training: Sequence[Pair], directory: Path, res
     if resuming:
         return load_tokenizer(str(directory))
     if config.tokenizer is not None:
-        return load_tokenizer(config.tokenizer)
+        return load_tokenizer(config.tokenizer, cache_dir=config.cache_dir)
     if not is_size(config.model):
-        return load_tokenizer(config.model)
+        return load_tokenizer(config.model, cache_dir=config.cache_dir)
     texts = [text for pair in training for text in (config.prefix + pair.source, pair.target)]
     return train_sentencepiece(texts, directory, config.vocab_size, seed=config.seed)
 

@@ -63,6 +63,7 @@ def test_the_check_refuses_to_start_and_names_cause_and_module(overflowing):
     with pytest.raises(NotReady, match="fp16-overflow") as caught:
         train(quick_settings(overflowing, precision="fp16", check="stop"), silent)
     assert GUILTY in caught.value.fix
+    assert caught.value.fix.startswith("--precision bf16")
     assert "--check warn" in caught.value.fix
     record = json.loads((overflowing / "run" / "check.json").read_text())
     assert record["verdict"] == "sick"

@@ -12,6 +12,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+from stayfinite.core.finding import Finding
 from stayfinite.core.policy import Precision
 from stayfinite.errors import NotReady
 from stayfinite.guard.precision import PrecisionControl
@@ -21,6 +22,8 @@ from stayfinite.inspection.preflight import inspect_training
 Check = Literal["stop", "warn", "off"]
 """What a program does with a finding before the first step."""
 FILE = "check.json"
+OF_FP16 = ("fp16-overflow", "fp16-overflow-model-family", "loss-scale-collapse")
+"""Causes that another precision mends."""
 
 
 def look_before_start(
@@ -35,12 +38,14 @@ def look_before_start(
     directory: Path,
     say: Callable[[str], None],
     steps: int = 10,
+    flag: str = "--precision",
 ) -> Inspection | None:
     """Look at the training; the whole answer goes to ``check.json``. Everything is as before when this returns.
 
     Arguments:
         forward: as the guard gets it; the guard's precision is put round it here.
         then: `stop` refuses to start with a finding of severity error, `warn` says it and goes on, `off` does not look.
+        flag: of this program, for what is computed in; a finding about fp16 names it, not only other libraries' ones.
 
     Raises:
         NotReady: something is wrong with it that training would not survive.
@@ -58,12 +63,13 @@ def look_before_start(
     wrong = [each for each in found.findings if each.severity == "error"]
     for each in found.findings:
         if each.severity != "info":
-            say(f"check: {each.severity}: {each.title} ({each.code} {each.cause}). {each.fix}")
+            fix = _own_fix(each, precision, flag)
+            say(f"check: {each.severity}: {each.title} ({each.code} {each.cause}). {fix}")
     if wrong and then == "stop":
         worst = wrong[0]
         raise NotReady(
             f"the check before the first step found {worst.code} ({worst.cause}): {worst.title}",
-            fix=f"{worst.fix.rstrip('. ')}. To start all the same: --check warn",
+            fix=f"{_own_fix(worst, precision, flag).rstrip('. ')}. To start all the same: --check warn",
         )
     if not any(each.severity != "info" for each in found.findings):
         looked = sum(line.status != "skip" for line in found.lines)
@@ -74,8 +80,7 @@ def look_before_start(
 def holds_in_fp16(model: nn.Module, optimizer: Optimizer, batch: Any, forward: Callable[[Any], Any]) -> str:
     """Why this step would not hold in fp16, in a few words; empty where it is proved to."""
     found = inspect_training(model, optimizer, batch, forward, steps=0, precision="fp16")
-    causes = ("fp16-overflow", "fp16-overflow-model-family", "loss-scale-collapse")
-    guilty = [each for each in found.findings if each.cause in causes]
+    guilty = [each for each in found.findings if each.cause in OF_FP16]
     if guilty:
         return guilty[0].title
     looked = [line for line in found.lines if line.group == "Precision" and line.status == "pass"]
@@ -85,3 +90,8 @@ def holds_in_fp16(model: nn.Module, optimizer: Optimizer, batch: Any, forward: C
 def scaler_for(precision: Precision, device: torch.device) -> GradScaler | None:
     """fp16 needs a loss scale; the others do not."""
     return GradScaler(device.type) if precision == "fp16" else None
+
+
+def _own_fix(found: Finding, precision: Precision, flag: str) -> str:
+    """What to do, first of all with the program's own flag."""
+    return f"{flag} bf16. Or: {found.fix}" if precision == "fp16" and found.cause in OF_FP16 else found.fix

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.running.hub import loading_options
 from stayfinite.recipes.running.quiet import no_progress_bars
 
 
@@ -69,7 +70,8 @@ def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = F
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    options: dict[str, Any] = {"dtype": torch.float32, "cache_dir": cache_dir}
+    fix = f"a directory with config.json and weights, a hub's name where there is a network, or one of {', '.join(SIZES)}"
+    options = {"dtype": torch.float32} | loading_options(name, cache_dir=cache_dir, fix=fix)
     if eight_bit:
         options["quantization_config"] = _eight_bit()
     if device is not None:
@@ -78,10 +80,8 @@ def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = F
         with no_progress_bars():
             return AutoModelForSeq2SeqLM.from_pretrained(name, **options)
     except Exception as error:  # damaged weights raise whatever their parser raises
-        sizes = ", ".join(SIZES)
         raise UsageError(
-            f"the model {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}",
-            fix=f"a directory with config.json and weights, a hub's name where there is a network, or one of {sizes}",
+            f"the model {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
         ) from error
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.hub import loading_options
 
 SENTINELS = 100
 """T5's span corruption names its gaps by these, `<extra_id_0>` to `<extra_id_99>`."""
@@ -70,12 +71,13 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None) -> Any:
     bare = (directory / "spiece.model").exists() and not (directory / "tokenizer_config.json").exists()
     # T5Tokenizer(vocab_file=...) takes the file and forgets its pieces (transformers 5); from_pretrained reads them.
     kind: Any = T5Tokenizer if bare else AutoTokenizer
+    fix = "name a directory with tokenizer.json or spiece.model, `bytes`, or leave it to be trained here"
+    options = loading_options(name, cache_dir=cache_dir, fix=fix) | ({"extra_ids": SENTINELS} if bare else {})
     try:
-        tokenizer = kind.from_pretrained(name, cache_dir=cache_dir, **({"extra_ids": SENTINELS} if bare else {}))
+        tokenizer = kind.from_pretrained(name, **options)
     except Exception as error:  # a damaged file raises whatever its parser raises
         raise UsageError(
-            f"the tokenizer {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}",
-            fix="name a directory with tokenizer.json or spiece.model, `bytes`, or leave it to be trained here",
+            f"the tokenizer {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
         ) from error
     if len(tokenizer) <= SENTINELS + 4:
         raise UsageError(

@@ -1,0 +1,69 @@
+"""Asking a hub once, briefly, before transformers asks it again and again for a minute where there is no network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+
+SECONDS = 5.0
+"""How long an answer may take."""
+NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+"""A hub's names: an owner and a name, or a name alone."""
+
+
+def loading_options(name: str, *, cache_dir: str | None = None, fix: str = "") -> dict[str, Any]:
+    """What ``from_pretrained`` is given to load this: nothing special, or that only what is kept here counts.
+
+    Arguments:
+        name: a directory, or a hub's name.
+        cache_dir: where models from a hub are kept.
+        fix: what to do instead, where there is no such thing.
+
+    Raises:
+        UsageError: it is no directory, nothing of it is kept here, and no hub has it or can be asked.
+    """
+    options: dict[str, Any] = {"cache_dir": cache_dir}
+    if Path(name).exists():
+        return options
+    if not NAME.fullmatch(name) or name.startswith("."):
+        raise UsageError(f"{name!r} cannot be loaded: there is no such directory", fix=fix)
+    if (silence := _why_no_answer(name, fix)) is None:
+        return options
+    if _kept_here(name, cache_dir):
+        return options | {"local_files_only": True}
+    raise UsageError(
+        f"{name!r} cannot be loaded: there is no such directory, it was never downloaded to here, and the hub "
+        f"does not answer ({silence})",
+        fix=fix,
+    )
+
+
+def _why_no_answer(name: str, fix: str) -> str | None:
+    """Why the hub said nothing; None where it did. One try, without a second."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=SECONDS)
+    except RepositoryNotFoundError as error:
+        raise UsageError(
+            f"{name!r} cannot be loaded: there is no such directory, and the hub has no such name, or not for you",
+            fix=fix,
+        ) from error
+    except EntryNotFoundError:
+        return None
+    except HfHubHTTPError as error:
+        return str(error).splitlines()[0]
+    except Exception as error:  # whatever its client raises without a network, or with HF_HUB_OFFLINE
+        return (str(error) or type(error).__name__).splitlines()[0]
+    return None
+
+
+def _kept_here(name: str, cache_dir: str | None) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    return any(isinstance(try_to_load_from_cache(name, file, cache_dir=cache_dir), str) for file in files)
