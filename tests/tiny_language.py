@@ -13,7 +13,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.mt5 import Mt5, train
-from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.tokenizers import train_sentencepiece
 
 
@@ -25,7 +25,6 @@ def write_texts(directory: Path, count: int = 60, more: tuple[str, ...] = ()) ->
 
 def tiny_model(directory: Path) -> Path:
     """A T5 of a few thousand weights with its tokenizer, as a hub would give it."""
-    quiet_transformers()
     tokenizer = train_sentencepiece([*travel_notes()[:300], "Xerxes eats figs in the town."], directory, 200)
     tokenizer.save_pretrained(directory)
     torch.manual_seed(0)
@@ -34,7 +33,8 @@ def tiny_model(directory: Path) -> Path:
         vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=1, num_decoder_layers=1, num_heads=2,
         dropout_rate=0.1, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
     )  # fmt: skip
-    T5ForConditionalGeneration(shape).save_pretrained(directory)
+    with quiet_transformers():
+        T5ForConditionalGeneration(shape).save_pretrained(directory)
     return directory
 
 

@@ -14,53 +14,47 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.guard.guard import Guard
-from stayfinite.recipes.language.blocks import Blocks, Packing, blocks_of, tokenized
-from stayfinite.recipes.language.built_in import travel_notes
+from stayfinite.recipes.language.blocks import Packing, blocks_for
+from stayfinite.recipes.language.corpus import corpus
 from stayfinite.recipes.language.evaluation import evaluate, validation_examples
 from stayfinite.recipes.language.filling import fill_in
-from stayfinite.recipes.language.masking import Masking, Objective, PrefixLanguageModel, SpanCorruption
+from stayfinite.recipes.language.masking import Objective, masking_for
 from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
+from stayfinite.recipes.language.result import Result, recorded_result, result_of
 from stayfinite.recipes.language.rows import rows_in_words
-from stayfinite.recipes.language.texts import check_enough, keep, read_texts, split, without
 from stayfinite.recipes.language.trained import keep_shape, rebuild, save_trained
+from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.continuing import goes_on
-from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.curve import require_one_finite
 from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
+from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.seq2seq.adapters import add_adapters
-from stayfinite.recipes.seq2seq.batching import IGNORED, Padding, tokens_in
-from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.seq2seq.batching import Padding, tokens_in
+from stayfinite.recipes.seq2seq.losses import loss_of
 from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq
-from stayfinite.recipes.seq2seq.tokenizers import (
-    check_ids,
-    has_tokenizer,
-    load_tokenizer,
-    sentinel_ids,
-    train_sentencepiece,
-    with_sentinels,
-)
+from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.settings import read_settings
 
 Say = Callable[[str], None]
@@ -191,19 +185,6 @@ FIXED = frozenset({
 """Settings that a run which is gone on with must share with its beginning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a training came to."""
-
-    first_loss: float
-    last_loss: float
-    validation_loss: float
-    accuracy: float
-    steps: int
-    seconds: float
-    directory: Path
-
-
 def main(arguments: Sequence[str]) -> None:
     """Run the program with these flags."""
     train(read_settings(Mt5, arguments, "stayfinite train mt5"))
@@ -212,33 +193,38 @@ def main(arguments: Sequence[str]) -> None:
 def train(config: Mt5, say: Say = print) -> Result:
     """Train, evaluate, keep the best model."""
     refuse_impossible(config)
-    with place_of_process(config.device) as place:
+    with place_of_process(config.device) as place, quiet_transformers():
         return _train(settled(config), place, place.voice(say))
 
 
 def _train(config: Mt5, place: Place, say: Say) -> Result:
     output = Path(config.output_dir)
     resuming = goes_on(output, "mt5", config, FIXED, say)
-    quiet_transformers()
     torch.manual_seed(config.seed)
     start = time.monotonic()
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = _texts(config, say)
+    training, validation = corpus(
+        config.data, config.val, column=config.text_column, shortest=config.min_characters, share=config.val_share,
+        say=say,
+    )  # fmt: skip
 
     # -- tokenizer and model: what may fail to load first, before anything is written ---------------------------------
     loaded = _loaded(config, place)
-    tokenizer = _tokenizer(config, training, output, place)
-    masking = _masking(config, tokenizer)
+    tokenizer = vocabulary(
+        config.model_name, training, output / "tokenizer", given=config.tokenizer_dir, size=config.vocab_size,
+        seed=config.seed, cache_dir=config.cache_dir, place=place,
+    )  # fmt: skip
+    masking = masking_for(config.objective, tokenizer, density=config.noise_density, mean_span=config.mean_span_length)
     model = _model(config, loaded, tokenizer, say).to(place.device)
     if place.first:
         keep_shape(model, tokenizer, output)
-    blocks = _blocks(config, tokenizer, training, say)
+    in_blocks = partial(blocks_for, tokenizer=tokenizer, size=config.block_size, packing=config.pack, say=say)
+    blocks = in_blocks(training, name="training")
     padding = Padding(pad=tokenizer.pad_token_id)
-    kept_back = _blocks(config, tokenizer, validation, say, "validation")
-    asked = validation_examples(kept_back, masking, config.eval_blocks)
+    asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
     shared = place.shared(model)
-    compute_loss = _loss_of(shared, place.device)
+    compute_loss = loss_of(shared)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     order = SeededBatches(blocks.lengths, config.train_batch_size, seed=config.seed, rank=place.rank, ranks=place.count)
@@ -247,7 +233,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
     if (done := finished_result(output, steps)) is not None:
         say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
-        return _recorded(done, output)
+        return recorded_result(done, output)
     rate, relative = _learning_rate(config)
     optimizer = optimizer_for(model, lr=rate, weight_decay=config.weight_decay, device=place.device, relative=relative)
     warmup = min(1000, steps // 10) if config.warmup_steps is None else config.warmup_steps
@@ -255,7 +241,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
     precision = choose_precision(
         {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision), place.device, say,
-        overflow=lambda: holds_in_fp16(model, optimizer, first_batch, _loss_of(model, place.device)),
+        overflow=lambda: holds_in_fp16(model, optimizer, first_batch, loss_of(model)),
     )  # fmt: skip
     scaler = scaler_for(precision, place.device)
 
@@ -264,7 +250,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
         write_launch(output, "mt5", config, steps=steps)
         keep_checkpoints_in(output, config.checkpoint_dir)
     look_before_start(
-        model, optimizer, first_batch, _loss_of(model, place.device), precision=precision, scaler=scaler,
+        model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,
         then=config.check if place.first and not resuming else "off", directory=output, say=say,
         flag="--mixed-precision",
     )  # fmt: skip
@@ -321,21 +307,15 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             guard.checkpoint()
 
     # -- result ------------------------------------------------------------------------------------------------------
-    if not losses_of(output):
-        raise TrainingDiverged(
-            f"none of the {steps} steps had a finite loss: nothing was trained", step=steps, code="loss-not-finite",
-            fix=f"see {output / 'incidents'} for the cause; --check stop finds most of them before the first step",
-        )  # fmt: skip
-    result = _result(output, logbook.steps_taken, time.monotonic() - start, best)
+    require_one_finite(output, steps)
+    result = result_of(output, steps=logbook.steps_taken, seconds=time.monotonic() - start, best=best)
     if place.first:
         save(output / "final")
-        write_result(output, _record(result, best, logbook))
+        more = {"tokens_per_second": round(logbook.rate), "evaluations": best.history}
+        write_result(output, result.to_json() | more)
         if config.cleanup_checkpoints:
             remove_checkpoints(output)
-        say(
-            f"loss {result.first_loss:.3f} -> {result.last_loss:.3f}, validation loss {result.validation_loss:.3f}. "
-            f"The best model is in {best.directory}; try: stayfinite generate {output} --prompt '...'"
-        )
+        say(str(result))
     place.wait()
     return result
 
@@ -348,7 +328,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Any], Tensor]]:
     )
     if rank := _rank(config):
         model = _adapted(config, model, rank)
-    return model.train(), _loss_of(model, torch.device("cpu"))
+    return model.train(), loss_of(model)
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
@@ -365,47 +345,6 @@ def settled(config: Mt5) -> Mt5:
 
 def _rank(config: Mt5) -> int:
     return (16 if config.load_in_8bit else 0) if config.lora_rank is None else config.lora_rank
-
-
-def _texts(config: Mt5, say: Say) -> tuple[list[str], list[str]]:
-    where = ", ".join(config.data) or "the built-in text"
-    if config.data:
-        found = read_texts(config.data, column=config.text_column, shortest=config.min_characters)
-    else:
-        found = keep(travel_notes(), shortest=config.min_characters)
-    check_enough(found, where)
-    for remark in found.remarks[:5]:
-        say(f"note: {remark}")
-    if not config.val:
-        training, validation = split(found.texts, config.val_share)
-    else:
-        validation = read_texts(config.val, column=config.text_column, shortest=config.min_characters).texts
-        training = without(found.texts, validation)
-        check_enough(replace(found, texts=training), f"{where}, without what is in {', '.join(config.val)}")
-    say(f"{where}: {found}; {len(training):,} to train on, {len(validation):,} for validation")
-    return training, validation
-
-
-def _tokenizer(config: Mt5, training: Sequence[str], output: Path, place: Place) -> Any:
-    own = output / "tokenizer"
-    given = None if config.tokenizer_dir is None else Path(config.tokenizer_dir)
-    chosen = own if has_tokenizer(own) else given  # a run that is gone on with keeps its vocabulary
-    if chosen is None and not is_size(config.model_name):
-        return load_tokenizer(config.model_name, cache_dir=config.cache_dir)
-    chosen = chosen or own
-    if place.first and not has_tokenizer(chosen):
-        train_sentencepiece(training, chosen, config.vocab_size, seed=config.seed)
-    place.wait()
-    return load_tokenizer(str(chosen))
-
-
-def _masking(config: Mt5, tokenizer: Any) -> Masking:
-    if config.objective == "prefix_lm":
-        return PrefixLanguageModel(end=tokenizer.eos_token_id)
-    return SpanCorruption(
-        sentinels=with_sentinels(tokenizer), end=tokenizer.eos_token_id, density=config.noise_density,
-        mean_span=config.mean_span_length,
-    )  # fmt: skip
 
 
 def _loaded(config: Mt5, place: Place) -> Any:
@@ -435,26 +374,6 @@ def _adapted(config: Mt5, model: Any, rank: int) -> Any:
     )  # fmt: skip
 
 
-def _blocks(config: Mt5, tokenizer: Any, texts: Sequence[str], say: Say, name: str = "training") -> Blocks:
-    reserved = [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
-    found = blocks_of(
-        tokenized(texts, tokenizer, reserved), config.block_size, packing=config.pack, end=tokenizer.eos_token_id
-    )
-    if not len(found):
-        raise UsageError(f"{name}: no text has two tokens: there is nothing to predict from", fix="look at the data")
-    say(f"{name}: {len(found):,} blocks of up to {config.block_size} tokens, {found.tokens:,} tokens in all")
-    return found
-
-
-def _loss_of(model: Any, device: torch.device) -> Callable[[dict[str, Tensor]], Tensor]:
-    def compute_loss(batch: dict[str, Tensor]) -> Tensor:
-        batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
-        logits = model(**batch).logits  # (B, T, V)
-        return F.cross_entropy(logits.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=IGNORED)
-
-    return compute_loss
-
-
 def _learning_rate(config: Mt5) -> tuple[float, bool]:
     """The rate, and whether it is a share of each weight's own size."""
     if config.learning_rate is not None:
@@ -473,23 +392,3 @@ def _saver(model: Any, tokenizer: Any, config: Mt5) -> Callable[[Path], None]:
     return lambda into: save_trained(
         model, tokenizer, {"objective": config.objective, "block_size": config.block_size}, into
     )
-
-
-def _result(output: Path, steps: int, seconds: float, best: Best) -> Result:
-    first, last = first_and_last(losses_of(output))
-    top = min(best.history, key=lambda entry: entry["loss"], default={"loss": float("nan"), "accuracy": float("nan")})
-    return Result(
-        first_loss=first, last_loss=last, validation_loss=top["loss"], accuracy=top["accuracy"], steps=steps,
-        seconds=seconds, directory=output,
-    )  # fmt: skip
-
-
-def _record(result: Result, best: Best, logbook: Logbook) -> dict[str, Any]:
-    numbers = {key: value for key, value in asdict(result).items() if key != "directory"}
-    return numbers | {"tokens_per_second": round(logbook.rate), "evaluations": best.history}
-
-
-def _recorded(record: dict[str, Any], output: Path) -> Result:
-    names = ("first_loss", "last_loss", "validation_loss", "accuracy", "seconds")
-    numbers = {name: float("nan") if record.get(name) is None else float(record[name]) for name in names}
-    return Result(**numbers, steps=int(record["steps"]), directory=output)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
@@ -29,21 +28,24 @@ from stayfinite.recipes.running.averaging import Average
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.records import first_loss, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
-from stayfinite.recipes.seq2seq.batching import IGNORED, Padding, labels_in, loader_of, tokens_in
-from stayfinite.recipes.seq2seq.built_in import Pair, store_records
+from stayfinite.recipes.seq2seq.batching import Padding, labels_in, loader_of, tokens_in
+from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
-from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.seq2seq.losses import loss_of
 from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq, load_weights
-from stayfinite.recipes.seq2seq.normalising import Form, normaliser, self_test
-from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, tidy
+from stayfinite.recipes.seq2seq.normalising import Form
+from stayfinite.recipes.seq2seq.rows import rows_in_words
 from stayfinite.recipes.seq2seq.scores import Scores
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.seq2seq.tokenizers import check_ids, load_tokenizer, train_sentencepiece
@@ -167,7 +169,6 @@ BUILT_IN = {
     "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_rows": 100,
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
-BUILT_IN_PAIRS = 4000
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
 FIXED = frozenset({
@@ -194,17 +195,22 @@ class Result:
 def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model."""
     config = _settled(config)
-    output = Path(config.output_dir)
-    with place_of_process(config.device) as place:
-        device = place.device
+    with place_of_process(config.device) as place, quiet_transformers():
         if place.count > 1:
             raise UsageError("this program trains in one process", fix="start it without torchrun")
-    quiet_transformers()
+        return _train(config, place.device, say)
+
+
+def _train(config: Translate, device: torch.device, say: Callable[[str], None]) -> Result:
+    output = Path(config.output_dir)
     resuming = goes_on(output, "translate", config, FIXED, say)
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = _data(config, say)
+    training, validation = pairs_for(
+        config.train or None, config.val, Columns(source=config.source, target=config.target, group=config.group),
+        forms=config.normalise, max_ratio=config.max_ratio, share=config.val_share, say=say,
+    )  # fmt: skip
 
     # -- tokenizer and model -----------------------------------------------------------------------------------------
     tokenizer = _tokenizer(config, training, output / "tokenizer", resuming)
@@ -256,7 +262,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     began = time.monotonic()
     with telling(config.log_to, output) as tell, Guard(
         model, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=_describe(tokenizer), ema=average,
+        forward=compute_loss, describe=rows_in_words(tokenizer), ema=average,
     ) as guard:  # fmt: skip
         if resumed := guard.resume():
             say(f"resumed after step {resumed}")
@@ -301,10 +307,12 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
             guard.checkpoint()  # also says how much time was used
 
         # -- result --------------------------------------------------------------------------------------------------
+        require_one_finite(output, logbook.steps_taken)
         load_weights(judged, best.directory)
         scores, _ = evaluate(judged, validation, beams=config.beams, autocast=guard.autocast)
+        first_loss, last_loss = first_and_last(losses_of(output))
         result = Result(
-            scores=scores, first_loss=first_loss(output), last_loss=logbook.last, steps=logbook.steps_taken,
+            scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
             seconds=time.monotonic() - began, tokens_per_second=logbook.rate, directory=output,
         )  # fmt: skip
         _write_result(output, result, best)
@@ -359,28 +367,6 @@ def _settled(config: Translate) -> Translate:
     return config
 
 
-def _data(config: Translate, say: Callable[[str], None]) -> tuple[list[Pair], list[Pair]]:
-    wrong = self_test(config.normalise)
-    if wrong:
-        raise UsageError(f"--normalise {' '.join(config.normalise)}: {'; '.join(wrong)}", fix="leave one of them out")
-    normalise = normaliser(config.normalise)
-    columns = Columns(source=config.source, target=config.target, group=config.group)
-    kept = clean(read_pairs(config.train, columns, say) if config.train else store_records(BUILT_IN_PAIRS), normalise,
-                 max_ratio=config.max_ratio)  # fmt: skip
-    if not kept.pairs:
-        raise UsageError(f"{', '.join(config.train)}: nothing is left to train on: {kept}", fix="look at the data")
-    if config.val:
-        # Everything that has a reference counts, also what comes twice: others score the same file.
-        training = kept.pairs
-        validation = [tidy(pair, normalise) for pair in read_pairs(config.val, columns, say) if pair.target.strip()]
-    else:
-        training, validation = split(kept.pairs, config.val_share)
-    if not validation:
-        raise UsageError("no pair is left for validation", fix="give some with --val, or raise --val-share")
-    say(f"read {kept}; training on {len(training):,}, validation on {len(validation):,}")
-    return training, validation
-
-
 def _tokenizer(config: Translate, training: Sequence[Pair], directory: Path, resuming: bool) -> Any:
     """The tokenizer; a run that goes on keeps its own."""
     if resuming:
@@ -411,25 +397,6 @@ def _prepared(model: Any, config: Translate) -> Any:
     return model.train()
 
 
-def loss_of(model: Any, smoothing: float) -> Callable[[dict[str, Tensor]], Tensor]:
-    """The forward pass: a batch to the mean cross-entropy of its target tokens."""
-
-    def compute_loss(batch: dict[str, Tensor]) -> Tensor:
-        device = next(model.parameters()).device
-        batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
-        labels = batch["labels"]
-        logits = model(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels),
-        ).logits  # (B, T, V)
-        return F.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
-        )
-
-    return compute_loss
-
-
 def _planned_steps(config: Translate, sampler: Any) -> int | None:
     """All steps of the training; None where only the time ends it."""
     planned = [] if config.max_steps is None else [config.max_steps]
@@ -442,17 +409,6 @@ def _schedule(config: Translate, optimizer: torch.optim.Optimizer, steps: int | 
     if config.minutes is None and steps is not None:
         return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
     return TimedSchedule(optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps)
-
-
-def _describe(tokenizer: Any) -> Callable[[dict[str, Tensor]], list[str]]:
-    def describe(batch: dict[str, Tensor]) -> list[str]:
-        labels = batch["labels"].masked_fill(batch["labels"] == IGNORED, tokenizer.pad_token_id)
-        sides = [
-            tokenizer.batch_decode(rows.tolist(), skip_special_tokens=True) for rows in (batch["input_ids"], labels)
-        ]
-        return [f"{source} => {target}" for source, target in zip(*sides, strict=True)]
-
-    return describe
 
 
 def _save(model: Any, tokenizer: Any, config: Translate, into: Path) -> None:

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from stayfinite.autopsy.replaying import replay
-from stayfinite.errors import UsageError
+from stayfinite.cli import main
+from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes import translate
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.translate import Translate, build, train
@@ -106,6 +107,19 @@ def test_a_batch_that_gives_nan_is_explained_with_its_texts_and_can_be_replayed(
     assert "Q word => bad" in str(rows)
     found, _ = replay(incident, build=None)
     assert found["cause"] == "nan-loss"  # the same model, batch and random numbers, from the run directory alone
+
+
+def test_a_training_without_one_finite_step_is_no_success_and_the_command_replays_it(tmp_path, monkeypatch, capsys):
+    settings = quick_settings(tmp_path, max_steps=2, epochs=None, eval_rows=1, samples=0)
+    healthy = translate.loss_of
+    monkeypatch.setattr(
+        translate, "loss_of", lambda model, smoothing: lambda batch: healthy(model, smoothing)(batch) * float("nan")
+    )
+    with pytest.raises(TrainingDiverged, match="none of the 2 steps had a finite loss"):
+        train(settings, silent)
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert main(["replay", str(tmp_path / "run" / "incidents" / "0001"), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["cause"] == "nan-loss"
 
 
 def test_early_stopping_stops(tmp_path):

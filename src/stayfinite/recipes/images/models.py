@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.running.quiet import no_progress_bars
+from stayfinite.recipes.running.quiet import quiet_transformers
 
 Base = Literal["fp32", "bf16", "8bit", "4bit"]
 PROJECTOR = "multi_modal_projector"
@@ -50,7 +50,7 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
     if base in ("8bit", "4bit"):
         options |= {"quantization_config": _quantized(base), "device_map": {"": device}}
     try:
-        with no_progress_bars():
+        with quiet_transformers():
             model: Any = AutoModelForImageTextToText.from_pretrained(name, **options)
     except (OSError, ValueError) as error:
         raise _not_loaded("model", name, error) from error
@@ -104,7 +104,7 @@ def choose_trained(model: Any, *, vision: bool) -> None:
 
 def save_model(model: Any, processor: Any, into: Path) -> None:
     """Write what was trained: the whole model, or the adapters with the projector; and the processor."""
-    with no_progress_bars():
+    with quiet_transformers():
         model.save_pretrained(into)
     processor.save_pretrained(into)
 

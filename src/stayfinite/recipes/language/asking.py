@@ -13,7 +13,7 @@ import torch
 from stayfinite.errors import UsageError
 from stayfinite.recipes.language.filling import spans_of
 from stayfinite.recipes.language.trained import read_description
-from stayfinite.recipes.running.quiet import no_progress_bars
+from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.adapters import base_of, is_adapter, load_adapters
 from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer, sentinel_ids
@@ -60,7 +60,7 @@ class Author:
         self._tokenizer = load_tokenizer(directory, cache_dir=cache_dir)
         if adapted:
             fit_vocabulary(model, self._tokenizer)
-            with no_progress_bars():
+            with quiet_transformers():
                 model = load_adapters(model, place)
         self._model = model.eval().to(device)
         self._sentinels = sentinel_ids(self._tokenizer)

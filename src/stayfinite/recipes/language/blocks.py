@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.seq2seq.tokenizers import sentinel_ids
 
 Packing = Literal["long", "all"]
 """`long` cuts long texts and leaves short ones alone; `all` also puts short ones together, an end mark between them."""
@@ -84,3 +87,22 @@ def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[
         block = [*block, end, *piece] if block else list(piece)
     if block:
         yield block
+
+
+def blocks_for(
+    texts: Sequence[str], tokenizer: Any, size: int, *, packing: Packing, name: str, say: Callable[[str], None]
+) -> Blocks:
+    """The texts in blocks, without the tokens that a text must not hold: sentinels, end marks, padding.
+
+    Arguments:
+        name: of the texts, as it is said.
+
+    Raises:
+        UsageError: there is not one block.
+    """
+    reserved = [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
+    found = blocks_of(tokenized(texts, tokenizer, reserved), size, packing=packing, end=tokenizer.eos_token_id)
+    if not len(found):
+        raise UsageError(f"{name}: no text has two tokens: there is nothing to predict from", fix="look at the data")
+    say(f"{name}: {len(found):,} blocks of up to {size} tokens, {found.tokens:,} tokens in all")
+    return found

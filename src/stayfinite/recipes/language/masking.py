@@ -6,10 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.batching import Example
+from stayfinite.recipes.seq2seq.tokenizers import with_sentinels
 
 Objective = Literal["span_corruption", "prefix_lm"]
 
@@ -100,3 +101,11 @@ def _parts(total: int, count: int, chance: random.Random) -> list[int]:
     """So many lengths of at least 1 that sum up to the total, each way of doing it as likely as any other."""
     bounds = [0, *sorted(chance.sample(range(1, total), count - 1)), total]
     return [after - before for before, after in pairwise(bounds)]
+
+
+def masking_for(objective: Objective, tokenizer: Any, *, density: float, mean_span: float) -> Masking:
+    """The masking of an objective; a tokenizer without sentinels is given them where they are needed."""
+    end = tokenizer.eos_token_id
+    if objective == "prefix_lm":
+        return PrefixLanguageModel(end=end)
+    return SpanCorruption(sentinels=with_sentinels(tokenizer), end=end, density=density, mean_span=mean_span)

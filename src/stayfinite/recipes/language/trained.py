@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.quiet import no_progress_bars
+from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 
@@ -19,7 +19,7 @@ CONFIG_DIRECTORY = "model"
 def save_trained(model: Any, tokenizer: Any, description: Mapping[str, Any], into: Path) -> None:
     """Write a model so that transformers, and ``stayfinite generate``, can load it. Adapters are written alone."""
     into.mkdir(parents=True, exist_ok=True)
-    with no_progress_bars():
+    with quiet_transformers():
         model.save_pretrained(into)
         tokenizer.save_pretrained(into)
     (into / DESCRIPTION).write_text(json.dumps({"version": 1, **description}, indent=1), encoding="utf-8")

@@ -6,6 +6,8 @@ import json
 import math
 from pathlib import Path
 
+from stayfinite.errors import TrainingDiverged
+
 
 def losses_of(directory: Path) -> list[float]:
     """The finite losses of ``steps.jsonl``, by step; of a step that was taken again, the later one."""
@@ -31,3 +33,18 @@ def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]
         return math.nan, math.nan
     tail = losses[-window:]
     return losses[0], sum(tail) / len(tail)
+
+
+def require_one_finite(directory: Path, steps: int) -> None:
+    """Refuse to call it a training when no step had a finite loss: its weights are those that it began with.
+
+    Raises:
+        TrainingDiverged: none had.
+    """
+    if not losses_of(directory):
+        raise TrainingDiverged(
+            f"none of the {steps} steps had a finite loss: nothing was trained",
+            step=steps,
+            code="loss-not-finite",
+            fix=f"see {directory / 'incidents'} for the cause; --check stop finds most of them before the first step",
+        )

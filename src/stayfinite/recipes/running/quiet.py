@@ -1,4 +1,4 @@
-"""Saving and loading without the progress bars of transformers, which tear the lines of a program apart."""
+"""transformers without its progress bars, which tear the lines of a program apart, and without its advice."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 
 @contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Within, transformers draws none; afterwards as before."""
+def quiet_transformers() -> Iterator[None]:
+    """Within, it draws no bars and gives no advice that a person cannot follow here; afterwards as before."""
     import transformers.utils.logging
 
     logging: Any = transformers.utils.logging  # it carries no annotations
-    shown = logging.is_progress_bar_enabled()
+    shown, loudness = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(loudness)
         if shown:
             logging.enable_progress_bar()

@@ -52,12 +52,3 @@ def generate(
         model.train(training)
         model.config.use_cache = cached
     return [text for found in written for text in found]
-
-
-def quiet_transformers() -> None:
-    """No bars for reading and writing weights, and no advice that a person cannot follow here."""
-    from transformers.utils import logging as their_logging
-
-    logging: Any = their_logging
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()

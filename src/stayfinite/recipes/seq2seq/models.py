@@ -9,7 +9,7 @@ from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.running.hub import loading_options
-from stayfinite.recipes.running.quiet import no_progress_bars
+from stayfinite.recipes.running.quiet import quiet_transformers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,16 @@ def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = F
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    fix = f"a directory with config.json and weights, a hub's name where there is a network, or one of {', '.join(SIZES)}"
+    fix = (
+        f"a directory with config.json and weights, a hub's name where there is a network, or one of {', '.join(SIZES)}"
+    )
     options = {"dtype": torch.float32} | loading_options(name, cache_dir=cache_dir, fix=fix)
     if eight_bit:
         options["quantization_config"] = _eight_bit()
     if device is not None:
         options["device_map"] = {"": device}
     try:
-        with no_progress_bars():
+        with quiet_transformers():
             return AutoModelForSeq2SeqLM.from_pretrained(name, **options)
     except Exception as error:  # damaged weights raise whatever their parser raises
         raise UsageError(

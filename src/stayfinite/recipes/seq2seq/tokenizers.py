@@ -15,8 +15,8 @@ SENTINELS = 100
 """T5's span corruption names its gaps by these, `<extra_id_0>` to `<extra_id_99>`."""
 LEAST_VOCABULARY = 64
 LONGEST = 256
-"""Characters of a line from which a tokenizer is trained. A piece never reaches over a space, so nothing is lost by a cut
-there; but SentencePiece takes time as the square of what repeats within a line, and passes over the longest lines."""
+"""Characters of a line from which a tokenizer is trained. A piece never reaches over a space, so that a cut there loses
+nothing; but SentencePiece takes time as the square of what repeats within a line, and passes over the longest lines."""
 
 
 def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, *, seed: int = 0) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.place import choose_device
+from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.evaluating import Evaluation
-from stayfinite.recipes.seq2seq.generating import quiet_transformers
 from stayfinite.recipes.seq2seq.models import load_seq2seq
 from stayfinite.recipes.seq2seq.normalising import normaliser
 from stayfinite.recipes.seq2seq.scores import Scores, score
@@ -39,7 +39,8 @@ class Translator:
         """One translation for each text, in their order; that of an empty text is empty."""
         ready = [self.normalise(source).strip() for source in sources]
         asked = [row for row, text in enumerate(ready) if text]
-        found = self.evaluation.translate(self.model, [ready[row] for row in asked], beams=beams, progress=progress)
+        with quiet_transformers():
+            found = self.evaluation.translate(self.model, [ready[row] for row in asked], beams=beams, progress=progress)
         translations = [""] * len(ready)
         for row, translation in zip(asked, found, strict=True):
             translations[row] = translation
@@ -88,12 +89,13 @@ def load_translator(
     Raises:
         UsageError: there is no such model, or no such device.
     """
-    quiet_transformers()
     settings = trained.settings
     place = choose_device(device)
-    tokenizer = load_tokenizer(trained.where)
+    with quiet_transformers():
+        tokenizer = load_tokenizer(trained.where)
+        model = load_seq2seq(trained.where).to(place).eval()
     return Translator(
-        model=load_seq2seq(trained.where).to(place).eval(),
+        model=model,
         evaluation=Evaluation(
             tokenizer=tokenizer,
             prefix=str(settings["prefix"]),

@@ -1,0 +1,53 @@
+"""What the training of a language model came to, in words for a program and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.curve import first_and_last, losses_of
+
+NUMBERS = ("first_loss", "last_loss", "validation_loss", "accuracy", "seconds")
+NONE = {"loss": float("nan"), "accuracy": float("nan")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a training came to."""
+
+    first_loss: float
+    last_loss: float
+    validation_loss: float
+    accuracy: float
+    steps: int
+    seconds: float
+    directory: Path
+
+    def __str__(self) -> str:
+        return (
+            f"loss {self.first_loss:.3f} -> {self.last_loss:.3f}, validation loss {self.validation_loss:.3f}. "
+            f"The best model is in {self.directory / 'best'}; try: stayfinite generate {self.directory} --prompt '...'"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """By name; where it lies goes without saying."""
+        return {name: value for name, value in asdict(self).items() if name != "directory"}
+
+
+def result_of(run: Path, *, steps: int, seconds: float, best: Best) -> Result:
+    """The result of a run that has ended, from what it wrote, also in processes before this one."""
+    first, last = first_and_last(losses_of(run))
+    top = min(best.history, key=lambda entry: entry["loss"], default=NONE)
+    return Result(
+        first_loss=first, last_loss=last, validation_loss=top["loss"], accuracy=top["accuracy"], steps=steps,
+        seconds=seconds, directory=run,
+    )  # fmt: skip
+
+
+def recorded_result(record: Mapping[str, Any], run: Path) -> Result:
+    """The result that is in ``result.json``."""
+    numbers = {name: float("nan") if record.get(name) is None else float(record[name]) for name in NUMBERS}
+    return Result(**numbers, steps=int(record["steps"]), directory=run)

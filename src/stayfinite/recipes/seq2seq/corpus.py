@@ -1,0 +1,52 @@
+"""Pairs to train on, and pairs that are kept back to score on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.seq2seq.built_in import Pair, store_records
+from stayfinite.recipes.seq2seq.normalising import Form, normaliser, self_test
+from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, tidy
+from stayfinite.recipes.seq2seq.tables import Columns
+
+BUILT_IN_PAIRS = 4000
+
+
+def pairs_for(
+    train: Sequence[str] | None,
+    val: Sequence[str],
+    columns: Columns,
+    *,
+    forms: Sequence[Form],
+    max_ratio: float,
+    share: float,
+    say: Callable[[str], None],
+) -> tuple[list[Pair], list[Pair]]:
+    """Pairs for training and for validation, in one spelling.
+
+    Arguments:
+        train: files; None for the built-in task.
+        val: files for validation; without any, a share of the pairs is kept back.
+        forms: of normalisation; each is tried on examples of its own first.
+
+    Raises:
+        UsageError: nothing is left to train or to score on, or something cannot be read.
+    """
+    if wrong := self_test(forms):
+        raise UsageError(f"--normalise {' '.join(forms)}: {'; '.join(wrong)}", fix="leave one of them out")
+    normalise = normaliser(forms)
+    read = store_records(BUILT_IN_PAIRS) if train is None else read_pairs(train, columns, say)
+    kept = clean(read, normalise, max_ratio=max_ratio)
+    if not kept.pairs:
+        raise UsageError(f"{', '.join(train or ())}: nothing is left to train on: {kept}", fix="look at the data")
+    if val:
+        # Everything that has a reference counts, also what comes twice: others score the same file.
+        training = kept.pairs
+        validation = [tidy(pair, normalise) for pair in read_pairs(val, columns, say) if pair.target.strip()]
+    else:
+        training, validation = split(kept.pairs, share)
+    if not validation:
+        raise UsageError("no pair is left for validation", fix="give some with --val, or raise --val-share")
+    say(f"read {kept}; training on {len(training):,}, validation on {len(validation):,}")
+    return training, validation

@@ -1,0 +1,37 @@
+"""The forward pass of a training: a batch to its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from stayfinite.recipes.seq2seq.batching import IGNORED
+
+
+def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]], Tensor]:
+    """A function from a batch to the mean cross-entropy of its target tokens, wherever the model is.
+
+    Arguments:
+        model: an encoder-decoder, also one that is shared between processes.
+        smoothing: share of the probability that is spread over all tokens.
+    """
+    whole = getattr(model, "module", model)
+
+    def compute_loss(batch: dict[str, Tensor]) -> Tensor:
+        device = next(model.parameters()).device
+        batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
+        labels = batch["labels"]
+        # Given the labels, the model would compute a loss of its own beside this one.
+        logits = model(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=whole.prepare_decoder_input_ids_from_labels(labels),
+        ).logits  # (B, T, V)
+        return F.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
+        )
+
+    return compute_loss
