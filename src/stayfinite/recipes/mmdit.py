@@ -44,11 +44,12 @@ from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.curve import first_and_last, losses_of
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.records import first_loss, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.settings import read_settings
 
@@ -317,7 +318,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         trained.load_weights(model, best.directory)
         scores = examiner.examine(sampler, supply.validation, supply.validation, guard.autocast)
         result = Result(
-            scores=scores, first_loss=first_loss(output), last_loss=logbook.last, steps=taken,
+            scores=scores, first_loss=first_and_last(losses_of(output))[0], last_loss=logbook.last, steps=taken,
             seconds=time.monotonic() - start, directory=output,
         )  # fmt: skip
         _write(result, best, logbook)

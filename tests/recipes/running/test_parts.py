@@ -14,7 +14,7 @@ from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_device, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.records import first_loss, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +100,6 @@ def test_a_result_has_no_number_that_json_does_not_know(tmp_path):
     assert json.loads((tmp_path / "result.json").read_text()) == {
         "version": 1, "loss": None, "evaluations": [{"bleu": None}],
     }  # fmt: skip
-
-
-def test_the_first_loss_is_the_first_finite_one(tmp_path):
-    assert math.isnan(first_loss(tmp_path))
-    (tmp_path / "steps.jsonl").write_text('{"loss": NaN}\n{"loss": null}\n{"loss": 2.5}\n{"loss": 1.0}\n')
-    assert first_loss(tmp_path) == 2.5
 
 
 def begun(tmp_path, config):

@@ -72,16 +72,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def first_loss(directory: Path) -> float:
-    """The first finite loss of a run, from its steps.jsonl: a process that goes on has not seen it; NaN for none."""
-    try:
-        with (directory / "steps.jsonl").open(encoding="utf-8") as lines:
-            for line in lines:
-                loss = json.loads(line).get("loss")
-                if isinstance(loss, int | float) and math.isfinite(loss):
-                    return float(loss)
-    except (OSError, ValueError, AttributeError):
-        pass
-    return math.nan
