@@ -10,7 +10,7 @@ from repository import ROOT, repository_pages
 
 _INTRODUCTIONS = {
     "integrations": "# Integrations\n\nOne line in the trainer that you already use. Everything else stays as it is.",
-    "recipes": "# Recipes\n\nComplete training programs, `stayfinite train NAME`. Each starts without a file and without a "
+    "recipes": "# Recipes\n\nComplete training programs, `stayfinite train NAME`. Each starts without a file or a "
     "download, on a built-in task; is checked before the first step, guarded to the last, and goes on where it was "
     "killed.",
 }
@@ -50,7 +50,7 @@ def _rules_by_family() -> list[dict[str, list[str]]]:
 def _pages_in(folder: str) -> list[str]:
     if folder.startswith("benchmarks"):
         known = [page for page in repository_pages() if page.rpartition("/")[0] == folder]
-        return sorted(page for page in known if not page.endswith("README.md"))
+        return sorted(page for page in known if page.endswith(".md") and not page.endswith("README.md"))
     return sorted(f"{folder}/{path.name}" for path in (ROOT / "docs" / folder).glob("*.md"))
 
 

@@ -24,11 +24,13 @@ def page_of(path: str) -> str | None:
         return "benchmarks/README.md"
     if path.startswith("docs/"):
         inside = path.removeprefix("docs/")
-        return f"{inside}/README.md" if (ROOT / path / "README.md").is_file() else inside
+        if (ROOT / path).is_dir():
+            return f"{inside}/README.md" if (ROOT / path / "README.md").is_file() else f"{inside}/index.md"
+        return inside
     if path in _TEXTS:
         return _TEXTS[path]
     if path.startswith("benchmarks/") and (ROOT / path).is_file():
-        return path.removesuffix(".py").removesuffix(".json") + ".md" if path.endswith((".py", ".json")) else path
+        return f"{path.removesuffix('.py')}.md" if path.endswith(".py") else path
     return None
 
 
@@ -41,10 +43,10 @@ def path_of(page: str) -> str:
 
 
 def repository_pages() -> dict[str, str]:
-    """The pages themselves, by their place on the site."""
+    """The pages themselves, and the data that they link to, by their place on the site."""
     pages = {place: _text(ROOT / path) for path, place in _TEXTS.items()}
     pages["benchmarks/README.md"] = _text(ROOT / "benchmarks" / "README.md")
-    for path in sorted((ROOT / "benchmarks" / "results").glob("*.md")):
+    for path in sorted((ROOT / "benchmarks" / "results").iterdir()):
         pages[f"benchmarks/results/{path.name}"] = _text(path)
     for path in sorted((ROOT / "benchmarks").glob("*.py")):
         if path.name != "__init__.py":
