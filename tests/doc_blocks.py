@@ -49,13 +49,11 @@ def pages() -> list[str]:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks of a page, in order. On the pages of recipes, which train for minutes, commands are not run."""
+    """The blocks of a page, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = []
     for found in _BLOCK.finditer(text):
         reason = found["more"] or "" if found["word"] == "not run" else ""
-        if page.startswith("docs/recipes/") and found["language"] in SHELL:
-            reason = reason or "a recipe: trains for minutes, or needs a hub; tests/recipes runs the programs"
         blocks.append(
             Block(
                 page=page,

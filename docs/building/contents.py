@@ -17,10 +17,12 @@ _INTRODUCTIONS = {
 
 
 def expand(entry: Any) -> list[Any]:
-    """An entry of the navigation with every `folder/*` in it written out."""
+    """An entry of the navigation with its stars written out: all pages of a folder; alone, those with no place yet."""
     if isinstance(entry, dict):
         ((title, inside),) = entry.items()
         return [{title: [part for each in inside for part in expand(each)]}] if isinstance(inside, list) else [entry]
+    if entry == "*":
+        return [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in _named()]
     if entry == "rules/*":
         return _rules_by_family()
     if entry.endswith("/*"):
@@ -36,6 +38,11 @@ def contents_page(folder: str) -> str:
         name = page.removeprefix(f"{folder}/")
         lines.append(f"- [{title}]({name}): {first}" if first else f"- [{title}]({name})")
     return "\n".join(lines) + "\n"
+
+
+def _named() -> list[str]:
+    """The pages that mkdocs.yml has a place for by name."""
+    return re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def _rules_by_family() -> list[dict[str, list[str]]]:

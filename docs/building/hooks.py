@@ -11,7 +11,7 @@ from repository import repository_pages
 
 
 def on_config(config: Any) -> Any:
-    """Write out every `folder/*` of the navigation."""
+    """Write out every star of the navigation."""
     config.nav = [part for each in config.nav for part in expand(each)]
     return config
 
