@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from repository import ROOT, repository_pages
@@ -26,7 +27,8 @@ def expand(entry: Any) -> list[Any]:
     if entry == "rules/*":
         return _rules_by_family()
     if entry.endswith("/*"):
-        return _pages_in(entry.removesuffix("/*"))
+        named = entry.startswith("integrations")
+        return [page if named else {Path(page).stem: page} for page in _pages_in(entry.removesuffix("/*"))]
     return [entry]
 
 
@@ -65,5 +67,5 @@ def _opening(text: str) -> tuple[str, str]:
     """A page's title and its first sentence, where it opens with words and not with code."""
     title, _, rest = text.partition("\n")
     first = rest.strip().split("\n\n")[0]
-    sentence = re.match(r"(?!```|\||<!--)(.+?[.:])(?=\s|$)", first.replace("\n", " "))
-    return title.removeprefix("# ").strip(), sentence[1].rstrip(":") if sentence else ""
+    sentence = re.match(r"(?!```|\||<!--).+?\.(?=\s|$)", first.replace("\n", " "))
+    return title.removeprefix("# ").strip(), sentence[0] if sentence else ""
