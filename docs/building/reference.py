@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from pathlib import Path
+from textwrap import dedent
 
 from repository import ROOT
 
@@ -71,8 +72,9 @@ def _guard() -> str:
 def _errors() -> str:
     import stayfinite.errors
 
-    lines = ["# Errors", ""]
-    lines += ["```text", (inspect.getdoc(stayfinite.errors) or "").strip(), "```"]
+    about, _, tree = (inspect.getdoc(stayfinite.errors) or "").partition("::\n\n")
+    tree, _, more = tree.partition("\n\n")
+    lines = ["# Errors", "", about, "```text", dedent(tree), "```", "", more.replace("``", "`")]
     for each in ast.parse((_PACKAGE / "errors.py").read_text(encoding="utf-8")).body:
         if isinstance(each, ast.ClassDef):
             lines += ["", f"## {each.name}", "", _prose(each)]
