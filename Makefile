@@ -13,7 +13,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint type imports unit slow gpu bench docs constraints clean
+.PHONY: help demo test lint type imports unit slow gpu bench docs site constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,10 @@ gpu: $(VENV)/.dev ## Run the tests that need a CUDA device, one after the other
 docs: $(VENV)/.core ## Write the page of every rule into docs/rules
 	@$(BIN)/stayfinite rules --docs docs/rules
 
+site: $(VENV)/.dev docs ## Build the docs site into site/, strictly; site/index.html opens without a server
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html"
+
 bench: $(VENV)/.dev ## Run every benchmark; each prints a table
 	@set -e; for script in $(filter-out %/__init__.py,$(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; $(BIN)/python "$$script"; done
@@ -98,5 +102,5 @@ constraints: ## Resolve every version anew and rewrite constraints.txt
 	echo "== constraints: $$(grep -c == constraints.txt) versions in constraints.txt"
 
 clean: ## Remove the environment and all caches
-	@rm -rf $(VENV) dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) dist build site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
