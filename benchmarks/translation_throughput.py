@@ -39,11 +39,11 @@ from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
+from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.batching import Example, Padding, labels_in, loader_of, tokens_in
-from stayfinite.recipes.seq2seq.generating import quiet_transformers
+from stayfinite.recipes.seq2seq.losses import loss_of
 from stayfinite.recipes.seq2seq.models import SIZES, build_t5
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
-from stayfinite.recipes.translate import loss_of
 
 LANES = ("stayfinite", "Seq2SeqTrainer", "Seq2SeqTrainer, by length")
 LEARNING_RATE = 1e-4
@@ -183,7 +183,6 @@ def main() -> None:
     chosen = parser.parse_args()
     chosen.precision = chosen.precision or ("bf16" if chosen.device == "cuda" else "fp32")
     device = torch.device(chosen.device)
-    quiet_transformers()
     tokenizer = load_tokenizer("bytes")
     rows = mixed_lengths(4000, chosen.longest, len(tokenizer))
     lanes: dict[str, Callable[[Any, Path], Meter]] = {
@@ -199,7 +198,7 @@ def main() -> None:
             set_seed(turn)
             model: T5ForConditionalGeneration = build_t5(chosen.size, tokenizer)
             parameters = model.num_parameters()
-            with tempfile.TemporaryDirectory() as folder:
+            with quiet_transformers(), tempfile.TemporaryDirectory() as folder:
                 meter = lane(model, Path(folder))
             rates[name].append(meter.rate)
             filled[name] = meter.exact / meter.padded

@@ -23,8 +23,8 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
     elif run.events.ended == "failed":
         words = f"The training loop failed after {_count(steps, 'step')}"
     elif refused:
-        words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before they "
-        words += "could touch the weights"
+        words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before "
+        words += f"{'it' if refused == 1 else 'they'} could touch the weights"
     elif run.events.watched:
         watched = run.events.watched
         words = (
