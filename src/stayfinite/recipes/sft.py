@@ -78,7 +78,7 @@ class Sft:
     system: str = SYSTEM
     """Said before every question, in training and in use alike; empty for the model's own habit."""
     max_length: int = 256
-    """Tokens in a row. A longer question is cut, an answer never is."""
+    """Tokens in a row, and in a question that is asked. A longer question is cut, an answer never is."""
 
     # -- model
     model: str = "tiny"
@@ -161,7 +161,7 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     },
     "units": {
         "learning_rate": 1e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
-        "rank": 32, "alpha": 32.0, "dropout": 0.0, "max_length": 128, "rows": 20_000,
+        "rank": 32, "alpha": 32.0, "dropout": 0.0, "max_length": 160, "rows": 20_000,
     },
 }  # fmt: skip
 """Settings that a built-in task has where nothing else is asked for."""

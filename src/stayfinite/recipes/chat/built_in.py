@@ -13,7 +13,7 @@ from typing import Literal
 from stayfinite.recipes.chat.questions import Question
 
 Task = Literal["metric", "units"]
-"""`metric` moves the decimal point and is for models that are built here; `units` is all of it."""
+"""`metric` moves the decimal point and is for models that are built here; `units` is all of it, and shows its work."""
 
 METRIC: dict[str, dict[str, float]] = {
     "length": {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "km": 1e3},
@@ -67,7 +67,8 @@ def conversions(task: Task, count: int, *, held_out: bool, seed: int = 0) -> lis
     for _ in range(50 * count):
         if len(found) == count:
             break
-        question = _question(chance, pairs, numbers, WORDINGS[:2] if task == "metric" else WORDINGS)
+        wordings = WORDINGS[:2] if task == "metric" else WORDINGS
+        question = _question(chance, pairs, numbers, wordings, shown=task == "units")
         if question is not None:
             found.setdefault(question.text, question)
     return list(found.values())
@@ -90,7 +91,7 @@ def _pairs(task: Task) -> Iterator[Conversion]:
 
 
 def _question(
-    chance: random.Random, pairs: Sequence[Conversion], numbers: Sequence[int], wordings: Sequence[str]
+    chance: random.Random, pairs: Sequence[Conversion], numbers: Sequence[int], wordings: Sequence[str], *, shown: bool
 ) -> Question | None:
     pair = chance.choice(pairs)
     number = Decimal(chance.choice(numbers)).scaleb(chance.choice((-2, -1, 0, 1)))
@@ -98,10 +99,24 @@ def _question(
     if not SMALLEST <= abs(answer) <= LARGEST:
         return None
     text = chance.choice(wordings).format(number=plain(float(number)), of=pair.of, to=pair.to)
-    return Question(text=text, answer=plain(answer))
+    return Question(text=text, answer=plain(answer), reasoning=_way(pair, number) if shown else "")
 
 
-def plain(number: float, digits: int = 4) -> str:
+def _way(pair: Conversion, number: Decimal) -> str:
+    """The way to the answer: each digit at its place converted, then their sum.
+
+    A digit of a unit is something to know by heart, and a sum is something that a small model can do; a product of two
+    long numbers in one go is not.
+    """
+    size = number.adjusted()
+    places = [Decimal(digit).scaleb(size - place) for place, digit in enumerate(number.as_tuple().digits) if digit]
+    parts = [(plain(float(part)), plain(float(part) * pair.factor)) for part in places]
+    steps = [f"{part} is {worth}" for part, worth in parts]
+    steps += [f"and {plain(pair.offset)}"] if pair.offset else []
+    return ", ".join(steps) + ":"
+
+
+def plain(number: float, digits: int = 3) -> str:
     """A number with so many significant digits, without an exponent or zeros that say nothing."""
     written = format(Decimal(f"{number:.{digits - 1}e}"), "f")
     return written.rstrip("0").rstrip(".") if "." in written else written
