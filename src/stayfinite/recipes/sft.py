@@ -70,7 +70,7 @@ class Sft:
     val_share: float = 0.1
     """Share of the questions that is kept back for evaluation when --val is not given."""
     task: Literal["auto", "metric", "units"] = "auto"
-    """The built-in questions: `metric` moves the decimal point, `units` is all; auto goes by the model's size."""
+    """The built-in questions: `metric` is the easier, `units` is all; auto goes by the model's size."""
     rows: int = 8000
     """Built-in questions to train on."""
     held_out: int = 500
@@ -156,8 +156,8 @@ class Sft:
 
 BUILT_IN: dict[str, dict[str, Any]] = {
     "metric": {
-        "learning_rate": 5e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 8,
-        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "",
+        "learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
+        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "", "rows": 6000,
     },
     "units": {
         "learning_rate": 1e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
