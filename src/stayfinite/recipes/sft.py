@@ -210,7 +210,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
     base = base_of(config, place, training)
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
-    examples = examples_of(config, prompting, training, say)
+    examples = examples_of(config, prompting, training, say, validation)
     mark = fingerprint(base.model)
     model = adapted(config, base, device, precision)
     say(size_in_words(model, examples))

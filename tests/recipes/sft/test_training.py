@@ -140,6 +140,16 @@ def test_an_answer_that_does_not_fit_stops_the_run_with_its_row(run: Path, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+def test_a_held_out_answer_that_does_not_fit_stops_the_run_before_its_first_step(run: Path, tmp_path: Path) -> None:
+    data, val = tmp_path / "short.jsonl", tmp_path / "long.jsonl"
+    data.write_text('{"question": "a", "answer": "1"}\n')
+    val.write_text('{"question": "b", "answer": "' + "1" * 300 + '"}\n')
+    config = small(tmp_path / "run", model=str(run / "base"), train=(str(data),), val=(str(val),), max_length=128)
+    with pytest.raises(UsageError, match=r"long.jsonl:1: its answer has"):
+        train(config, quiet)
+    assert not (tmp_path / "run").exists()
+
+
 def test_own_questions_with_words_for_answers_are_learned(tmp_path: Path) -> None:
     data = tmp_path / "colours.csv"
     data.write_text("question,answer\n" + "".join(f"Colour of {n}?,{'red' if n % 2 else 'blue'}\n" for n in range(60)))
