@@ -70,7 +70,7 @@ class Sft:
     val_share: float = 0.1
     """Share of the questions that is kept back for evaluation when --val is not given."""
     task: Literal["auto", "metric", "units"] = "auto"
-    """The built-in questions: `metric` moves the decimal point, `units` is all; auto goes by the model's size."""
+    """The built-in questions: `metric` is the easier, `units` is all; auto goes by the model's size."""
     rows: int = 8000
     """Built-in questions to train on."""
     held_out: int = 500
@@ -78,7 +78,7 @@ class Sft:
     system: str = SYSTEM
     """Said before every question, in training and in use alike; empty for the model's own habit."""
     max_length: int = 256
-    """Tokens in a row. A longer question is cut, an answer never is."""
+    """Tokens in a row, and in a question that is asked. A longer question is cut, an answer never is."""
 
     # -- model
     model: str = "tiny"
@@ -156,12 +156,12 @@ class Sft:
 
 BUILT_IN: dict[str, dict[str, Any]] = {
     "metric": {
-        "learning_rate": 5e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 8,
-        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "",
+        "learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
+        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "", "rows": 6000,
     },
     "units": {
         "learning_rate": 1e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
-        "rank": 32, "alpha": 32.0, "dropout": 0.0, "max_length": 128, "rows": 20_000,
+        "rank": 32, "alpha": 32.0, "dropout": 0.0, "max_length": 160, "rows": 20_000,
     },
 }  # fmt: skip
 """Settings that a built-in task has where nothing else is asked for."""
@@ -210,7 +210,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
     base = base_of(config, place, training)
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
-    examples = examples_of(config, prompting, training, say)
+    examples = examples_of(config, prompting, training, say, validation)
     mark = fingerprint(base.model)
     model = adapted(config, base, device, precision)
     say(size_in_words(model, examples))

@@ -66,16 +66,29 @@ def test_no_row_of_any_length_is_wholly_masked(prompting: Prompting) -> None:
     chance = random.Random(0)
     for _ in range(40):
         question = Question(text="x y z " * chance.randrange(1, 60), answer="1" * chance.randrange(1, 9))
-        rows = prompting.examples([question], chance.randrange(24, 96))
+        rows = prompting.examples([question], chance.randrange(40, 96))
         batch = Padding(pad=prompting.end)(rows)
         assert int(supervised(batch)) == len(rows[0].completion)
 
 
 def test_an_answer_that_cannot_fit_is_an_error_with_its_row(prompting: Prompting) -> None:
     question = Question(text="Why?", answer="because " * 40, where="pairs.csv:17")
-    with pytest.raises(UsageError, match=r"pairs.csv:17: its answer has \d+ tokens.*--max-length 32") as caught:
-        prompting.examples([question], 32)
+    needed = len(prompting.completion(question))
+    # Even where the answer fits: the frame without a question would be all that is left.
+    for limit in (32, needed + 4):
+        with pytest.raises(
+            UsageError, match=rf"pairs.csv:17: its answer has {needed} tokens.*--max-length {limit}"
+        ) as caught:
+            prompting.examples([question], limit)
+        assert "--max-length" in caught.value.fix
+
+
+def test_a_question_of_which_nothing_fits_is_an_error_and_not_an_empty_question(prompting: Prompting) -> None:
+    frame = len(prompting.prompt(""))
+    with pytest.raises(UsageError, match=f"nothing of the question fits.*room for {frame} tokens") as caught:
+        prompting.prompt("Convert 47 mm to cm.", frame)
     assert "--max-length" in caught.value.fix
+    assert "Convert" in prompting.tokenizer.decode(prompting.prompt("Convert 47 mm to cm.", frame + 6))
 
 
 def test_the_tags_survive_tokenizing(prompting: Prompting) -> None:

@@ -134,8 +134,18 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(
 def test_an_answer_that_does_not_fit_stops_the_run_with_its_row(run: Path, tmp_path: Path) -> None:
     data = tmp_path / "long.jsonl"
     data.write_text('{"question": "a", "answer": "1"}\n{"question": "b", "answer": "' + "1" * 300 + '"}\n')
-    config = small(tmp_path / "run", model=str(run / "base"), train=(str(data),), val=(str(data),), max_length=64)
+    config = small(tmp_path / "run", model=str(run / "base"), train=(str(data),), val=(str(data),), max_length=128)
     with pytest.raises(UsageError, match=r"long.jsonl:2: its answer has"):
+        train(config, quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_held_out_answer_that_does_not_fit_stops_the_run_before_its_first_step(run: Path, tmp_path: Path) -> None:
+    data, val = tmp_path / "short.jsonl", tmp_path / "long.jsonl"
+    data.write_text('{"question": "a", "answer": "1"}\n')
+    val.write_text('{"question": "b", "answer": "' + "1" * 300 + '"}\n')
+    config = small(tmp_path / "run", model=str(run / "base"), train=(str(data),), val=(str(val),), max_length=128)
+    with pytest.raises(UsageError, match=r"long.jsonl:1: its answer has"):
         train(config, quiet)
     assert not (tmp_path / "run").exists()
 
@@ -158,7 +168,7 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
 def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() -> None:
     flags = ["--rows", "32", "--batch-size", "8", "--device", "cpu"]
     assert quick(flags).exit_code == 0
-    assert quick([*flags, "--learning-rate", "50"]).exit_code == 1
+    assert quick([*flags, "--learning-rate", "1"]).exit_code == 1
 
 
 def test_a_yaml_file_says_the_same_as_flags(tmp_path: Path) -> None:
@@ -284,6 +294,6 @@ def test_the_built_in_task_is_learned(tmp_path: Path) -> None:
     result = train(settled(Sft(device="cpu", output_dir=str(tmp_path))), quiet)
     assert result.last_loss < result.first_loss / 2
     assert result.answer_rate >= 0.98
-    assert result.accuracy >= 0.1
+    assert result.accuracy >= 0.6
     events = (tmp_path / "events.jsonl").read_text()
     assert "not-finite" not in events

@@ -13,7 +13,8 @@ from typing import Literal
 from stayfinite.recipes.chat.questions import Question
 
 Task = Literal["metric", "units"]
-"""`metric` moves the decimal point and is for models that are built here; `units` is all of it."""
+"""`metric` goes from a unit to a smaller one and is for models that are built here; `units` is all of it, and shows its
+work."""
 
 METRIC: dict[str, dict[str, float]] = {
     "length": {"mm": 1e-3, "cm": 1e-2, "m": 1.0, "km": 1e3},
@@ -58,16 +59,37 @@ class Conversion:
     offset: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What the questions of a task look like."""
+
+    least: int
+    """The smallest number before it is scaled; the largest is 999."""
+    scales: tuple[int, ...]
+    """Powers of ten that it may be scaled with."""
+    wordings: tuple[str, ...]
+    shown: bool
+    """Whether the way to the answer is shown."""
+
+
+FORMS: dict[Task, Form] = {
+    # Three digits, to which zeros are appended: what a model with fresh weights learns in minutes.
+    "metric": Form(least=100, scales=(0,), wordings=WORDINGS[:1], shown=False),
+    "units": Form(least=1, scales=(-2, -1, 0, 1), wordings=WORDINGS, shown=True),
+}
+
+
 def conversions(task: Task, count: int, *, held_out: bool, seed: int = 0) -> list[Question]:
-    """So many different questions; those that are held out and the others have no number in common."""
+    """So many different questions, or all there are; held-out ones and the others have no number in common."""
     chance = random.Random(f"{task} {held_out} {seed}")
+    form = FORMS[task]
     pairs = list(_pairs(task))
-    numbers = [digits for digits in range(1, 1000) if digits % 10 and is_held_out(str(digits)) == held_out]
+    numbers = [digits for digits in range(form.least, 1000) if digits % 10 and is_held_out(str(digits)) == held_out]
     found: dict[str, Question] = {}
     for _ in range(50 * count):
         if len(found) == count:
             break
-        question = _question(chance, pairs, numbers, WORDINGS[:2] if task == "metric" else WORDINGS)
+        question = _question(chance, form, pairs, numbers)
         if question is not None:
             found.setdefault(question.text, question)
     return list(found.values())
@@ -83,25 +105,40 @@ def is_held_out(number: str) -> bool:
 def _pairs(task: Task) -> Iterator[Conversion]:
     for units in (METRIC if task == "metric" else UNITS).values():
         for of, to in permutations(units, 2):
-            yield Conversion(of=of, to=to, factor=units[of] / units[to])
+            if task == "units" or units[of] > units[to]:
+                yield Conversion(of=of, to=to, factor=units[of] / units[to])
     if task == "units":
         yield Conversion(of="degrees Celsius", to="degrees Fahrenheit", factor=1.8, offset=32.0)
         yield Conversion(of="degrees Fahrenheit", to="degrees Celsius", factor=1 / 1.8, offset=-32 / 1.8)
 
 
 def _question(
-    chance: random.Random, pairs: Sequence[Conversion], numbers: Sequence[int], wordings: Sequence[str]
+    chance: random.Random, form: Form, pairs: Sequence[Conversion], numbers: Sequence[int]
 ) -> Question | None:
     pair = chance.choice(pairs)
-    number = Decimal(chance.choice(numbers)).scaleb(chance.choice((-2, -1, 0, 1)))
+    number = Decimal(chance.choice(numbers)).scaleb(chance.choice(form.scales))
     answer = float(number) * pair.factor + pair.offset
     if not SMALLEST <= abs(answer) <= LARGEST:
         return None
-    text = chance.choice(wordings).format(number=plain(float(number)), of=pair.of, to=pair.to)
-    return Question(text=text, answer=plain(answer))
+    text = chance.choice(form.wordings).format(number=plain(float(number)), of=pair.of, to=pair.to)
+    return Question(text=text, answer=plain(answer), reasoning=_way(pair, number) if form.shown else "")
 
 
-def plain(number: float, digits: int = 4) -> str:
+def _way(pair: Conversion, number: Decimal) -> str:
+    """The way to the answer: each digit at its place converted, then their sum.
+
+    A digit of a unit is something to know by heart, and a sum is something that a small model can do; a product of two
+    long numbers in one go is not.
+    """
+    size = number.adjusted()
+    places = [Decimal(digit).scaleb(size - place) for place, digit in enumerate(number.as_tuple().digits) if digit]
+    parts = [(plain(float(part)), plain(float(part) * pair.factor)) for part in places]
+    steps = [f"{part} is {worth}" for part, worth in parts]
+    steps += [f"and {plain(pair.offset)}"] if pair.offset else []
+    return ", ".join(steps) + ":"
+
+
+def plain(number: float, digits: int = 3) -> str:
     """A number with so many significant digits, without an exponent or zeros that say nothing."""
     written = format(Decimal(f"{number:.{digits - 1}e}"), "f")
     return written.rstrip("0").rstrip(".") if "." in written else written

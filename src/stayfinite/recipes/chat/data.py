@@ -43,9 +43,18 @@ def task_of(config: Any) -> Task:
 
 
 def examples_of(
-    config: Any, prompting: Prompting, questions: Sequence[Question], say: Callable[[str], None]
+    config: Any,
+    prompting: Prompting,
+    questions: Sequence[Question],
+    say: Callable[[str], None],
+    held_out: Sequence[Question] = (),
 ) -> list[Example]:
-    """The questions as rows of training; says how many had to be cut."""
+    """The questions as rows of training; says how many had to be cut.
+
+    Raises:
+        UsageError: a row does not fit, held-out ones included: now, and not after an epoch.
+    """
+    prompting.examples(held_out, config.max_length)
     examples = prompting.examples(questions, config.max_length)
     cut = sum(example.cut for example in examples)
     if cut:

@@ -28,7 +28,8 @@ def generate(
 
     Arguments:
         new_tokens: that an answer may have.
-        limit: tokens of question and answer together, as in training; a longer question is cut alike.
+        limit: tokens that a question with its frame may have; a longer one is cut. What is said comes on top, so that
+            room for a long answer never costs the question.
         temperature: 0 takes the likeliest token; above it, tokens are drawn from torch's generators.
         progress: is told how many questions are done, of how many.
     """
@@ -37,7 +38,7 @@ def generate(
     # Gradient checkpointing switches the cache off; generating without it is quadratic.
     model.eval()
     model.config.use_cache = True
-    room = None if limit is None else max(1, limit - new_tokens)
+    room = _room(model, new_tokens, limit)
     rows = [prompting.prompt(question, room) for question in questions]
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     pad = int(prompting.tokenizer.pad_token_id)
@@ -69,3 +70,10 @@ def generate(
         model.train(training)
         model.config.use_cache = cached
     return [text for texts in written for text in texts]
+
+
+def _room(model: Any, new_tokens: int, limit: int | None) -> int | None:
+    """Tokens that a question may have: as in training, and so that there are places left for what is said."""
+    places = getattr(model.config, "max_position_embeddings", None)
+    bounds = [limit, None if places is None else int(places) - new_tokens]
+    return min((bound for bound in bounds if bound is not None), default=None)

@@ -38,17 +38,20 @@ class Prompting:
     """Said before every question; nothing where it is empty."""
 
     def prompt(self, question: str, room: int | None = None) -> list[int]:
-        """The tokens up to where the answer begins; of a question that is too long for ``room``, as much as fits."""
+        """The tokens up to where the answer begins; of a question that is too long for ``room``, as much as fits.
+
+        Raises:
+            UsageError: nothing of it fits: every question would be the same one.
+        """
         whole = self._framed(question)
-        if room is None or len(whole) <= room:
-            return whole
-        low, high = 0, len(question)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(self._framed(question[:middle])) <= room else (low, middle - 1)
-        cut = self._framed(question[:low])
-        # Where not even the frame fits, what stands next to the answer is kept.
-        return cut if len(cut) <= room else cut[-room:]
+        fitting = self._cut(question, whole, room)
+        if fitting is None:
+            raise UsageError(
+                f"nothing of the question fits: there is room for {room} tokens before the answer, and the chat format "
+                f"with its system text alone has {len(self._framed(''))}: {question[:60]!r}",
+                fix=f"--max-length of {len(whole)} or more, fewer --new-tokens, or a shorter --system",
+            )
+        return fitting
 
     def completion(self, question: Question) -> list[int]:
         """The tokens of the right answer: the way to it, the answer in its tags, the end mark."""
@@ -63,23 +66,31 @@ class Prompting:
         """Rows of training within so many tokens each. A question is cut where it must be, an answer never.
 
         Raises:
-            UsageError: an answer alone does not fit; the message names the row.
+            UsageError: an answer leaves no room for a question; the message names the row.
         """
         prompts = self._prompts([question.text for question in questions])
         rows = zip(questions, prompts, self._completions(questions), strict=True)
         return [self._example(*row, limit) for row in rows]
 
     def _example(self, question: Question, prompt: list[int], completion: list[int], limit: int) -> Example:
-        room = limit - len(completion)
-        if room < 1:
+        fitting = self._cut(question.text, prompt, limit - len(completion))
+        if fitting is None:
             raise UsageError(
                 f"{question.where or 'a row'}: its answer has {len(completion)} tokens and does not fit into "
                 f"--max-length {limit} with a question: {question.answer[:60]!r}",
                 fix=f"--max-length {len(prompt) + len(completion)} or more, or remove the row",
             )
-        if len(prompt) <= room:
-            return Example(prompt, completion)
-        return Example(self.prompt(question.text, room), completion, cut=True)
+        return Example(fitting, completion, cut=len(fitting) < len(prompt))
+
+    def _cut(self, question: str, whole: list[int], room: int | None) -> list[int] | None:
+        """The framed question, or as much of it as fits; None where nothing of it does, so that all were the same."""
+        if room is None or len(whole) <= room:
+            return whole
+        low, high = 0, len(question)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if len(self._framed(question[:middle])) <= room else (low, middle - 1)
+        return self._framed(question[:low]) if low else None
 
     def _framed(self, question: str) -> list[int]:
         return self._prompts([question])[0]
