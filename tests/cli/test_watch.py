@@ -16,7 +16,13 @@ import pytest
 from live_runs import NAN, WrittenRun
 from stayfinite.cli.watch import run
 
-START = [sys.executable, "-c", "import sys; from stayfinite.cli.watch import run; sys.exit(run(sys.argv[1:]))"]
+# A shell lets what it starts in the background ignore ctrl-C, and children inherit that; a person's terminal does not.
+LISTENING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+START = [
+    sys.executable,
+    "-c",
+    LISTENING + "import sys; from stayfinite.cli.watch import run; sys.exit(run(sys.argv[1:]))",
+]
 
 
 @pytest.fixture
