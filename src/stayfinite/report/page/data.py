@@ -97,7 +97,7 @@ def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "")
         "figures": [["measurements", f"{series.points_seen:,}"], *curve_figures(curves)],
         "findings": findings,
         "series": series_data(curves),
-        "marks": marks_data({"veto": skips_of(series)}),
+        "marks": marks_data({"skip": skips_of(series)}),
         "layers": None,
         "incidents": [],
         "details": sources_table(diagnosis),

@@ -63,7 +63,7 @@ def skips_of(series: RunSeries) -> Spans:
     spans = Spans()
     for ordinal, point in enumerate(series.points):
         if point.skipped and point.step is not None and math.isfinite(point.step):
-            spans.add("veto", point.step, text="the log says that this step was skipped", ordinal=ordinal)
+            spans.add("skip", point.step, text="the log says that this step was skipped", ordinal=ordinal)
     return spans
 
 

@@ -2,6 +2,7 @@
 
 const KINDS = {
   veto: { word: "refused", plural: "refused", tone: "bad" },
+  skip: { word: "skipped", plural: "skipped", tone: "warn" },
   rollback: { word: "rollback", plural: "rollbacks", tone: "violet" },
   cut: { word: "rate cut", plural: "rate cuts", tone: "warn" },
   escalate: { word: "escalation", plural: "escalations", tone: "violet" },
