@@ -65,7 +65,9 @@ def test_another_programs_directory_is_read_as_its_logs(tmp_path):
 
 
 def test_a_step_that_another_program_left_out_is_called_skipped_and_not_refused(tmp_path):
-    overflow = "[INFO] [stage2.py:1628] [deepscale] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 1"
+    overflow = (
+        "[INFO] [stage2.py:1628] [deepscale] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 1"
+    )
     (tmp_path / "train.log").write_text("".join(f"{overflow}\n  0%| {step}/24128\n" for step in range(98, 103)))
     assert {mark["kind"] for mark in shown_run(tmp_path / "train.log")["marks"]} == {"skip"}
 
