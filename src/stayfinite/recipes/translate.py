@@ -266,6 +266,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     ) as guard:  # fmt: skip
         if resumed := guard.resume():
             say(f"resumed after step {resumed}")
+            if average is not None:
+                average.update(model, resumed)
             logbook.resume(resumed)
             best.recall(resumed)
         batches = guard.batches(loader)

@@ -43,3 +43,19 @@ def test_the_average_is_not_trained():
     average = Average(nn.Linear(2, 2), 0.9)
     assert not any(parameter.requires_grad for parameter in average.parameters())
     assert not average.module.training
+
+
+def test_a_step_is_followed_once_and_a_saved_average_knows_which_was_the_last():
+    model = nn.Linear(2, 2)
+    average = Average(model, 0.9)
+    nn.init.ones_(model.weight)
+    average.update(model, 3)
+    saved = {name: tensor.clone() for name, tensor in average.state_dict().items()}
+    average.update(model, 3)
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in average.state_dict().items())
+    again = Average(nn.Linear(2, 2), 0.9)
+    again.load_state_dict(saved)
+    for each in (average, again):
+        each.update(model, 4)
+    assert torch.equal(average.module.weight, again.module.weight)
+    assert int(again.steps) == 4

@@ -18,14 +18,26 @@ class Average(nn.Module):
         decay: 0.999 averages over about a thousand steps. The first updates follow faster.
     """
 
+    steps: Tensor
+    """The last step that was followed."""
+
     def __init__(self, model: nn.Module, decay: float) -> None:
         super().__init__()
         self.module = copy.deepcopy(model).eval().requires_grad_(False)
         self._decay = decay
+        # On the host, so that asking for it waits for nobody; a buffer, so that checkpoints keep it.
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
-        """Follow the model after this step, counted from 1; a refused step changes nothing that was followed."""
+        """Follow the model after this step, counted from 1; one that was followed already is not followed again.
+
+        A checkpoint is written within a step, before the average can follow it. So a run that was resumed calls this
+        once with the step that it was resumed after.
+        """
+        if step <= int(self.steps):
+            return
+        self.steps.fill_(step)
         share = 1.0 - min(self._decay, (1 + step) / (10 + step))
         floats: tuple[list[Tensor], list[Tensor]] = ([], [])
         for own, new in zip(_tensors(self.module), _tensors(model), strict=True):
