@@ -68,6 +68,8 @@ class Prompting:
         Raises:
             UsageError: an answer leaves no room for a question; the message names the row.
         """
+        if not questions:
+            return []
         prompts = self._prompts([question.text for question in questions])
         rows = zip(questions, prompts, self._completions(questions), strict=True)
         return [self._example(*row, limit) for row in rows]
