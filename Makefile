@@ -85,7 +85,8 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 # Resolves all versions anew, in an environment of its own, and keeps what came out. Where torch comes without CUDA, the versions of
-# the packages that bring it elsewhere stay as they were. A suffix such as +cpu names a build, not a version.
+# the packages that bring it elsewhere stay as they were. Try the outcome with the oldest Python that is served, to the patch:
+# Debian 12 has 3.11.2, and some packages ask for 3.11.5. A suffix such as +cpu names a build, not a version.
 CUDA := ^(cuda-|nvidia-|triton==)
 constraints: ## Resolve every version anew and rewrite constraints.txt
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

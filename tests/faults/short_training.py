@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 from stayfinite import Guard, Policy
+from stayfinite.recipes.running.processes import leave_the_others
 
 ITEMS, BATCH, EPOCHS = 384, 8, 2
 STEPS = ITEMS // BATCH * EPOCHS
@@ -183,7 +184,7 @@ def train(job: Job, sabotage: Sabotage) -> None:
     (job.folder / f"result-{launch}-{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     if job.ranks > 1:
         dist.barrier()
-        dist.destroy_process_group()
+        leave_the_others()
 
 
 def validation_loss(model: nn.Module) -> float:

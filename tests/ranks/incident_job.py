@@ -13,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from stayfinite import Guard, Policy
+from stayfinite.recipes.running.processes import leave_the_others
 from stayfinite.state.shards import is_spread
 
 
@@ -57,7 +58,7 @@ def main(kind: str, folder: Path, most: int) -> None:
     seen = {"actions": actions, "weights": weights, "rng": torch.get_rng_state().tolist()}
     (folder / f"seen-{rank}.json").write_text(json.dumps(seen))
     dist.barrier()
-    dist.destroy_process_group()
+    leave_the_others()
 
 
 if __name__ == "__main__":

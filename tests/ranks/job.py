@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from stayfinite import Guard, Policy
+from stayfinite.recipes.running.processes import leave_the_others
 from stayfinite.state.shards import is_spread
 
 STEPS = 12
@@ -111,7 +112,7 @@ def main(kind: str, act: str, folder: Path) -> None:
     (folder / f"seen-{act}-{rank}.json").write_text(json.dumps(seen))
     if dist.is_initialized():
         dist.barrier()
-        dist.destroy_process_group()
+        leave_the_others()
 
 
 if __name__ == "__main__":

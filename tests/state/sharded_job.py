@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from stayfinite.errors import StateError
+from stayfinite.recipes.running.processes import leave_the_others
 from stayfinite.state.checkpoints import Checkpointer
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.reading import load, newest_good
@@ -93,7 +94,7 @@ def main(kind: str, act: str, folder: Path) -> None:
     if rank == 0:
         torch.save(result, folder / f"{act}.pt")
     dist.barrier()
-    dist.destroy_process_group()
+    leave_the_others()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,7 +96,18 @@ def place_of_process(asked: str) -> Iterator[Place]:
         yield Place(device=device, rank=dist.get_rank(), count=count)
     finally:
         if joined:
-            dist.destroy_process_group()
+            leave_the_others()
+
+
+def leave_the_others() -> None:
+    """Ends what the processes share; a model under DDP may still be there.
+
+    DDP holds on to the group. Where the model dies last, the group dies with it, while Python's lock is held, and waits
+    for its own thread, which may wait for that lock to let go of the last barrier: the process hangs, its work done.
+    So the group is kept until the interpreter ends, and dies without the lock.
+    """
+    atexit.register([dist.group.WORLD].clear)
+    dist.destroy_process_group()
 
 
 def _silent(_: str) -> None:
