@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -182,7 +182,7 @@ class Compare:
     """Good checkpoints that are kept."""
 
 
-BUILT_IN = {
+BUILT_IN: dict[str, Any] = {
     "learning_rate": 1e-3, "projector_learning_rate": 1e-3, "batch_size": 32, "epochs": 4, "warmup_ratio": 0.1,
 }  # fmt: skip
 """Settings that the built-in task has where nothing else was asked for."""
@@ -209,12 +209,11 @@ class Result:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the program with these flags."""
-    train(read_settings(Compare, arguments, "stayfinite train compare"))
+    train(read_settings(Compare, arguments, "stayfinite train compare", settled))
 
 
 def train(config: Compare, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model; with ``dry_run``, all that comes before the first step."""
-    config = _settled(config)
     _check_settings(config)
     device = choose_device(config.device)
     if config.dry_run:
@@ -371,14 +370,11 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
 
 
-def _settled(config: Compare) -> Compare:
-    """The settings with those of the built-in task, where it is what is trained on and nothing else was asked for."""
+def settled(config: Compare) -> Compare:
+    """The settings with those of the built-in task, where it is what is trained on."""
     if config.train is not None:
         return config
-    unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
-    preset = BUILT_IN | {"question": QUESTIONS[config.built_in]}
-    changed: dict[str, Any] = {name: value for name, value in preset.items() if name in unasked}
-    return replace(config, **changed)
+    return replace(config, question=QUESTIONS[config.built_in], **BUILT_IN)
 
 
 def _check_settings(config: Compare) -> None:

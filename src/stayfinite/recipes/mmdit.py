@@ -15,9 +15,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -162,7 +162,7 @@ class Mmdit:
     """Good checkpoints that are kept."""
 
 
-BUILT_IN = {
+BUILT_IN: dict[str, Any] = {
     "steps": 1500, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
     "latent_weight": 1.0, "eval_steps": 300, "checkpoint_steps": 300,
 }  # fmt: skip
@@ -188,7 +188,6 @@ class Result:
 
 def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
     """Train, evaluate, keep the best model. In a process that is not the first of several the result is None."""
-    config = _settled(config)
     check_settings(config)
     output = Path(config.output_dir)
     with ExitStack() as stack:
@@ -335,7 +334,7 @@ def main(arguments: Sequence[str]) -> None:
     elif arguments and arguments[0] == "toy":
         toy.main(arguments[1:])
     else:
-        train(read_settings(Mmdit, arguments, "stayfinite train mmdit"))
+        train(read_settings(Mmdit, arguments, "stayfinite train mmdit", settled))
 
 
 def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch], Tensor]]:
@@ -349,12 +348,9 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch],
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
 
 
-def _settled(config: Mmdit) -> Mmdit:
-    """The settings with those of the built-in set, where it is what is trained on and nothing else was asked for."""
-    if config.data is not None:
-        return config
-    unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
-    return replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
+def settled(config: Mmdit) -> Mmdit:
+    """The settings with those of the built-in set, where it is what is trained on."""
+    return replace(config, **BUILT_IN) if config.data is None else config
 
 
 def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path, Supply]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -172,7 +172,7 @@ class Mt5:
     """Loggers that are told of the curves."""
 
 
-BUILT_IN = {
+BUILT_IN: dict[str, Any] = {
     "block_size": 64, "vocab_size": 512, "dropout": 0.0, "epochs": 8, "train_batch_size": 64, "eval_batch_size": 64,
     "gradient_accumulation_steps": 1, "logging_steps": 25, "eval_steps": 100,
 }  # fmt: skip
@@ -187,14 +187,14 @@ FIXED = frozenset({
 
 def main(arguments: Sequence[str]) -> None:
     """Run the program with these flags."""
-    train(read_settings(Mt5, arguments, "stayfinite train mt5"))
+    train(read_settings(Mt5, arguments, "stayfinite train mt5", settled))
 
 
 def train(config: Mt5, say: Say = print) -> Result:
     """Train, evaluate, keep the best model."""
     refuse_impossible(config)
     with place_of_process(config.device) as place, quiet_transformers():
-        return _train(settled(config), place, place.voice(say))
+        return _train(replace(config, lora_rank=_rank(config)), place, place.voice(say))
 
 
 def _train(config: Mt5, place: Place, say: Say) -> Result:
@@ -335,12 +335,8 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Any], Tensor]]:
 
 
 def settled(config: Mt5) -> Mt5:
-    """The settings with those of the built-in text, where it is what is trained on and nothing else was asked for."""
-    config = replace(config, lora_rank=_rank(config))
-    if config.data:
-        return config
-    unasked = {field.name for field in fields(config) if getattr(config, field.name) == field.default}
-    return replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
+    """The settings with those of the built-in text, where it is what is trained on."""
+    return config if config.data else replace(config, **BUILT_IN)
 
 
 def _rank(config: Mt5) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -164,7 +164,7 @@ class Translate:
     """Good checkpoints that are kept."""
 
 
-BUILT_IN = {
+BUILT_IN: dict[str, Any] = {
     "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 2, "vocab_size": 384,
     "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_rows": 100,
 }  # fmt: skip
@@ -194,7 +194,7 @@ class Result:
 
 def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model."""
-    config = _settled(config)
+    config = _resolved(config)
     with place_of_process(config.device) as place, quiet_transformers():
         if place.count > 1:
             raise UsageError("this program trains in one process", fix="start it without torchrun")
@@ -324,7 +324,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the program with these flags."""
-    train(read_settings(Translate, arguments, "stayfinite train translate"))
+    train(read_settings(Translate, arguments, "stayfinite train translate", settled))
 
 
 def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tensor]]:
@@ -340,13 +340,19 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tenso
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
 
 
-def _settled(config: Translate) -> Translate:
-    """The settings with those of the built-in task, where it is what is trained on and nothing else was asked for."""
-    if not config.train:
-        if config.val:
-            raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
-        unasked = {f.name for f in fields(config) if getattr(config, f.name) == f.default}
-        config = replace(config, **{name: value for name, value in BUILT_IN.items() if name in unasked})  # type: ignore[arg-type]
+def settled(config: Translate) -> Translate:
+    """The settings with those of the built-in task, where it is what is trained on."""
+    return config if config.train else replace(config, **BUILT_IN)
+
+
+def _resolved(config: Translate) -> Translate:
+    """The settings with a value for everything that was left to the program.
+
+    Raises:
+        UsageError: one of them cannot work.
+    """
+    if config.val and not config.train:
+        raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     if config.rates == "auto":
         fresh = is_size(config.model) and config.learning_rate is None
         config = replace(config, rates="relative" if fresh else "same")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stayfinite.recipes.compare import Compare, train
+from stayfinite.recipes.compare import Compare, settled, train
 from stayfinite.recipes.images.built_in import Task, draw_pairs
 from stayfinite.recipes.images.folds import split
 from stayfinite.recipes.images.pairs import SIMILAR, read_pairs, sort_out
@@ -48,7 +48,7 @@ def test_it_is_drawn_once_and_the_same_each_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_without_arguments_it_learns_to_tell_which_of_two_unseen_shapes_is_larger(tmp_path: Path) -> None:
-    result = train(Compare(output_dir=str(tmp_path / "run"), device="cpu"), lambda _: None)
+    result = train(settled(Compare(output_dir=str(tmp_path / "run"), device="cpu")), lambda _: None)
     assert result.scores is not None
     assert result.scores.accuracy > 0.8
     assert min(result.scores.per_class.values()) > 0.7

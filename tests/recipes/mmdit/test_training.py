@@ -10,7 +10,7 @@ from mmdit_runs import SMALL, events_of, run, spoil, steps_of, weights_of, write
 from stayfinite.cli import train as command
 from stayfinite.errors import LoaderFailed, NotReady, UsageError
 from stayfinite.recipes.diffusion.toy import write_toy_set
-from stayfinite.recipes.mmdit import BUILT_IN, Mmdit, _settled
+from stayfinite.recipes.mmdit import Mmdit
 
 
 @pytest.fixture
@@ -231,10 +231,7 @@ def test_workers_change_no_number(data, tmp_path):
     assert [line["loss"] for line in none] == [line["loss"] for line in some]
 
 
-def test_the_preset_of_the_built_in_set_gives_way_to_what_was_asked_for():
-    assert _settled(Mmdit()).steps == BUILT_IN["steps"]
-    assert _settled(Mmdit(steps=7)).steps == 7
-    assert _settled(Mmdit(data="pairs")) == Mmdit(data="pairs")
+def test_the_usual_settings_are_those_of_the_reports():
     assert (Mmdit().learning_rate, Mmdit().max_grad_norm, Mmdit().text_weight, Mmdit().latent_weight) == (
         5e-5, 0.5, 1.0, 0.1,
     )  # fmt: skip

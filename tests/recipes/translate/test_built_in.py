@@ -6,7 +6,7 @@ import math
 import pytest
 
 from stayfinite.recipes.seq2seq.built_in import store_records
-from stayfinite.recipes.translate import Translate, train
+from stayfinite.recipes.translate import Translate, settled, train
 
 
 def test_the_records_are_different_and_always_the_same():
@@ -34,7 +34,7 @@ def test_every_sentence_is_one():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_without_arguments_it_learns_to_translate(tmp_path):
-    result = train(Translate(output_dir=str(tmp_path / "run")), lambda line: None)
+    result = train(settled(Translate(output_dir=str(tmp_path / "run"))), lambda line: None)
     assert result.last_loss < result.first_loss / 2
     assert result.scores.bleu > 50
     losses = [json.loads(line)["loss"] for line in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]

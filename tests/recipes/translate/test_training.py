@@ -180,11 +180,8 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, change
     assert not (tmp_path / "run").exists()
 
 
-def test_the_tasks_own_settings_hold_only_where_nothing_else_was_asked_for():
-    settled = translate._settled(Translate(batch_size=7))
-    assert settled.batch_size == 7
-    assert settled.epochs == translate.BUILT_IN["epochs"]
-    own = translate._settled(Translate(train=("a.csv",), model="google/byt5-small"))
+def test_the_usual_settings_are_those_that_the_reports_converged_on():
+    own = translate._resolved(Translate(train=("a.csv",), model="google/byt5-small"))
     assert (own.learning_rate, own.warmup_ratio, own.weight_decay) == (1e-4, 0.1, 0.01)
     assert (own.max_source_length, own.max_target_length, own.batch_size, own.accumulation) == (256, 256, 4, 4)
     assert (own.epochs, own.gradient_checkpointing) == (10, True)
@@ -201,8 +198,8 @@ def test_the_tasks_own_settings_hold_only_where_nothing_else_was_asked_for():
     ],
 )
 def test_fresh_weights_get_rates_of_their_own_unless_a_rate_is_asked_for(asked, rates, rate):
-    settled = translate._settled(Translate(train=("a.csv",), **asked))
-    assert (settled.rates, settled.learning_rate) == (rates, rate)
+    resolved = translate._resolved(Translate(train=("a.csv",), **asked))
+    assert (resolved.rates, resolved.learning_rate) == (rates, rate)
 
 
 def test_a_cut_of_much_is_a_warning(tmp_path):
