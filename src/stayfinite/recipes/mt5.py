@@ -34,7 +34,7 @@ from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
 from stayfinite.recipes.language.rows import rows_in_words
-from stayfinite.recipes.language.trained import keep_shape, rebuild, save_trained
+from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
@@ -53,8 +53,9 @@ from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import Padding, tokens_in
 from stayfinite.recipes.seq2seq.losses import loss_of
-from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq
+from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocabulary, is_size, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
+from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
 
 Say = Callable[[str], None]
@@ -358,8 +359,7 @@ def _model(config: Mt5, loaded: Any, tokenizer: Any, say: Say) -> Any:
         say(f"the embeddings of {config.model_name} have {abs(added):,} rows {'more' if added > 0 else 'fewer'} now")
     check_ids(tokenizer, model)
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.config.use_cache = False
+        compute_twice(model)
     return (_adapted(config, model, _rank(config)) if _rank(config) else model).train()
 
 

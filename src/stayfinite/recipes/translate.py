@@ -9,10 +9,9 @@ The program reads top to bottom: settings, data, tokenizer, model, check, loop, 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -38,18 +37,27 @@ from stayfinite.recipes.running.records import read_launch, settings_of, write_l
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, loader_of, tokens_in
-from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
 from stayfinite.recipes.seq2seq.losses import loss_of
-from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, is_size, load_seq2seq, load_weights
+from stayfinite.recipes.seq2seq.models import (
+    build_t5,
+    compute_twice,
+    fit_vocabulary,
+    is_size,
+    load_seq2seq,
+    load_weights,
+)
 from stayfinite.recipes.seq2seq.normalising import Form
+from stayfinite.recipes.seq2seq.refusals import refuse_impossible
+from stayfinite.recipes.seq2seq.result import Result
 from stayfinite.recipes.seq2seq.rows import rows_in_words
-from stayfinite.recipes.seq2seq.scores import Scores
 from stayfinite.recipes.seq2seq.tables import Columns
-from stayfinite.recipes.seq2seq.tokenizers import check_ids, load_tokenizer, train_sentencepiece
-from stayfinite.recipes.settings import read_settings, require
+from stayfinite.recipes.seq2seq.tokenizers import check_ids
+from stayfinite.recipes.seq2seq.trained import keep_shape, rebuild, save_trained
+from stayfinite.recipes.seq2seq.vocabulary import vocabulary
+from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,21 +187,9 @@ FIXED = frozenset({
 """Settings that cannot change when a run goes on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a training came to."""
-
-    scores: Scores
-    first_loss: float
-    last_loss: float
-    steps: int
-    seconds: float
-    tokens_per_second: float
-    directory: Path
-
-
 def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model."""
+    refuse_impossible(config)
     config = _resolved(config)
     with place_of_process(config.device) as place, quiet_transformers():
         if place.count > 1:
@@ -213,7 +209,10 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     )  # fmt: skip
 
     # -- tokenizer and model -----------------------------------------------------------------------------------------
-    tokenizer = _tokenizer(config, training, output / "tokenizer", resuming)
+    tokenizer = vocabulary(
+        config.model, training, output / "tokenizer", resuming=resuming, given=config.tokenizer,
+        size=config.vocab_size, prefix=config.prefix, seed=config.seed, cache_dir=config.cache_dir,
+    )  # fmt: skip
     limits = (config.max_source_length, config.max_target_length)
     encode = Encoding(tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long)
     examples = encode(training, say)
@@ -241,7 +240,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     )
     scaler = scaler_for(precision, device)
     write_launch(output, "translate", config, **({} if steps is None else {"steps": steps}))
-    _write_shape(model, tokenizer, output)
+    keep_shape(model, tokenizer, output)
     look_before_start(
         model, optimizer, first, compute_loss, precision=precision, scaler=scaler,
         then="off" if resuming else config.check, directory=output, say=say,
@@ -297,7 +296,9 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
                 with logbook.rest():
                     scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast)
                     better = best.judge(
-                        logbook.steps_taken, scores.to_json(), lambda into: _save(judged, tokenizer, config, into)
+                        logbook.steps_taken,
+                        scores.to_json(),
+                        lambda into: save_trained(judged, tokenizer, config, into),
                     )
                 tell(logbook.steps_taken, scores.to_json())
                 say(f"epoch {epoch + 1}: {scores}{'  (best so far)' if better else ''}")
@@ -317,7 +318,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
             seconds=time.monotonic() - began, tokens_per_second=logbook.rate, directory=output,
         )  # fmt: skip
-        _write_result(output, result, best)
+        write_result(output, result.to_json() | {"evaluations": best.history})
     say(f"{scores}. The best model is in {best.directory}.")
     return result
 
@@ -329,11 +330,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tensor]]:
     """Model and forward of a run, from its directory alone; `stayfinite replay` puts the weights of the incident in."""
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM
-
     config = settings_of(Translate, read_launch(run_dir, "translate"))
-    kind: Any = AutoModelForSeq2SeqLM
-    model = _prepared(kind.from_config(AutoConfig.from_pretrained(Path(run_dir) / "model")), config)
+    model = _prepared(rebuild(Path(run_dir)), config)
     return model, loss_of(model, config.label_smoothing)
 
 
@@ -346,13 +344,7 @@ def settled(config: Translate) -> Translate:
 
 
 def _resolved(config: Translate) -> Translate:
-    """The settings with a value for everything that was left to the program.
-
-    Raises:
-        UsageError: one of them cannot work.
-    """
-    if config.val and not config.train:
-        raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
+    """The settings with a value for everything that was left to the program."""
     if config.rates == "auto":
         fresh = is_size(config.model) and config.learning_rate is None
         config = replace(config, rates="relative" if fresh else "same")
@@ -360,31 +352,7 @@ def _resolved(config: Translate) -> Translate:
         config = replace(config, learning_rate=RELATIVE_RATE if config.rates == "relative" else RATE)
     if config.epochs is None and config.minutes is None and config.max_steps is None:
         config = replace(config, epochs=EPOCHS)
-    require(
-        config,
-        above_zero=("learning_rate", "max_grad_norm", "minutes", "val_share"),
-        at_least_one=(
-            "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
-            "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
-        ),
-        at_least_zero=("weight_decay", "patience", "samples", "seed"),
-        shares=("val_share", "warmup_ratio", "label_smoothing", "dropout", "ema"),
-    )  # fmt: skip
-    if min(config.max_source_length, config.max_target_length) < 4:
-        raise UsageError("--max-source-length and --max-target-length: expected at least 4 tokens", fix="256 is usual")
     return config
-
-
-def _tokenizer(config: Translate, training: Sequence[Pair], directory: Path, resuming: bool) -> Any:
-    """The tokenizer; a run that goes on keeps its own."""
-    if resuming:
-        return load_tokenizer(str(directory))
-    if config.tokenizer is not None:
-        return load_tokenizer(config.tokenizer, cache_dir=config.cache_dir)
-    if not is_size(config.model):
-        return load_tokenizer(config.model, cache_dir=config.cache_dir)
-    texts = [text for pair in training for text in (config.prefix + pair.source, pair.target)]
-    return train_sentencepiece(texts, directory, config.vocab_size, seed=config.seed)
 
 
 def _model(config: Translate, tokenizer: Any) -> Any:
@@ -400,8 +368,7 @@ def _model(config: Translate, tokenizer: Any) -> Any:
 def _prepared(model: Any, config: Translate) -> Any:
     """The model as it is trained."""
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.config.use_cache = False
+        compute_twice(model)
     return model.train()
 
 
@@ -417,24 +384,3 @@ def _schedule(config: Translate, optimizer: torch.optim.Optimizer, steps: int | 
     if config.minutes is None and steps is not None:
         return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
     return TimedSchedule(optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps)
-
-
-def _save(model: Any, tokenizer: Any, config: Translate, into: Path) -> None:
-    model.save_pretrained(into)
-    tokenizer.save_pretrained(into)
-    (into / "translate.json").write_text(json.dumps(asdict(config), indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-def _write_shape(model: Any, tokenizer: Any, output: Path) -> None:
-    """What `build` and a run that goes on need: tokenizer and the model's config, without weights."""
-    tokenizer.save_pretrained(output / "tokenizer")
-    model.config.save_pretrained(output / "model")
-
-
-def _write_result(output: Path, result: Result, best: Best) -> None:
-    record = {
-        "scores": result.scores.to_json(), "steps": result.steps, "seconds": round(result.seconds, 1),
-        "first_loss": result.first_loss, "last_loss": result.last_loss,
-        "tokens_per_second": round(result.tokens_per_second), "evaluations": best.history,
-    }  # fmt: skip
-    write_result(output, record)

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stayfinite.errors import UsageError
 from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.seq2seq import trained as seq2seq
 from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 
 DESCRIPTION = "language.json"
-CONFIG_DIRECTORY = "model"
 
 
 def save_trained(model: Any, tokenizer: Any, description: Mapping[str, Any], into: Path) -> None:
@@ -34,12 +33,6 @@ def read_description(directory: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def keep_shape(model: Any, tokenizer: Any, run: Path) -> None:
-    """Write what a run's model looks like, and its tokenizer, into the run directory: `rebuild` needs no more."""
-    tokenizer.save_pretrained(run / "tokenizer")
-    model.config.save_pretrained(run / CONFIG_DIRECTORY)
-
-
 def rebuild(run: Path, *, eight_bit: str | None = None, cache_dir: str | None = None) -> Any:
     """The model of a run, as it was before adapters were added; its weights are fresh unless it is in 8 bits.
 
@@ -53,11 +46,4 @@ def rebuild(run: Path, *, eight_bit: str | None = None, cache_dir: str | None = 
         model = load_seq2seq(eight_bit, cache_dir=cache_dir, eight_bit=True)
         fit_vocabulary(model, load_tokenizer(str(run / "tokenizer")))
         return model
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM
-
-    try:
-        config = AutoConfig.from_pretrained(run / CONFIG_DIRECTORY)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{run / CONFIG_DIRECTORY} does not describe a model: {str(error).splitlines()[0]}") from error
-    kind: Any = AutoModelForSeq2SeqLM  # it carries no annotations
-    return kind.from_config(config)
+    return seq2seq.rebuild(run)

@@ -106,6 +106,12 @@ def fit_vocabulary(model: Any, tokenizer: Any, *, shrink: bool = False) -> int:
     return int(model.get_input_embeddings().num_embeddings) - rows
 
 
+def compute_twice(model: Any) -> None:
+    """Let a model that is trained compute its activations twice instead of keeping them."""
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.config.use_cache = False
+
+
 def load_weights(model: Any, directory: Path) -> None:
     """Give a model the weights that ``save_pretrained`` wrote, where there are any."""
     from safetensors.torch import load_file

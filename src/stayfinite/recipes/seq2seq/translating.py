@@ -17,8 +17,8 @@ from stayfinite.recipes.seq2seq.models import load_seq2seq
 from stayfinite.recipes.seq2seq.normalising import normaliser
 from stayfinite.recipes.seq2seq.scores import Scores, score
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
+from stayfinite.recipes.seq2seq.trained import SETTINGS
 
-SETTINGS = "translate.json"
 DEFAULTS: dict[str, Any] = {
     "normalise": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
 }  # fmt: skip

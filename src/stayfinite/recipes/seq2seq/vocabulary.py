@@ -1,0 +1,41 @@
+"""The tokenizer of a translation: the run's own, one that was given, the model's, or one that is trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.models import is_size
+from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer, train_sentencepiece
+
+
+def vocabulary(
+    model: str,
+    pairs: Sequence[Pair],
+    own: Path,
+    *,
+    resuming: bool,
+    given: str | None,
+    size: int,
+    prefix: str,
+    seed: int,
+    cache_dir: str | None,
+) -> Any:
+    """The tokenizer; a run that goes on keeps its own.
+
+    Arguments:
+        model: a size, a directory or a hub's name.
+        pairs: to train it on.
+        own: where the run keeps it.
+        given: a directory, a hub's name, or `bytes`.
+        size: pieces of one that is trained.
+        prefix: put before every source.
+    """
+    if resuming:
+        return load_tokenizer(str(own))
+    if given is not None or not is_size(model):
+        return load_tokenizer(model if given is None else given, cache_dir=cache_dir)
+    texts = [text for pair in pairs for text in (prefix + pair.source, pair.target)]
+    return train_sentencepiece(texts, own, size, seed=seed)
