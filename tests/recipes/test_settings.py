@@ -1,5 +1,6 @@
 """Settings from flags, from a YAML file, or both."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -71,9 +72,37 @@ def test_an_empty_file_and_null_leave_the_defaults(tmp_path):
 
 @pytest.mark.parametrize("value", [0.0, -1e-4, float("nan"), float("inf")])
 def test_a_number_that_cannot_work_is_refused_by_its_flag(value):
-    with pytest.raises(UsageError, match="--learning-rate .*: expected a number above 0"):
+    with pytest.raises(
+        UsageError, match=r"--learning-rate .*: expected a number above 0\n  fix: the default is 0.0001"
+    ):
         require(Kind(learning_rate=value), above_zero=("learning_rate",))
 
 
+@pytest.mark.parametrize(("least", "value"), [(0, -1.0), (1, 0.5), (4, 3.9), (1, float("nan")), (1, float("inf"))])
+def test_a_number_below_the_least_is_refused_with_the_least(least, value):
+    with pytest.raises(
+        UsageError, match=rf"--minutes {value}: expected a number of at least {least}\n.*leave --minutes"
+    ):
+        require(Kind(minutes=value), at_least={least: ("minutes",)})
+
+
+@pytest.mark.parametrize(
+    ("ends", "below", "zero", "one", "above"),
+    [
+        ("[0, 1)", False, True, False, False),
+        ("(0, 1)", False, False, False, False),
+        ("[0, 1]", False, True, True, False),
+        ("(0, 1]", False, False, True, False),
+    ],
+)
+def test_a_share_has_the_ends_that_it_is_given(ends, below, zero, one, above):
+    for value, allowed in ((-0.1, below), (0.0, zero), (0.5, True), (1.0, one), (1.1, above), (float("nan"), False)):
+        expectation = nullcontext() if allowed else pytest.raises(UsageError, match=f"--minutes {value}: expected")
+        with expectation:
+            require(Kind(minutes=value), shares={ends: ("minutes",)})
+
+
 def test_numbers_that_work_and_none_pass():
-    require(Kind(), above_zero=("learning_rate", "minutes"), shares=("learning_rate",))
+    require(Kind(), above_zero=("learning_rate", "minutes"), shares={"[0, 1)": ("learning_rate",)})
+    require(Kind(minutes=4), at_least={4: ("minutes",)})
+    require(Kind(minutes=10**400), at_least={1: ("minutes",)})  # more than a float can hold, and finite all the same

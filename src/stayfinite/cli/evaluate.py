@@ -66,7 +66,7 @@ def _run(settings: Evaluate) -> int:
     from stayfinite.recipes.settings import require
     from stayfinite.report.progress import counting_progress
 
-    require(settings, at_least_one=("beams", "batch_size"))
+    require(settings, at_least={1: ("beams", "batch_size")})
     trained = find_model(settings.model)
     usual = Columns(source=trained.settings["source"], target=trained.settings["target"])
     pairs = read_pairs(settings.data, Columns(source=settings.source, target=settings.target), usual=usual)

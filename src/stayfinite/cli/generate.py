@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,17 +91,17 @@ def options_of(settings: Generate) -> dict[str, Any]:
     Raises:
         UsageError: one is outside what it may be, or two do not go together.
     """
-    for name, least in (("max_new_tokens", 1), ("num_return_sequences", 1), ("num_beams", 1), ("top_k", 1),
-                        ("no_repeat_ngram_size", 0), ("seed", 0)):  # fmt: skip
-        value = getattr(settings, name)
-        if value is not None and value < least:
-            raise _wrong(name, value, f"at least {least}")
-    for name in ("temperature", "repetition_penalty"):
-        value = getattr(settings, name)
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise _wrong(name, value, "a number above 0", "leave it out to take the likeliest token each time")
-    if settings.top_p is not None and not 0 < settings.top_p <= 1:
-        raise _wrong("top_p", settings.top_p, "a probability above 0 and up to 1", "--top-p 0.9")
+    from stayfinite.recipes.settings import require
+
+    require(
+        settings,
+        above_zero=("temperature", "repetition_penalty"),
+        at_least={
+            1: ("max_new_tokens", "num_return_sequences", "num_beams", "top_k"),
+            0: ("no_repeat_ngram_size", "seed"),
+        },
+        shares={"(0, 1]": ("top_p",)},
+    )
     drawn = any(value is not None for value in (settings.temperature, settings.top_k, settings.top_p))
     if not drawn and settings.num_return_sequences > settings.num_beams:
         raise UsageError(
@@ -153,7 +152,3 @@ def _answers(settings: Generate, prompts: Sequence[str], options: dict[str, Any]
             file=sys.stderr,
         )
     return [answer for prompt in prompts for answer in author.write(prompt, options)]
-
-
-def _wrong(name: str, value: object, expected: str, fix: str = "") -> UsageError:
-    return UsageError(f"--{name.replace('_', '-')} {value}: expected {expected}", fix=fix)

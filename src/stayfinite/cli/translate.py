@@ -65,7 +65,7 @@ def _run(settings: Translate) -> int:
     from stayfinite.recipes.settings import require
     from stayfinite.report.progress import counting_progress
 
-    require(settings, at_least_one=("beams", "batch_size", "max_length"))
+    require(settings, at_least={1: ("beams", "batch_size", "max_length")})
     trained = find_model(settings.model)
     asked = read_texts(settings.file, settings.source, trained.settings["source"])
     translator = load_translator(

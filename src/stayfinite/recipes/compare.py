@@ -9,50 +9,42 @@ The program reads top to bottom: settings, data, prompt, model, check, loop, res
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.surroundings import device_in_words, versions
+from stayfinite.autopsy.surroundings import device_in_words
 from stayfinite.core.policy import Policy
-from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.errors import UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.integrations.loggers.live import following
-from stayfinite.recipes.images.answers import Prompt, prompt_for
+from stayfinite.recipes.images.answers import prompt_for
+from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.batching import Batch, PairRows, Pixels, loader_of, with_weight
-from stayfinite.recipes.images.built_in import Task, draw_pairs
-from stayfinite.recipes.images.confusion import save_confusion
+from stayfinite.recipes.images.built_in import Task
+from stayfinite.recipes.images.data import pairs_for
 from stayfinite.recipes.images.dry_run import show_dry_run
 from stayfinite.recipes.images.epochs import EpochLog, memory_peak
 from stayfinite.recipes.images.evaluating import Scores, evaluate
-from stayfinite.recipes.images.folds import Apart, Split, apart_from, split
+from stayfinite.recipes.images.folds import Apart
 from stayfinite.recipes.images.integrity import first_batch, look_at_batch
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, ramp
-from stayfinite.recipes.images.models import (
-    Base,
-    add_lora,
-    choose_trained,
-    load_model,
-    load_processor,
-    load_trained,
-    parameters_in_words,
-    save_model,
-)
+from stayfinite.recipes.images.models import Base, load_processor, load_trained, parameters_in_words
 from stayfinite.recipes.images.optimizing import rates_of, two_rates
 from stayfinite.recipes.images.pairs import LABELS, Pair
+from stayfinite.recipes.images.records import read_class_weights, save_trained, write_meta
+from stayfinite.recipes.images.refusals import refuse_impossible
+from stayfinite.recipes.images.result import Result, keep_result
 from stayfinite.recipes.images.switches import anomalies, deterministic
-from stayfinite.recipes.images.tables import usable_pairs
-from stayfinite.recipes.images.tiny import is_size, write_base
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
@@ -61,7 +53,7 @@ from stayfinite.recipes.running.curve import first_and_last, losses_of
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import read_launch, settings_of, write_launch
 from stayfinite.recipes.running.sinks import Logger, sinks_of
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
@@ -194,19 +186,6 @@ FIXED = (
 """Settings that a run which is resumed must share with the one that was begun."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a training came to; the scores are those of the best model on the held-out pairs."""
-
-    scores: Scores | None
-    """None after --dry-run."""
-    first_loss: float
-    last_loss: float
-    steps: int
-    seconds: float
-    directory: Path
-
-
 def main(arguments: Sequence[str]) -> None:
     """Run the program with these flags."""
     train(read_settings(Compare, arguments, "stayfinite train compare", settled))
@@ -214,7 +193,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def train(config: Compare, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model; with ``dry_run``, all that comes before the first step."""
-    _check_settings(config)
+    refuse_impossible(config)
     device = choose_device(config.device)
     if config.dry_run:
         with tempfile.TemporaryDirectory() as aside, deterministic(config.deterministic):
@@ -227,12 +206,11 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
     """Model and forward pass of a run, for ``stayfinite replay RUN/incidents/0001``."""
     config = settings_of(Compare, read_launch(run_dir, "compare"))
     output = Path(run_dir)
-    meta = json.loads((output / "run_meta.json").read_text(encoding="utf-8"))
     processor = load_processor(str(output / "processor"))
     device = torch.device("cpu")
-    model = _model(replace(config, output_dir=str(output)), device)
+    model = assembled(replace(config, output_dir=str(output)), device)
     prompt = prompt_for(processor, config.question, config.answers)
-    return model, Comparison(model, prompt, meta["class_weights"], device).loss
+    return model, Comparison(model, prompt, read_class_weights(output), device).loss
 
 
 def _train(config: Compare, device: torch.device, say: Callable[[str], None]) -> Result:
@@ -244,15 +222,15 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     say(f"device: {device_in_words(device)}")
 
     # -- data --------------------------------------------------------------------------------------------------------
-    pairs = _data(config, output, say)
+    pairs = pairs_for(config, output, say)
     weights = class_weights(pairs.training, balanced=config.class_weights == "balanced")
     say(f"classes: {classes_in_words(pairs.training, weights)}")
 
     # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
-    if is_size(config.model) and not begun:
-        write_whole(output / "base", lambda into: _write_base(config, into))
-    processor = load_processor(_base(config), cache_dir=config.cache_dir)
-    model = _model(config, device)
+    if not begun:
+        build_base(config)
+    processor = load_processor(base_of(config), cache_dir=config.cache_dir)
+    model = assembled(config, device)
     prompt = prompt_for(processor, config.question, config.answers)
     say(f"model: {parameters_in_words(model)}\nprompt: {prompt}")
     pixels = Pixels(processor.image_processor, megabytes=config.cache_megabytes)
@@ -285,7 +263,9 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         return Result(scores=None, first_loss=math.nan, last_loss=math.nan, steps=0, seconds=0.0, directory=output)
     write_launch(output, "compare", config, steps=steps)
     write_whole(output / "processor", processor.save_pretrained)
-    _write_meta(output, config, pairs, weights, prompt, model, device, precision, steps)
+    write_meta(
+        output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps
+    )  # fmt: skip
 
     # -- the loop ------------------------------------------------------------------------------------------------------
     logbook = Logbook(say, steps=steps, every=config.logging_steps, unit="pairs")
@@ -303,7 +283,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         return evaluate(comparison, model, held_out, batch_size=2 * config.batch_size, autocast=guard.autocast)
 
     def save(into: Path) -> None:
-        _save(model, processor, config, prompt, into)
+        save_trained(model, processor, config, prompt, into)
 
     rising = int(config.consistency_ramp * steps)
     start = time.monotonic()
@@ -362,7 +342,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
         seconds=time.monotonic() - start, directory=output,
     )  # fmt: skip
-    _write_result(output, result, scores, best, logbook, say)
+    keep_result(result, best, logbook.rate, say)
     say(f"{scores}. The best model is in {best.directory}.")
     return result
 
@@ -377,135 +357,9 @@ def settled(config: Compare) -> Compare:
     return replace(config, question=QUESTIONS[config.built_in], **BUILT_IN)
 
 
-def _check_settings(config: Compare) -> None:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("this program trains in one process, and torchrun has started several", fix="start it alone")
-    for name in ("learning_rate", "projector_learning_rate"):
-        value = getattr(config, name)
-        if not (math.isfinite(value) and value > 0):
-            raise UsageError(f"--{name.replace('_', '-')} {value}: expected a number above 0", fix="1e-4")
-    for name in ("epochs", "batch_size", "accumulation", "lora_rank", "image_size"):
-        if getattr(config, name) < 1:
-            raise UsageError(
-                f"--{name.replace('_', '-')} {getattr(config, name)}: expected at least 1", fix="a whole number above 0"
-            )
-    for name in ("consistency", "clip_grad_norm", "margin", "weight_decay"):
-        value = getattr(config, name)
-        if not (math.isfinite(value) and value >= 0):
-            raise UsageError(f"--{name.replace('_', '-')} {value}: expected a number of at least 0", fix="0 for none")
-    for name in ("consistency_ramp", "warmup_ratio"):
-        if not 0 <= getattr(config, name) <= 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(config, name)}: expected a share", fix="0 to 1")
-    if config.max_steps is not None and config.max_steps < 1:
-        raise UsageError(f"--max-steps {config.max_steps}: expected at least 1", fix="leave it out for no limit")
-    if config.base != "fp32" and not _lora(config):
-        raise UsageError(
-            f"--base {config.base} with --tuning full: weights that are kept in few bits cannot be trained",
-            fix="--tuning lora, or --base fp32",
-        )
-    if config.base == "bf16" and config.precision not in ("auto", "bf16"):
-        raise UsageError(f"--base bf16 with --precision {config.precision}: the two must agree", fix="--precision bf16")
-    if config.image_size % 8 and is_size(config.model):
-        raise UsageError(f"--image-size {config.image_size}: expected a multiple of 8", fix="--image-size 32")
-    if len(set(config.answers)) < len(config.answers) or not all(word.strip() for word in config.answers):
-        raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
-    if config.val is not None and config.train is None:
-        raise UsageError("--val without --train", fix="name the training pairs as well")
-
-
-def _data(config: Compare, output: Path, say: Callable[[str], None]) -> Split:
-    table = config.train
-    if table is None:
-        table = str(draw_pairs(output / "data", task=config.built_in, seed=config.seed))
-
-    def pairs_of(path: str) -> list[Pair]:
-        return usable_pairs(
-            path, say, image_dir=config.image_dir, margin=config.margin, look_at=config.look_at_images,
-            drop=config.bad_images == "drop",
-        )  # fmt: skip
-
-    pairs = pairs_of(table)
-    if config.val is not None:
-        made = apart_from(pairs, pairs_of(config.val))
-    else:
-        made = split(pairs, folds=config.folds, fold=config.fold, apart=config.apart)
-    say(f"data: {made}")
-    return made
-
-
-def _lora(config: Compare) -> bool:
-    return config.tuning == "lora" or (config.tuning == "auto" and not is_size(config.model))
-
-
-def _base(config: Compare) -> str:
-    """Where the model is loaded from; one that is built here was written into the run first."""
-    return str(Path(config.output_dir) / "base") if is_size(config.model) else config.model
-
-
-def _write_base(config: Compare, into: Path) -> None:
-    write_base(into, config.model, question=config.question, answers=config.answers, image_size=config.image_size)
-
-
-def _model(config: Compare, device: torch.device) -> Any:
-    model = load_model(_base(config), base=config.base, device=device, cache_dir=config.cache_dir)
-    lora = _lora(config)
-    if lora:
-        model = add_lora(model, rank=config.lora_rank, alpha=config.lora_alpha, dropout=config.lora_dropout)
-        if config.vision == "trained":
-            model.get_base_model().model.vision_tower.requires_grad_(True)
-    vision = config.vision == "trained" or (config.vision == "auto" and is_size(config.model) and not lora)
-    choose_trained(model, vision=vision)
-    if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return model.train()
-
-
-def _write_meta(
-    output: Path, config: Compare, pairs: Split, weights: Sequence[float], prompt: Prompt, model: Any,
-    device: torch.device, precision: str, steps: int,
-) -> None:  # fmt: skip
-    record = {
-        "version": 1, "config": asdict(config), "versions": versions(), "device": device_in_words(device),
-        "precision": precision, "steps": steps, "training_pairs": len(pairs.training),
-        "validation_pairs": len(pairs.validation), "shared_images": pairs.shared_images,
-        "class_weights": list(weights), "prompt": prompt.text,
-        "answers": dict(zip(prompt.words, prompt.answers, strict=True)), "parameters": parameters_in_words(model),
-    }  # fmt: skip
-    (output / "run_meta.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-
-
 def _in_words(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
     return [str(pairs[row]) for row in batch["rows"].tolist()]
 
 
 def _shares(parts: dict[str, Tensor], batches: int) -> dict[str, Tensor | float]:
     return {name: part / batches for name, part in parts.items()}
-
-
-def _save(model: Any, processor: Any, config: Compare, prompt: Prompt, into: Path) -> None:
-    save_model(model, processor, into)
-    record = {
-        "version": 1, "model": config.model, "question": config.question, "prompt": prompt.text,
-        "answers": dict(zip(LABELS, prompt.answers, strict=True)),
-    }  # fmt: skip
-    (into / "compare.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-def _write_result(
-    output: Path, result: Result, scores: Scores, best: Best, logbook: Logbook, say: Callable[[str], None]
-) -> None:
-    write_result(
-        output,
-        {
-            "scores": scores.numbers() | {"pairs": scores.pairs}, "confusion": scores.confusion, "classes": LABELS,
-            "steps": result.steps, "seconds": round(result.seconds, 1), "first_loss": result.first_loss,
-            "last_loss": result.last_loss, "pairs_per_second": round(logbook.rate, 1), "evaluations": best.history,
-        },
-    )  # fmt: skip
-    try:
-        save_confusion(
-            scores.confusion, output / "confusion.png",
-            title=f"accuracy {scores.accuracy:.1%}, {scores.swap_consistency:.1%} consistent under the swap",
-        )  # fmt: skip
-    except MissingExtra as error:
-        say(f"no confusion.png: {error}")

@@ -32,8 +32,9 @@ from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequ
 from stayfinite.recipes.diffusion.losses import Objective, Weights
 from stayfinite.recipes.diffusion.model import MMDiT
 from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
-from stayfinite.recipes.diffusion.planning import about_of, check_settings
+from stayfinite.recipes.diffusion.planning import about_of
 from stayfinite.recipes.diffusion.prediction import Prediction
+from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.schedules import Schedule
 from stayfinite.recipes.diffusion.sizes import Size, flops_of_row
@@ -188,7 +189,7 @@ class Result:
 
 def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
     """Train, evaluate, keep the best model. In a process that is not the first of several the result is None."""
-    check_settings(config)
+    refuse_impossible(config)
     output = Path(config.output_dir)
     with ExitStack() as stack:
         place = stack.enter_context(place_of_process(config.device))

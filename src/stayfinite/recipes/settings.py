@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from functools import partial
+from operator import le, lt
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
 
 import tyro
 import yaml
@@ -92,31 +95,50 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
             yield from (f"--{flag}", str(value))
 
 
+Ends = Literal["[0, 1)", "(0, 1)", "[0, 1]", "(0, 1]"]
+"""Which ends a share may have, as mathematicians write it: `[` with the end, `(` without."""
+SHARES: Mapping[Ends, tuple[str, Callable[[float], bool]]] = {
+    "[0, 1)": ("from 0 to below 1", lambda value: 0 <= value < 1),
+    "(0, 1)": ("above 0 and below 1", lambda value: 0 < value < 1),
+    "[0, 1]": ("from 0 to 1", lambda value: 0 <= value <= 1),
+    "(0, 1]": ("above 0 and up to 1", lambda value: 0 < value <= 1),
+}
+
+
 def require(
     config: Any,
     *,
     above_zero: Sequence[str] = (),
-    at_least_one: Sequence[str] = (),
-    at_least_zero: Sequence[str] = (),
-    shares: Sequence[str] = (),
+    at_least: Mapping[int, Sequence[str]] = MappingProxyType({}),
+    shares: Mapping[Ends, Sequence[str]] = MappingProxyType({}),
 ) -> None:
     """Refuse numbers that cannot work, by the name of their flag; settings that are None are passed over.
 
     Arguments:
-        shares: from 0 up to, and without, 1.
+        config: a dataclass.
+        above_zero: names of settings.
+        at_least: for each lowest number the names of the settings that it holds for.
+        shares: likewise for each kind of share.
 
     Raises:
-        UsageError: one of them is outside of what it may be, or no number.
+        UsageError: one of them is outside of what it may be, or no finite number.
     """
-    bounds: dict[str, tuple[Sequence[str], Callable[[float], bool]]] = {
-        "above 0": (above_zero, lambda value: value > 0),
-        "of at least 1": (at_least_one, lambda value: value >= 1),
-        "of at least 0": (at_least_zero, lambda value: value >= 0),
-        "from 0 to below 1": (shares, lambda value: 0 <= value < 1),
-    }
-    for words, (names, holds) in bounds.items():
+    for name in above_zero:
+        _refuse(config, name, "above 0", partial(lt, 0))
+    for least, names in at_least.items():
         for name in names:
-            value = getattr(config, name)
-            if value is not None and not (math.isfinite(value) and holds(value)):
-                flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} {value}: expected a number {words}", fix=f"leave --{flag} out, or mend it")
+            _refuse(config, name, f"of at least {least}", partial(le, least))
+    for ends, names in shares.items():
+        for name in names:
+            _refuse(config, name, *SHARES[ends])
+
+
+def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) -> None:
+    value = getattr(config, name)
+    # A whole number is always finite, also one that no float can hold.
+    if value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value)):
+        return
+    flag = f"--{name.replace('_', '-')}"
+    default = type(config).__dataclass_fields__[name].default
+    fix = f"leave {flag} out" if default in (None, MISSING) else f"the default is {default}"
+    raise UsageError(f"{flag} {value}: expected a number {words}", fix=fix)

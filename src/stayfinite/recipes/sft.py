@@ -36,7 +36,7 @@ from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.looking import quick_look
 from stayfinite.recipes.chat.losses import loss_of, weights_in_step
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.chat.refusing import refuse
+from stayfinite.recipes.chat.refusals import refuse_impossible
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
@@ -194,7 +194,7 @@ class Result:
 
 def train(config: Sft, say: Callable[[str], None] = print) -> Result:
     """Train an adapter, evaluate it, keep the best."""
-    refuse(config)
+    refuse_impossible(config)
     with place_of_process(config.device) as place:
         return _train(config, place, place.voice(say))
 
@@ -336,7 +336,7 @@ def main(arguments: Sequence[str]) -> None:
 def quick(arguments: Sequence[str]) -> Inspection:
     """One forward and backward pass and ten steps, with everything that is looked at; for ``check --quick sft``."""
     config = read_settings(Sft, arguments, "stayfinite check --quick sft", settled)
-    refuse(config)
+    refuse_impossible(config)
     with TemporaryDirectory() as place:
         return quick_look(replace(config, output_dir=place))
 

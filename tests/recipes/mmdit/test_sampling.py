@@ -125,7 +125,7 @@ def test_what_cannot_be_drawn_is_refused(trained, tmp_path):
         ({"run": own, "tokens": str(tmp_path / "long.npz")}, "the model has 9 places"),
         ({"run": own, "latents": "a", "tokens": "b"}, "one side is drawn from the other"),
         ({"run": own, "length": 99}, "the model has 9 places"),
-        ({"run": own, "steps": 0}, "above 0"),
+        ({"run": own, "steps": 0}, "--steps 0: expected a number of at least 1"),
     ):
         with pytest.raises(UsageError, match=words):
             draw(Draw(**settings), lambda _: None)

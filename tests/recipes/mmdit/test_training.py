@@ -181,9 +181,9 @@ def test_an_unreadable_file_is_wrong_use_and_nothing_is_written(data, tmp_path, 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"learning_rate": 0.0}, "--learning-rate 0.0: expected more than 0"),
+        ({"learning_rate": 0.0}, "--learning-rate 0.0: expected a number above 0"),
         ({"learning_rate": float("nan")}, "--learning-rate nan"),
-        ({"loss_bound": -1.0}, "--loss-bound -1.0: expected 0 or more"),
+        ({"loss_bound": -1.0}, "--loss-bound -1.0: expected a number of at least 0"),
         ({"val_share": 1.0}, "--val-share 1.0"),
         ({"mode": "l2t", "text_weight": 0.0}, "every loss that it has is given the weight 0"),
         ({"vocab_size": 5}, "the data has a token with id"),

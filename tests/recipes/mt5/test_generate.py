@@ -103,7 +103,7 @@ def test_every_option_reaches_the_model():
         (["--temperature", "nan"], "--temperature nan"),
         (["--top-p", "1.5"], "--top-p 1.5"),
         (["--num-return-sequences", "3"], "the likeliest text is always the same one"),
-        (["--max-new-tokens", "0"], "--max-new-tokens 0: expected at least 1"),
+        (["--max-new-tokens", "0"], "--max-new-tokens 0: expected a number of at least 1"),
         (["--file", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["--prompt", " "], "there is no prompt"),
         (["--prompt", "a <extra_id_100> b"], "the model has 100 sentinels"),

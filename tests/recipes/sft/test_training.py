@@ -121,6 +121,7 @@ def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, t
     [
         ("learning_rate", 0.0), ("learning_rate", -1e-3), ("learning_rate", float("nan")), ("rank", 0), ("epochs", 0),
         ("batch_size", 0), ("dropout", 1.0), ("val_share", 1.5), ("max_grad_norm", 0.0), ("held_out", 0),
+        ("weight_decay", -0.1), ("minutes", float("nan")), ("max_length", 7),
     ],
 )  # fmt: skip
 def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(

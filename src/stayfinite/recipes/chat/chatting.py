@@ -11,7 +11,7 @@ import torch
 from stayfinite.recipes.chat.answers import found_in
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.using import UsePrecision, make_ready
-from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.settings import read_settings, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,7 @@ class Chat:
 
 def chat(config: Chat, lines: Iterable[str], say: Callable[[str], None] = print) -> None:
     """Answer each line."""
+    require(config, at_least={0: ("temperature",), 1: ("new_tokens",)})
     ready = make_ready(
         config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
         system=config.system,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
 from stayfinite.recipes.chat.using import UsePrecision, make_ready
-from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.settings import read_settings, require
 
 SYSTEM = "Think step by step in a few words. Then put the answer between tags, like this: <answer>12.5</answer>"
 
@@ -65,13 +64,8 @@ class Datagen:
 
 def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Question]:
     """Sample, keep what is right, write it."""
-    if not (math.isfinite(config.temperature) and config.temperature > 0):
-        raise UsageError(
-            f"--temperature {config.temperature}: expected a number above 0: every sample would be the same"
-        )
-    for name in ("rows", "samples", "keep", "new_tokens", "batch_size"):
-        if getattr(config, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(config, name)}: expected 1 or more")
+    # At a temperature of 0 every sample would be the same.
+    require(config, above_zero=("temperature",), at_least={1: ("rows", "samples", "keep", "new_tokens", "batch_size")})
     if config.data:
         questions = read_questions(config.data, Columns(question=config.question, answer=config.answer))
     else:

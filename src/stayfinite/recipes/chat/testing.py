@@ -17,7 +17,7 @@ from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions
 from stayfinite.recipes.chat.using import Ready, UsePrecision, make_ready
-from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.settings import read_settings, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,7 @@ class Examine:
 
 def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Ask, and count."""
-    if config.rows < 1 or config.batch_size < 1:
-        raise UsageError("--rows and --batch-size: expected 1 or more")
+    require(config, at_least={1: ("rows", "batch_size", "new_tokens")})
     ready = make_ready(
         config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
         system=config.system, without_adapter=config.without_adapter,

@@ -18,7 +18,7 @@ from stayfinite.recipes.diffusion.telling import text_of
 from stayfinite.recipes.diffusion.trained import About, load
 from stayfinite.recipes.diffusion.words import reader_for, reader_of
 from stayfinite.recipes.running.place import choose_device
-from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.settings import read_settings, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +60,7 @@ def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tens
     """
     if config.latents is not None and config.tokens is not None:
         raise UsageError("--latents and --tokens: one side is drawn from the other", fix="leave one of them out")
-    if config.steps < 1 or config.count < 1 or config.temperature < 0:
-        raise UsageError("--steps and --count are above 0, --temperature is not below 0", fix="leave them out")
+    require(config, at_least={1: ("steps", "count"), 0: ("temperature",)})
     model, about = load(config.run, choose_device(config.device))
     if config.length is not None and not 1 <= config.length <= about.shape.length:
         raise UsageError(f"--length {config.length}: the model has {about.shape.length} places", fix="leave it out")

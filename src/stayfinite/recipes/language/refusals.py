@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
-
-AT_LEAST = {
-    "min_characters": 0, "block_size": 8, "vocab_size": 64, "lora_rank": 0, "epochs": 1, "max_steps": 1,
-    "train_batch_size": 1, "eval_batch_size": 1, "gradient_accumulation_steps": 1, "warmup_steps": 0,
-    "logging_steps": 1, "eval_steps": 1, "eval_blocks": 1, "save_steps": 1, "save_total_limit": 1, "samples": 0,
-    "seed": 0, "weight_decay": 0,
-}  # fmt: skip
-ABOVE_ZERO = ("learning_rate", "max_grad_norm", "lora_alpha")
-SHARES = ("val_share", "noise_density")
+from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
@@ -26,22 +17,21 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: one of them, or two together, cannot work.
     """
-    for name, least in AT_LEAST.items():
-        value = getattr(config, name)
-        if value is not None and not (math.isfinite(value) and value >= least):
-            raise _wrong(name, value, f"at least {least}")
-    for name in ABOVE_ZERO:
-        value = getattr(config, name)
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise _wrong(name, value, "a number above 0", "1e-4 is a good start" if name == "learning_rate" else "")
-    for name in SHARES:
-        if not 0 < getattr(config, name) < 1:
-            raise _wrong(name, getattr(config, name), "a share between 0 and 1")
-    for name in ("dropout", "lora_dropout"):
-        if not 0 <= getattr(config, name) < 1:
-            raise _wrong(name, getattr(config, name), "a share from 0 on and below 1")
-    if not (math.isfinite(config.mean_span_length) and config.mean_span_length >= 1):
-        raise _wrong("mean_span_length", config.mean_span_length, "at least 1")
+    require(
+        config,
+        above_zero=("learning_rate", "max_grad_norm", "lora_alpha"),
+        at_least={
+            1: (
+                "mean_span_length", "epochs", "max_steps", "train_batch_size", "eval_batch_size",
+                "gradient_accumulation_steps", "logging_steps", "eval_steps", "eval_blocks", "save_steps",
+                "save_total_limit",
+            ),
+            0: ("min_characters", "lora_rank", "warmup_steps", "weight_decay", "samples", "seed"),
+            8: ("block_size",),
+            64: ("vocab_size",),
+        },
+        shares={"(0, 1)": ("val_share", "noise_density"), "[0, 1)": ("dropout", "lora_dropout")},
+    )  # fmt: skip
     _refuse_places(config)
     _refuse_adapters(config)
 
@@ -88,10 +78,6 @@ def _refuse_adapters(config: Any) -> None:
             "adapters with --tokenizer-dir: the embeddings of a new vocabulary have to be learnt, and would be frozen",
             fix="leave --tokenizer-dir out to use the model's own, or train all weights",
         )
-
-
-def _wrong(name: str, value: object, expected: str, fix: str = "") -> UsageError:
-    return UsageError(f"{_flag(name)} {value}: expected {expected}", fix=fix)
 
 
 def _flag(name: str) -> str:

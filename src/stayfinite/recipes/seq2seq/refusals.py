@@ -18,13 +18,14 @@ def refuse_impossible(config: Any) -> None:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     require(
         config,
-        above_zero=("learning_rate", "max_grad_norm", "minutes", "val_share"),
-        at_least_one=(
-            "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
-            "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
-        ),
-        at_least_zero=("weight_decay", "patience", "samples", "seed"),
-        shares=("val_share", "warmup_ratio", "label_smoothing", "dropout", "ema"),
+        above_zero=("learning_rate", "max_grad_norm", "minutes"),
+        at_least={
+            1: (
+                "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
+                "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
+            ),
+            0: ("weight_decay", "patience", "samples", "seed"),
+            4: ("max_source_length", "max_target_length"),
+        },
+        shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},
     )  # fmt: skip
-    if min(config.max_source_length, config.max_target_length) < 4:
-        raise UsageError("--max-source-length and --max-target-length: expected at least 4 tokens", fix="256 is usual")

@@ -1,0 +1,31 @@
+"""Settings that cannot work, refused before anything is read or written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.settings import require
+
+
+def refuse_impossible(config: Any) -> None:
+    """Look at the settings of a diffusion model's training.
+
+    Raises:
+        UsageError: one of them, or two together, cannot work.
+    """
+    require(
+        config,
+        above_zero=("learning_rate", "max_grad_norm"),
+        at_least={
+            1: (
+                "steps", "batch_size", "accumulation", "eval_steps", "eval_rows", "sample_steps", "logging_steps",
+                "checkpoint_steps", "keep_checkpoints", "max_length", "vocab_size", "patch",
+            ),
+            0: ("warmup_steps", "weight_decay", "text_weight", "latent_weight", "loss_bound", "workers", "samples"),
+        },
+        shares={"(0, 1)": ("val_share",), "[0, 1)": ("dropout",)},
+    )  # fmt: skip
+    counted = {"l2t": config.text_weight, "t2l": config.latent_weight}
+    if not counted.get(config.mode, config.text_weight + config.latent_weight):
+        raise UsageError(f"--mode {config.mode}: every loss that it has is given the weight 0", fix="--text-weight 1.0")

@@ -1,0 +1,51 @@
+"""The model of a run, as its settings ask for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stayfinite.recipes.images.models import add_lora, choose_trained, load_model
+from stayfinite.recipes.images.tiny import is_size, write_base
+from stayfinite.recipes.running.whole import write_whole
+
+KEPT = "base"
+"""Where a run keeps a model that was built for it."""
+
+
+def uses_lora(config: Any) -> bool:
+    """Whether adapters are trained rather than the whole language model."""
+    return bool(config.tuning == "lora" or (config.tuning == "auto" and not is_size(config.model)))
+
+
+def base_of(config: Any) -> str:
+    """Where the model is loaded from; one that is built here is written into the run first."""
+    return str(Path(config.output_dir) / KEPT) if is_size(config.model) else str(config.model)
+
+
+def build_base(config: Any) -> None:
+    """Write a model with fresh weights into the run, where it is one that is built here."""
+    if is_size(config.model):
+        write_whole(
+            Path(base_of(config)),
+            lambda into: write_base(
+                into, config.model, question=config.question, answers=config.answers, image_size=config.image_size
+            ),
+        )
+
+
+def assembled(config: Any, device: torch.device) -> Any:
+    """The model on its device, with adapters where they are asked for, and only that part open that is trained."""
+    model = load_model(base_of(config), base=config.base, device=device, cache_dir=config.cache_dir)
+    lora = uses_lora(config)
+    if lora:
+        model = add_lora(model, rank=config.lora_rank, alpha=config.lora_alpha, dropout=config.lora_dropout)
+        if config.vision == "trained":
+            model.get_base_model().model.vision_tower.requires_grad_(True)
+    vision = config.vision == "trained" or (config.vision == "auto" and is_size(config.model) and not lora)
+    choose_trained(model, vision=vision)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model.train()

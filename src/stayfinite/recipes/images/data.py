@@ -1,0 +1,37 @@
+"""The pairs of a run, as its settings ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stayfinite.recipes.images.built_in import draw_pairs
+from stayfinite.recipes.images.folds import Split, apart_from, split
+from stayfinite.recipes.images.pairs import Pair
+from stayfinite.recipes.images.tables import usable_pairs
+
+
+def pairs_for(config: Any, output: Path, say: Callable[[str], None]) -> Split:
+    """Pairs to train on and pairs that are held out; those of the built-in task are drawn into the run.
+
+    Raises:
+        UsageError: a table or an image cannot be used, or nothing is left on one side.
+    """
+
+    def pairs_of(path: str) -> list[Pair]:
+        return usable_pairs(
+            path, say, image_dir=config.image_dir, margin=config.margin, look_at=config.look_at_images,
+            drop=config.bad_images == "drop",
+        )  # fmt: skip
+
+    drawn = config.train is None
+    pairs = pairs_of(
+        str(draw_pairs(output / "data", task=config.built_in, seed=config.seed)) if drawn else config.train
+    )
+    if config.val is not None:
+        made = apart_from(pairs, pairs_of(config.val))
+    else:
+        made = split(pairs, folds=config.folds, fold=config.fold, apart=config.apart)
+    say(f"data: {made}")
+    return made

@@ -1,0 +1,43 @@
+"""Settings that cannot work, refused before anything is read or written."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.images.assembling import uses_lora
+from stayfinite.recipes.images.tiny import PATCH, is_size
+from stayfinite.recipes.settings import require
+
+
+def refuse_impossible(config: Any) -> None:
+    """Look at the settings of a comparison's training.
+
+    Raises:
+        UsageError: one of them, or two together, cannot work.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("this program trains in one process, and torchrun has started several", fix="start it alone")
+    require(
+        config,
+        above_zero=("learning_rate", "projector_learning_rate", "lora_alpha"),
+        at_least={
+            1: ("epochs", "batch_size", "accumulation", "lora_rank", "image_size", "max_steps"),
+            0: ("consistency", "clip_grad_norm", "margin", "weight_decay", "workers"),
+        },
+        shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},
+    )
+    if config.base != "fp32" and not uses_lora(config):
+        raise UsageError(
+            f"--base {config.base} with --tuning full: weights that are kept in few bits cannot be trained",
+            fix="--tuning lora, or --base fp32",
+        )
+    if config.base == "bf16" and config.precision not in ("auto", "bf16"):
+        raise UsageError(f"--base bf16 with --precision {config.precision}: the two must agree", fix="--precision bf16")
+    if config.image_size % PATCH and is_size(config.model):
+        raise UsageError(f"--image-size {config.image_size}: expected a multiple of {PATCH}", fix="--image-size 32")
+    if len(set(config.answers)) < len(config.answers) or not all(word.strip() for word in config.answers):
+        raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
+    if config.val is not None and config.train is None:
+        raise UsageError("--val without --train", fix="name the training pairs as well")
