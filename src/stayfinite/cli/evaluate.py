@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.errors import StayfiniteError, UsageError
+from stayfinite.cli.ending import exit_code
+from stayfinite.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +49,7 @@ class Evaluate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when it was scored, 2 on wrong use."""
     settings = tyro.cli(Evaluate, args=list(arguments), prog="stayfinite evaluate")
-    try:
-        return _run(settings)
-    except StayfiniteError as error:
-        print(f"stayfinite evaluate: {error}", file=sys.stderr)
-        return 2
+    return exit_code("evaluate", lambda: _run(settings))
 
 
 def _run(settings: Evaluate) -> int:

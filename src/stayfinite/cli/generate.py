@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.errors import StayfiniteError, UsageError
+from stayfinite.cli.ending import exit_code
+from stayfinite.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +71,12 @@ class Generate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when all prompts were answered, 2 on wrong use."""
     settings = tyro.cli(Generate, args=list(arguments), prog="stayfinite generate")
-    try:
-        options = options_of(settings)
-        prompts = _prompts(settings)
-        answers = _answers(settings, prompts, options)
-    except StayfiniteError as error:
-        print(f"stayfinite generate: {error}", file=sys.stderr)
-        return 2
+    return exit_code("generate", lambda: _run(settings))
+
+
+def _run(settings: Generate) -> int:
+    options = options_of(settings)
+    answers = _answers(settings, _prompts(settings), options)
     if settings.json:
         print(json.dumps([answer.to_json() for answer in answers], indent=1, ensure_ascii=False))
         return 0

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.cli.ending import exit_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +52,7 @@ class Translate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when it was translated, 2 on wrong use."""
     settings = tyro.cli(Translate, args=list(arguments), prog="stayfinite translate")
-    try:
-        return _run(settings)
-    except StayfiniteError as error:
-        print(f"stayfinite translate: {error}", file=sys.stderr)
-        return 2
+    return exit_code("translate", lambda: _run(settings))
 
 
 def _run(settings: Translate) -> int:

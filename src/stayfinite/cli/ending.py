@@ -1,0 +1,26 @@
+"""How a command ends: an error that is told, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from stayfinite.errors import NotReady, StayfiniteError, TrainingStopped
+
+
+def exit_code(command: str, work: Callable[[], int]) -> int:
+    """Do the work of a command; an error is told in its name.
+
+    Arguments:
+        command: as it was typed, after `stayfinite`.
+
+    Returns:
+        What the work returned; 1 when a check refused to start, 2 on wrong use; a training that stopped has its own.
+    """
+    try:
+        return work()
+    except StayfiniteError as error:
+        print(f"stayfinite {command}: {error}", file=sys.stderr)
+        if isinstance(error, TrainingStopped):
+            return error.exit_code
+        return 1 if isinstance(error, NotReady) else 2
