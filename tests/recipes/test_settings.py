@@ -73,7 +73,8 @@ def test_an_empty_file_and_null_leave_the_defaults(tmp_path):
 @pytest.mark.parametrize("value", [0.0, -1e-4, float("nan"), float("inf")])
 def test_a_number_that_cannot_work_is_refused_by_its_flag(value):
     with pytest.raises(
-        UsageError, match=r"--learning-rate .*: expected a number above 0\n  fix: the default is 0.0001"
+        UsageError,
+        match=r"--learning-rate .*: expected a number above 0\n  fix: leave --learning-rate out; 0.0001 is usual",
     ):
         require(Kind(learning_rate=value), above_zero=("learning_rate",))
 

@@ -140,5 +140,5 @@ def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) 
         return
     flag = f"--{name.replace('_', '-')}"
     default = type(config).__dataclass_fields__[name].default
-    fix = f"leave {flag} out" if default in (None, MISSING) else f"the default is {default}"
-    raise UsageError(f"{flag} {value}: expected a number {words}", fix=fix)
+    usual = "" if default in (None, MISSING) else f"; {default} is usual"
+    raise UsageError(f"{flag} {value}: expected a number {words}", fix=f"leave {flag} out{usual}")

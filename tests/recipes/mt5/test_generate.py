@@ -116,6 +116,21 @@ def test_what_cannot_work_is_said_and_the_exit_code_is_2(run, flags, said, capsy
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("tiny", "'tiny' is a size that training builds with fresh weights"),
+        ("./nowhere", "'./nowhere' cannot be loaded: there is no such directory"),
+    ],
+)
+def test_without_a_trained_model_nothing_is_offered_that_cannot_be_used(named, said, capsys):
+    assert main(["generate", named, "--prompt", "some words"]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "the --output-dir of a run" in told
+    assert "small, medium" not in told
+
+
 def test_a_model_that_has_learnt_an_answer_gives_it(run, tmp_path):
     """A model is made to prefer one token, so that it is known what stands in the gap."""
     place = tmp_path / "sure"

@@ -92,6 +92,7 @@ def test_a_perfect_translation_scores_100(run, monkeypatch, capsys):
         (["translate", "runs/nowhere", "RUN/pairs.csv"], "runs/nowhere: there is no such directory"),
         (["translate", "RUN", "RUN/pairs.csv", "--source", "nope"], "there is no column 'nope'"),
         (["translate", "RUN", "RUN/pairs.csv", "--beams", "0"], "--beams 0: expected a number of at least 1"),
+        (["translate", "tiny", "RUN/pairs.csv"], "'tiny' is a size that training builds with fresh weights"),
         (["evaluate", "RUN"], "expected data to score on"),
         (["evaluate", "RUN", "RUN/pairs.csv", "--target", "nope"], "there is no column 'nope'"),
         (["evaluate", "RUN", "RUN/pairs.csv", "--device", "abacus"], "--device abacus"),

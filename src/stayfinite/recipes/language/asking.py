@@ -15,8 +15,8 @@ from stayfinite.recipes.language.filling import spans_of
 from stayfinite.recipes.language.trained import read_description
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.adapters import base_of, is_adapter, load_adapters
-from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_seq2seq
-from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer, sentinel_ids
+from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_trained
+from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer, sentinel_ids
 
 GAP = re.compile(r"<extra_id_(\d+)>")
 MODELS = ("best", "final")
@@ -56,8 +56,8 @@ class Author:
         torch.manual_seed(seed)
         place = Path(directory)
         adapted = is_adapter(place)
-        model = load_seq2seq(base_of(place) if adapted else directory, cache_dir=cache_dir)
-        self._tokenizer = load_tokenizer(directory, cache_dir=cache_dir)
+        model = load_trained(base_of(place) if adapted else directory, cache_dir=cache_dir)
+        self._tokenizer = load_tokenizer(directory, cache_dir=cache_dir, fix=TO_USE)
         if adapted:
             fit_vocabulary(model, self._tokenizer)
             with quiet_transformers():

@@ -31,6 +31,10 @@ SIZES = {
     "large": Size(d_model=768, d_kv=64, d_ff=2048, layers=8, decoder_layers=8, heads=12),
 }
 """What `--model` may name without a download; each is gated-GELU (T5 1.1), with tied embeddings."""
+DIRECTORY, HUB = "a directory with config.json and weights", "a hub's name where there is a network"
+TO_TRAIN = f"{DIRECTORY}, {HUB}, or one of {', '.join(SIZES)}"
+TO_USE = f"the --output-dir of a run, {DIRECTORY}, or {HUB}"
+"""What can be named to be trained, and to be used; a size has nothing but fresh weights."""
 
 
 def build_t5(size: str, tokenizer: Any, *, dropout: float = 0.1) -> Any:
@@ -57,12 +61,33 @@ def build_t5(size: str, tokenizer: Any, *, dropout: float = 0.1) -> Any:
     return T5ForConditionalGeneration(config)
 
 
-def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = False, device: str | None = None) -> Any:
+def load_trained(name: str, *, cache_dir: str | None = None) -> Any:
+    """A model to be used, from a directory or a hub.
+
+    Raises:
+        UsageError: there is no such model here, it is no encoder-decoder, or a size, whose weights know nothing yet.
+    """
+    if is_size(name):
+        raise UsageError(
+            f"{name!r} is a size that training builds with fresh weights: it has learnt nothing yet", fix=TO_USE
+        )
+    return load_seq2seq(name, cache_dir=cache_dir, fix=TO_USE)
+
+
+def load_seq2seq(
+    name: str,
+    *,
+    cache_dir: str | None = None,
+    eight_bit: bool = False,
+    device: str | None = None,
+    fix: str = TO_TRAIN,
+) -> Any:
     """A model from a directory or a hub. Weights are float32, whatever the files say: autocast does the rest.
 
     Arguments:
         eight_bit: keep the matrices in 8 bits; they stay frozen.
         device: where it is put; weights in 8 bits cannot be moved later.
+        fix: what to name instead, where it cannot be loaded.
 
     Raises:
         UsageError: there is no such model here, or it is no encoder-decoder.
@@ -70,9 +95,6 @@ def load_seq2seq(name: str, *, cache_dir: str | None = None, eight_bit: bool = F
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    fix = (
-        f"a directory with config.json and weights, a hub's name where there is a network, or one of {', '.join(SIZES)}"
-    )
     options = {"dtype": torch.float32} | loading_options(name, cache_dir=cache_dir, fix=fix)
     if eight_bit:
         options["quantization_config"] = _eight_bit()

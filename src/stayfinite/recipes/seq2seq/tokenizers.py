@@ -14,6 +14,8 @@ from stayfinite.recipes.running.hub import loading_options
 SENTINELS = 100
 """T5's span corruption names its gaps by these, `<extra_id_0>` to `<extra_id_99>`."""
 LEAST_VOCABULARY = 64
+TO_TRAIN = "name a directory with tokenizer.json or spiece.model, `bytes`, or leave it to be trained here"
+TO_USE = "put tokenizer.json or spiece.model, with which it was trained, beside the model's weights"
 LONGEST = 256
 """Characters of a line from which a tokenizer is trained. A piece never reaches over a space, so that a cut there loses
 nothing; but SentencePiece takes time as the square of what repeats within a line, and passes over the longest lines."""
@@ -55,8 +57,11 @@ def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, 
     return load_tokenizer(str(directory))
 
 
-def load_tokenizer(name: str, *, cache_dir: str | None = None) -> Any:
+def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRAIN) -> Any:
     """A tokenizer from a directory or, where there is a network, a hub; `bytes` is ByT5's.
+
+    Arguments:
+        fix: what to name instead, where it cannot be loaded.
 
     Raises:
         UsageError: there is none, or its vocabulary was not read.
@@ -71,7 +76,6 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None) -> Any:
     bare = (directory / "spiece.model").exists() and not (directory / "tokenizer_config.json").exists()
     # T5Tokenizer(vocab_file=...) takes the file and forgets its pieces (transformers 5); from_pretrained reads them.
     kind: Any = T5Tokenizer if bare else AutoTokenizer
-    fix = "name a directory with tokenizer.json or spiece.model, `bytes`, or leave it to be trained here"
     options = loading_options(name, cache_dir=cache_dir, fix=fix) | ({"extra_ids": SENTINELS} if bare else {})
     try:
         tokenizer = kind.from_pretrained(name, **options)

@@ -13,10 +13,10 @@ from stayfinite.recipes.running.place import choose_device
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.evaluating import Evaluation
-from stayfinite.recipes.seq2seq.models import load_seq2seq
+from stayfinite.recipes.seq2seq.models import load_trained
 from stayfinite.recipes.seq2seq.normalising import normaliser
 from stayfinite.recipes.seq2seq.scores import Scores, score
-from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
+from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer
 from stayfinite.recipes.seq2seq.trained import SETTINGS
 
 DEFAULTS: dict[str, Any] = {
@@ -92,8 +92,8 @@ def load_translator(
     settings = trained.settings
     place = choose_device(device)
     with quiet_transformers():
-        tokenizer = load_tokenizer(trained.where)
-        model = load_seq2seq(trained.where).to(place).eval()
+        model = load_trained(trained.where).to(place).eval()
+        tokenizer = load_tokenizer(trained.where, fix=TO_USE)
     return Translator(
         model=model,
         evaluation=Evaluation(
