@@ -9,22 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Sampler
 
 from stayfinite.recipes.chat.prompts import IGNORED, Example, decoded
-
-
-class Examples(Dataset[Example]):
-    """Examples that are kept in memory."""
-
-    def __init__(self, examples: Sequence[Example]) -> None:
-        self.examples = examples
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: int) -> Example:
-        return self.examples[index]
+from stayfinite.recipes.running.examples import Examples
 
 
 class SharedBatches(Sampler[list[int]]):

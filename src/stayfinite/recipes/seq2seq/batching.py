@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Sampler
+
+from stayfinite.recipes.running.examples import Examples
 
 IGNORED = -100
 """Labels of padding: the loss passes over them."""
@@ -28,19 +30,6 @@ class Example:
     def length(self) -> int:
         """What it weighs in a batch."""
         return len(self.source) + len(self.target)
-
-
-class Examples(Dataset[Example]):
-    """Examples that are kept in memory."""
-
-    def __init__(self, examples: Sequence[Example]) -> None:
-        self.examples = examples
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: int) -> Example:
-        return self.examples[index]
 
 
 class LengthBuckets(Sampler[list[int]]):
