@@ -14,7 +14,7 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import LossError, ModelError, OptimizerError, PolicyError, UsageError
+from stayfinite.errors import LossError, ModelError, OptimizerError, OrderError, PolicyError, UsageError
 from stayfinite.measure.roster import Roster
 
 
@@ -104,6 +104,29 @@ def check_kinds(model: object, scaler: object, policy: object, console: object) 
             f"expected a console with a print method, not {type(console).__name__}",
             fix="console=rich.console.Console(file=...), or leave it out for stderr",
         )
+
+
+def check_gathered(loss: Tensor | None, stray: Mapping[str, Tensor | float] | None) -> Tensor:
+    """The loss that was gathered for a step.
+
+    Arguments:
+        stray: parts that were given to the step without their loss.
+
+    Raises:
+        UsageError: there are such parts.
+        OrderError: there is no loss.
+    """
+    if stray:
+        raise UsageError(
+            "guard.step(parts=...) without the loss that they are parts of",
+            fix="give parts to guard.backward(loss, parts=...), or call guard.step(loss, parts=...)",
+        )
+    if loss is None:
+        raise OrderError(
+            "guard.step() without a loss, and no guard.backward(loss) before it",
+            fix="call guard.step(loss), or guard.backward(loss / k) k times and then guard.step()",
+        )
+    return loss
 
 
 def check_optimizer(optimizer: Optimizer) -> None:

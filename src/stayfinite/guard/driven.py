@@ -62,7 +62,7 @@ class DrivenGuard(Guard):
         What is needed to run it again is remembered until the step is settled. Enter it inside of the autocast that
         the pass runs in, where there is one.
         """
-        self._check_open()
+        self._life.check_open()
         self._intake.see(batch)
         began = self._passes.begin(batch)
         try:
@@ -73,7 +73,7 @@ class DrivenGuard(Guard):
 
     def gather(self, loss: Tensor) -> None:
         """Backward is run on this loss, a share of the step's."""
-        self._check_open()
+        self._life.check_open()
         self._intake.add(loss, {})
         self._passes.trained(loss)
 
@@ -86,7 +86,7 @@ class DrivenGuard(Guard):
         Arguments:
             unscale: have the guard unscale the gradients first, where there is an fp16 scaler.
         """
-        self._check_open()
+        self._life.check_open()
         if self._heard:
             return self._heard[0].judgement.decision
         if self._intake.loss is None:
@@ -156,7 +156,7 @@ class DrivenGuard(Guard):
         Raises:
             TrainingDiverged: as :meth:`Guard.step`.
         """
-        self._check_open()
+        self._life.check_open()
         heard, sampler = self._heard, self._sampler
         if sampler is not None:
             self._recorder.post(sampler.finish(), self._shop.roster.names)

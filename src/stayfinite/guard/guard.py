@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
@@ -15,10 +14,17 @@ from torch.optim import Optimizer
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
-from stayfinite.errors import GuardClosed, OrderError, TrainingStopped, UsageError
+from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.batches import Batches
 from stayfinite.guard.buffers import RunningBuffers
-from stayfinite.guard.checks import check_construction, check_loss, check_max_norm, check_parts, check_weights
+from stayfinite.guard.checks import (
+    check_construction,
+    check_gathered,
+    check_loss,
+    check_max_norm,
+    check_parts,
+    check_weights,
+)
 from stayfinite.guard.consequences import Consequences
 from stayfinite.guard.cut import LearningRateCut
 from stayfinite.guard.desync import DesyncWatch
@@ -29,6 +35,7 @@ from stayfinite.guard.incidents import Incidents
 from stayfinite.guard.journal import now
 from stayfinite.guard.judge import Judge
 from stayfinite.guard.launch import launch_record
+from stayfinite.guard.lifetime import Lifetime
 from stayfinite.guard.loaders import Loaders
 from stayfinite.guard.own_state import OwnState
 from stayfinite.guard.passes import Passes
@@ -40,7 +47,6 @@ from stayfinite.guard.recovery import Recovery
 from stayfinite.guard.remembered import Remembered
 from stayfinite.guard.saving import Saving
 from stayfinite.guard.schedule import Schedule, Scheduler
-from stayfinite.guard.supervised import use_exit_code
 from stayfinite.guard.words import data_event_in_words, policy_in_words, training_in_words
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.roster import take_roster
@@ -48,7 +54,6 @@ from stayfinite.report.terminal import Console
 from stayfinite.state.parts import TrainingParts, stateful
 
 DEFAULT_POLICY = Policy()
-Stopped = TypeVar("Stopped", bound=TrainingStopped)
 
 
 class Guard:
@@ -124,7 +129,6 @@ class Guard:
             driven=self._driven,
         )
         self._step = 0
-        self._over = ""
         self._intake = Intake()
         self._passes = Passes(roster.device.type)
         self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe)
@@ -136,7 +140,9 @@ class Guard:
                 event, self._step, data_event_in_words(event, details), **details
             ),
             agree=self._ranks.agree,
-            stop=lambda error: self._end(error, f"training was stopped after step {self._step}: {error.message}"),
+            stop=lambda error: self._life.stop(
+                error, self._step, f"training was stopped after step {self._step}: {error.message}"
+            ),
         )
         self._own = OwnState(self._shop, self._judge, self._intake, self._loaders, cut, self._precision)
         parts = TrainingParts(
@@ -172,6 +178,7 @@ class Guard:
             self._shop.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
         self._after = Consequences(self._shop, self._judge, self._recovery, self._recorder, self._incidents)
         self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
+        self._life = Lifetime(self._ranks, self._recorder, self._incidents, self._saving)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -181,7 +188,7 @@ class Guard:
         What is needed to run it again is remembered until the step is known to be good: a bad step is captured in
         ``run_dir/incidents`` and explained. For that ``forward`` is called again, so it should do nothing but compute.
         """
-        self._check_open()
+        self._life.check_open()
         return self._forward(batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -194,7 +201,7 @@ class Guard:
         What fails to load is passed over within ``Policy.max_loader_errors``, and so is what led to a rollback. A
         resumed run goes on in the middle of the epoch. For the same loader the same object is returned.
         """
-        self._check_open()
+        self._life.check_open()
         return self._loaders.wrap(loader)
 
     def backward(
@@ -207,7 +214,7 @@ class Guard:
             parts: losses that ``loss`` is made of, logged apart so that the guilty one is known.
             retain_graph: keep the graph for a further backward pass through it.
         """
-        self._check_open()
+        self._life.check_open()
         check_loss(loss)
         check_parts(parts or {})
         scaler = self._shop.scaler
@@ -233,26 +240,17 @@ class Guard:
             TrainingDiverged: the budget for refused steps is spent and nothing else has helped (``BadStep`` under a
                 strict policy). No refused step has touched the weights.
         """
-        self._check_open()
+        self._life.check_open()
         if loss is not None:
             self.backward(loss, parts=parts)
-        elif parts:
-            raise UsageError(
-                "guard.step(parts=...) without the loss that they are parts of",
-                fix="give parts to guard.backward(loss, parts=...), or call guard.step(loss, parts=...)",
-            )
-        if self._intake.loss is None:
-            raise OrderError(
-                "guard.step() without a loss, and no guard.backward(loss) before it",
-                fix="call guard.step(loss), or guard.backward(loss / k) k times and then guard.step()",
-            )
+        gathered = check_gathered(self._intake.loss, stray=parts if loss is None else None)
         scaler = self._shop.scaler
         try:
             if self._reader.renew_roster():
                 self._recovery.renew()
             self._recorder.launch(self._step, self._launch_record)
             first = not self._judge.memory.ladder.accepted
-            own = self._reader.read(self._step + 1, self._intake.loss, first=first)
+            own = self._reader.read(self._step + 1, gathered, first=first)
             reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step
             self._passes.close(self._step)
@@ -275,7 +273,7 @@ class Guard:
 
     def flush(self) -> None:
         """Wait for the numbers of all steps so far and act on them."""
-        self._check_open()
+        self._life.check_open()
         self._take_note(self._after.gate.drain(), wait=True)
 
     def checkpoint(self) -> None:
@@ -312,21 +310,20 @@ class Guard:
         if found is None:
             return 0
         self._recall(found.remembered)
-        # The run directory's may be newer than the checkpoint's.
-        if ledger := json.loads(self._ranks.from_first(json.dumps(self._recorder.read_ledger()))):
-            self._loaders.load_ledger(ledger)
+        if found.ledger:
+            self._loaders.load_ledger(found.ledger)
         self._loaders.stand_at(found.positions)
         return self._step
 
     def close(self) -> None:
         """Wait for what is under way, write everything, say what the run came to. Closing twice is fine."""
-        if self._over:
+        if self._life.over:
             return
         try:
             self._take_note(self._after.gate.drain(), wait=True)
         finally:
-            if not self._over:
-                self._finish("closed", "the guard was closed")
+            if not self._life.over:
+                self._life.finish("closed", self._step, "the guard was closed")
 
     def __enter__(self) -> Self:
         return self
@@ -336,15 +333,14 @@ class Guard:
     ) -> None:
         if error is None:
             self.close()
-        elif not self._over:
-            self._incidents.hurry()
-            if self._saving is not None:
-                self._saving.hurry()
+        elif not self._life.over:
+            self._life.hurry()
             # What went wrong in the loop is what the person must see; late news must not cover it up.
             with suppress(Exception):
                 self._take_note(self._after.gate.drain(), wait=True)
-        if error is not None and not self._over:
-            self._finish("failed", f"the training loop ended with {type(error).__name__}", error=f"{error}")
+        if error is not None and not self._life.over:
+            reason = f"the training loop ended with {type(error).__name__}"
+            self._life.finish("failed", self._step, reason, error=f"{error}")
 
     # -- what can be asked -------------------------------------------------------------------------------------------
 
@@ -372,7 +368,7 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the guard remembers, as plain data; waits for what is under way."""
-        if not self._over:
+        if not self._life.over:
             self.flush()
         return self._remembered().to_json()
 
@@ -382,7 +378,7 @@ class Guard:
         Raises:
             StateError: it is of another version, or not a guard's state at all.
         """
-        self._check_open()
+        self._life.check_open()
         remembered = Remembered.from_json(state)
         self.flush()
         self._recall(remembered)
@@ -400,7 +396,7 @@ class Guard:
             self._recorder.find(finding, self._step)
         if (decision := self._after.follow(heard, self._step)) is not None:
             found = self._incidents.found_on(decision)
-            raise self._end(stopped(decision, found), f"training was stopped at {where(decision)}")
+            raise self._life.stop(stopped(decision, found), self._step, f"training was stopped at {where(decision)}")
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
@@ -420,37 +416,13 @@ class Guard:
         self._after.continue_with(remembered.memory)
 
     def _checkpoints(self) -> Saving:
-        self._check_open()
+        self._life.check_open()
         if self._saving is None:
             raise UsageError("checkpoints need a place", fix="build it with Guard(..., run_dir='runs/first')")
         return self._saving
 
-    # -- beginning and end -------------------------------------------------------------------------------------------
-
     def _launch_record(self) -> dict[str, Any]:
-        record = launch_record(
-            self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now()
+        first = self._intake.batch_shape
+        return launch_record(
+            self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now(), first
         )
-        words = self._intake.batch_shape
-        return record | {"data": {"first batch": words}} if words else record
-
-    def _end(self, error: Stopped, reason: str) -> Stopped:
-        if not self._over:
-            self._finish("stopped", reason)
-        use_exit_code(error)
-        return error
-
-    def _finish(self, event: str, reason: str, **details: str) -> None:
-        self._over = reason
-        self._ranks.stop_looking()
-        if self._saving is not None:
-            self._saving.tell(wait=True)
-        self._incidents.finish()
-        self._recorder.finish(event, self._step, reason, **details)
-
-    def _check_open(self) -> None:
-        if self._over:
-            raise GuardClosed(
-                f"this guard takes no further step: {self._over}",
-                fix="build a new Guard, and load_state_dict() if it is to continue where this one ended",
-            )

@@ -20,10 +20,16 @@ OF_INTEREST = ("stayfinite", "torch", "transformers", "accelerate", "peft", "lig
 
 
 def launch_record(
-    model: nn.Module, optimizer: Optimizer, roster: Roster, policy: Policy, max_norm: float | None, time: str
+    model: nn.Module,
+    optimizer: Optimizer,
+    roster: Roster,
+    policy: Policy,
+    max_norm: float | None,
+    time: str,
+    first_batch: str = "",
 ) -> dict[str, Any]:
     """What this start of the run is made of."""
-    return {
+    record = {
         "time": time,
         "versions": {"python": platform.python_version(), **_versions()},
         "platform": platform.platform(),
@@ -42,6 +48,7 @@ def launch_record(
         "max_norm": max_norm,
         "policy": policy.to_json(),
     }
+    return record | {"data": {"first batch": first_batch}} if first_batch else record
 
 
 def run_record(earlier: dict[str, Any], launch: dict[str, Any]) -> dict[str, Any]:

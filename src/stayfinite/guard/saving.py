@@ -29,6 +29,8 @@ class Found(NamedTuple):
 
     remembered: Remembered
     positions: list[dict[str, Any]]
+    ledger: dict[str, Any]
+    """The run directory's, which may be newer than the one that is remembered; empty where there is none."""
 
 
 class Saving:
@@ -106,7 +108,7 @@ class Saving:
         step = found.remembered.step
         self._recorder.announce("resume", step, f"resumed from {name}", checkpoint=name)
         self.cadence.saved(step)
-        return found
+        return found._replace(ledger=json.loads(self._ranks.from_first(json.dumps(self._recorder.read_ledger()))))
 
     def in_words(self) -> str:
         """For ``guard.describe()``."""
@@ -136,7 +138,7 @@ class Saving:
             raise StateError(f"{path.name} was not written by a guard", fix="restore it with stayfinite.state instead")
         remembered = Remembered.from_json(notes["guard"])
         restore(self._parts, state)
-        return Found(remembered, notes["batches"])
+        return Found(remembered, notes["batches"], {})
 
     def _copy(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> TrainingState:
         if ring is not None:

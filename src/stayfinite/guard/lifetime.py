@@ -1,0 +1,58 @@
+"""A guard's life: whether it takes steps, and how it ends."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from stayfinite.errors import GuardClosed, TrainingStopped
+from stayfinite.guard.incidents import Incidents
+from stayfinite.guard.ranks import Ranks
+from stayfinite.guard.recorder import Recorder
+from stayfinite.guard.saving import Saving
+from stayfinite.guard.supervised import use_exit_code
+
+Stopped = TypeVar("Stopped", bound=TrainingStopped)
+
+
+class Lifetime:
+    """Open until it is closed, stopped, or the loop fails; ends once, and everything is written by then."""
+
+    over: str
+    """Why no further step is taken; empty while the guard is open."""
+
+    def __init__(self, ranks: Ranks, recorder: Recorder, incidents: Incidents, saving: Saving | None) -> None:
+        self._ranks = ranks
+        self._recorder = recorder
+        self._incidents = incidents
+        self._saving = saving
+        self.over = ""
+
+    def check_open(self) -> None:
+        """Raise GuardClosed once it has ended."""
+        if self.over:
+            raise GuardClosed(
+                f"this guard takes no further step: {self.over}",
+                fix="build a new Guard, and load_state_dict() if it is to continue where this one ended",
+            )
+
+    def hurry(self) -> None:
+        """The loop has failed: begin nothing that takes long."""
+        self._incidents.hurry()
+        if self._saving is not None:
+            self._saving.hurry()
+
+    def stop(self, error: Stopped, step: int, reason: str) -> Stopped:
+        """End because of this error, which is returned to be raised; uncaught, it gives the process its exit code."""
+        if not self.over:
+            self.finish("stopped", step, reason)
+        use_exit_code(error)
+        return error
+
+    def finish(self, event: str, step: int, reason: str, **details: str) -> None:
+        """Wait for what is under way and write how it ended."""
+        self.over = reason
+        self._ranks.stop_looking()
+        if self._saving is not None:
+            self._saving.tell(wait=True)
+        self._incidents.finish()
+        self._recorder.finish(event, step, reason, **details)
