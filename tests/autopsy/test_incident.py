@@ -127,6 +127,24 @@ def test_an_archive_is_full_when_it_is_also_with_what_is_under_way(tmp_path):
     assert archive.number() is None
 
 
+def test_an_incident_that_was_just_put_in_its_place_counts_once(tmp_path, monkeypatch):
+    in_place, go_on = threading.Event(), threading.Event()
+
+    def write_and_linger(*given):
+        path = write_incident(*given)
+        in_place.set()
+        go_on.wait(20)
+        return path
+
+    monkeypatch.setattr("stayfinite.autopsy.archive.write_incident", write_and_linger)
+    archive = Archive(tmp_path, 2)
+    archive.file(1, draft(1))
+    assert in_place.wait(20)
+    assert archive.number() == 2
+    go_on.set()
+    archive.collect(wait=True)
+
+
 def test_a_draft_is_let_go_whether_it_was_written_or_not(tmp_path):
     done = []
     archive = Archive(tmp_path, 3)

@@ -43,7 +43,7 @@ class Archive:
         self._filed: deque[Filed] = deque()
         self._paths: dict[int, Path] = {}
         self._number = 0
-        self._under_way = 0
+        self._under_way: set[int] = set()
 
     def number(self) -> int | None:
         """The number that the next incident will have; None when there are as many as a run may have.
@@ -51,15 +51,18 @@ class Archive:
         Raises:
             OSError: the directory cannot be read.
         """
-        there = incidents_in(self.directory)
-        if len(there) + self._under_way >= self._most:
+        # By number, and those under way first: one that is put in its place meanwhile counts once, neither twice nor
+        # not at all.
+        known = self._under_way.copy()
+        known.update(int(path.name) for path in incidents_in(self.directory))
+        if len(known) >= self._most:
             return None
-        self._number = max([self._number, *(int(path.name) for path in there)]) + 1
+        self._number = max([self._number, *known]) + 1
         return self._number
 
     def file(self, number: int, draft: Draft) -> None:
         """Hand an incident over to be written under a number. Does not wait, and never raises for the disk."""
-        self._under_way += 1
+        self._under_way.add(number)
         self._queue(lambda: self._write(number, draft))
 
     def attach(self, number: int, autopsy: Mapping[str, Any], trouble: Callable[[Exception], None]) -> None:
@@ -103,7 +106,7 @@ class Archive:
             # Whatever it was, training goes on; it hears of it from collect().
             trouble = error
         finally:
-            self._under_way -= 1
+            self._under_way.discard(number)
             draft.done()
         seconds = time.monotonic() - begun
         self._filed.append(Filed(step=draft.step, path=path, error=trouble, nbytes=draft.nbytes, seconds=seconds))
