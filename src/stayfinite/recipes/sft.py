@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import NotReady
 from stayfinite.guard.guard import Guard
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.integrations.loggers.live import following
@@ -239,18 +238,18 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         keep_checkpoints=config.keep_checkpoints,
         keep_frozen=False,  # the base is loaded by this program, every time
     )
+
+    # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
         write_launch(output, "sft", config, steps=steps)
     place.wait()
-    _look(
-        config,
-        place,
-        model,
-        optimizer,
-        Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size]),
-        precision,
-        say,
-    )
+    first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
+    place.by_first(
+        lambda: look_before_start(
+            model, optimizer, first_batch, loss_of(model, device), precision=precision, scaler=None,
+            then=config.check, directory=output, say=say,
+        ) and None
+    )  # fmt: skip
 
     def ask(rows: int | None, autocast: Any) -> dict[str, Any]:
         """Evaluate in the first process; all of them hear the scores, and nobody's random numbers are touched."""
@@ -351,24 +350,6 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
-
-
-def _look(
-    config: Sft, place: Place, model: Any, optimizer: Any, batch: Any, precision: Any, say: Callable[[str], None]
-) -> None:
-    """The check before the first step, in the first process; what it finds stops all of them."""
-    refusal: tuple[str, str] | None = None
-    if place.first:
-        try:
-            look_before_start(
-                model, optimizer, batch, loss_of(model, place.device), precision=precision, scaler=None,
-                then=config.check, directory=Path(config.output_dir), say=say,
-            )  # fmt: skip
-        except NotReady as error:
-            refusal = error.message, error.fix
-    refusal = place.from_first(refusal)
-    if refusal is not None:
-        raise NotReady(refusal[0], fix=refusal[1])
 
 
 def _base_scores(output: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
