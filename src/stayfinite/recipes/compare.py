@@ -263,9 +263,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         return Result(scores=None, first_loss=math.nan, last_loss=math.nan, steps=0, seconds=0.0, directory=output)
     write_launch(output, "compare", config, steps=steps)
     write_whole(output / "processor", processor.save_pretrained)
-    write_meta(
-        output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps
-    )  # fmt: skip
+    write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
     logbook = Logbook(say, steps=steps, every=config.logging_steps, unit="pairs")

@@ -25,10 +25,10 @@ def pairs_for(config: Any, output: Path, say: Callable[[str], None]) -> Split:
             drop=config.bad_images == "drop",
         )  # fmt: skip
 
-    drawn = config.train is None
-    pairs = pairs_of(
-        str(draw_pairs(output / "data", task=config.built_in, seed=config.seed)) if drawn else config.train
-    )
+    table = config.train
+    if table is None:
+        table = str(draw_pairs(output / "data", task=config.built_in, seed=config.seed))
+    pairs = pairs_of(table)
     if config.val is not None:
         made = apart_from(pairs, pairs_of(config.val))
     else:
