@@ -26,6 +26,7 @@ from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.averaging import Average
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.compiling import compile_blocks
 from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
@@ -36,7 +37,7 @@ from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
-from stayfinite.recipes.seq2seq.batching import Padding, labels_in, loader_of, tokens_in
+from stayfinite.recipes.seq2seq.batching import MULTIPLE, Padding, labels_in, loader_of, tokens_in
 from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
@@ -136,6 +137,8 @@ class Translate:
     """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
     precision: PrecisionChoice = "auto"
     """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    compile: bool = False
+    """Compile the model's blocks: the first steps take a minute or two, the others less time, on a GPU above all."""
     gradient_checkpointing: bool = True
     """Compute activations twice instead of keeping them."""
     length_buckets: bool = True
@@ -167,7 +170,7 @@ class Translate:
     log_to: tuple[Logger, ...] = ()
     """Loggers that get the curves as well: tensorboard, wandb, trackio."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints; by default one an epoch."""
+    """Steps between checkpoints; by default one an epoch, and with --minutes one every twentieth of the time."""
     keep_checkpoints: int = 2
     """Good checkpoints that are kept."""
 
@@ -221,7 +224,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     evaluate = Evaluation(tokenizer=tokenizer, prefix=config.prefix, limits=limits, batch_size=config.eval_batch_size)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    padding = Padding(pad=tokenizer.pad_token_id)
+    padding = Padding(pad=tokenizer.pad_token_id, multiple=MULTIPLE if device.type == "cuda" else 1)
     loader, sampler = loader_of(
         examples, padding, batch_size=config.batch_size, tokens=config.batch_tokens, buckets=config.length_buckets,
         pin=device.type == "cuda", seed=config.seed,
@@ -249,9 +252,12 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     # -- the loop ----------------------------------------------------------------------------------------------------
     average = Average(model, config.ema) if config.ema else None
     judged = model if average is None else average.module
+    if config.compile:
+        compile_blocks(model, say)
     logbook = Logbook(say, steps=steps, every=config.logging_steps)
     best = Best(output, metric=config.metric, patience=config.patience)
-    checkpoint_steps = config.checkpoint_steps or steps_of(len(sampler), config.accumulation, 1)
+    an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)
+    checkpoint_steps = config.checkpoint_steps or an_epoch
     policy = Policy(
         precision=precision,
         checkpoint_steps=checkpoint_steps,
@@ -266,7 +272,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
         if resumed := guard.resume():
             say(f"resumed after step {resumed}")
             if average is not None:
-                average.update(model, resumed)
+                average.update(resumed)
             logbook.resume(resumed)
             best.recall(resumed)
         batches = guard.batches(loader)
@@ -286,7 +292,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
                     logbook.add(loss, tokens_in(batch))
                 guard.step()
                 if average is not None:
-                    average.update(model, logbook.steps_taken + 1)
+                    average.update(logbook.steps_taken + 1)
                 logbook.step(scheduler.get_last_lr()[0])
             last = over() or epoch + 1 == config.epochs
             whole = batches.place == (epoch + 1, -1)  # not so for an epoch that an earlier process had finished
@@ -306,7 +312,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             if last or best.over:
                 break
         logbook.finish()
-        if logbook.steps_taken > resumed and (config.minutes or logbook.steps_taken % checkpoint_steps):
+        if logbook.steps_taken > resumed and (checkpoint_steps is None or logbook.steps_taken % checkpoint_steps):
             guard.checkpoint()  # also says how much time was used
 
         # -- result --------------------------------------------------------------------------------------------------

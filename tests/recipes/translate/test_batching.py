@@ -76,6 +76,25 @@ def test_buckets_need_less_padding_than_chance():
     assert padded(False) > 1.5 * exact
 
 
+def test_a_long_source_with_a_short_target_does_not_stand_beside_the_opposite():
+    chance = torch.Generator().manual_seed(0)
+    sides = torch.randint(4, 120, (600, 2), generator=chance).tolist()  # both sides at random: the hardest case
+    rows = [Example([3] * source, [3] * target) for source, target in sides]
+    loader, _ = loader_of(rows, Padding(pad=0), batch_size=16)
+    padded = sum(batch["input_ids"].numel() + batch["labels"].numel() for batch in loader)
+    by_sum = sorted(rows, key=lambda row: row.length)
+    batches = [by_sum[start : start + 16] for start in range(0, 600, 16)]
+    of_the_sum = sum(
+        16 * (max(len(row.source) for row in batch) + max(len(row.target) for row in batch)) for batch in batches
+    )
+    assert padded < 0.97 * of_the_sum, "even though its own lengths are rounded up"
+
+
+def test_without_a_gpu_no_length_is_rounded_up():
+    batch = Padding(pad=0, multiple=1)([Example([5, 6, 1], [7, 1]), Example([5, 1], [7, 8, 9, 1])])
+    assert (batch["input_ids"].shape, batch["labels"].shape) == ((2, 3), (2, 4))
+
+
 def test_a_batch_is_padded_masked_and_counted():
     batch = Padding(pad=0)([Example([5, 6, 1], [7, 1]), Example([5, 1], [7, 8, 9, 1])])
     assert batch["input_ids"].shape == batch["labels"].shape == (2, 8)

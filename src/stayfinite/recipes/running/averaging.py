@@ -14,7 +14,7 @@ class Average(nn.Module):
     torch's ``AveragedModel`` asks the device at every update how many there were, so that the host cannot run ahead.
 
     Arguments:
-        model: what is trained.
+        model: what is trained, where it is trained: its weights are found once.
         decay: 0.999 averages over about a thousand steps. The first updates follow faster.
     """
 
@@ -25,11 +25,15 @@ class Average(nn.Module):
         super().__init__()
         self.module = copy.deepcopy(model).eval().requires_grad_(False)
         self._decay = decay
+        # Found once: to look for the tensors of a model at every step takes longer than to average them.
+        pairs = list(zip(_tensors(self.module), _tensors(model), strict=True))
+        self._floats = [(own, new) for own, new in pairs if own.is_floating_point()]
+        self._others = [(own, new) for own, new in pairs if not own.is_floating_point()]
         # On the host, so that asking for it waits for nobody; a buffer, so that checkpoints keep it.
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def update(self, model: nn.Module, step: int) -> None:
+    def update(self, step: int) -> None:
         """Follow the model after this step, counted from 1; one that was followed already is not followed again.
 
         A checkpoint is written within a step, before the average can follow it. So a run that was resumed calls this
@@ -39,15 +43,10 @@ class Average(nn.Module):
             return
         self.steps.fill_(step)
         share = 1.0 - min(self._decay, (1 + step) / (10 + step))
-        floats: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for own, new in zip(_tensors(self.module), _tensors(model), strict=True):
-            if own.is_floating_point():
-                floats[0].append(own)
-                floats[1].append(new.detach())
-            else:
-                own.copy_(new, non_blocking=True)
-        if floats[0]:
-            torch._foreach_lerp_(*floats, share)
+        for own, new in self._others:
+            own.copy_(new, non_blocking=True)
+        if self._floats:
+            torch._foreach_lerp_([own for own, _ in self._floats], [new.detach() for _, new in self._floats], share)
 
 
 def _tensors(model: nn.Module) -> list[Tensor]:

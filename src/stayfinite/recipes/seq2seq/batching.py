@@ -16,7 +16,7 @@ from stayfinite.recipes.running.examples import Examples
 IGNORED = -100
 """Labels of padding: the loss passes over them."""
 MULTIPLE = 8
-"""Lengths are rounded up to this, which matrix units like and which keeps the number of shapes small."""
+"""Lengths are rounded up to this for a GPU, whose matrix units like it, and where a budget of tokens is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,14 @@ class LengthBuckets(Sampler[list[int]]):
         spread: int = 64,
         seed: int = 0,
     ) -> None:
-        # Rounded as they are padded, so that a budget holds for what is computed.
-        self._sides = [(_rounded(source), _rounded(target)) for source, target in lengths]
-        self._lengths = torch.tensor([source + target for source, target in self._sides], dtype=torch.long)
+        # Rounded as they are padded on a GPU, so that a budget holds for what is computed.
+        self._sides = [(_rounded(source, MULTIPLE), _rounded(target, MULTIPLE)) for source, target in lengths]
+        # By the longer side: rows that are alike in it are alike in the other, or short there. By the sum of both, a
+        # long source with a short target stands beside the opposite, and each pads the other.
+        self._longer = torch.tensor([max(sides) for sides in lengths], dtype=torch.long)
         self._tokens = tokens
         self._spread = spread
-        mean = float(self._lengths.float().mean()) if self._sides else 1.0
+        mean = sum(map(sum, self._sides)) / len(self._sides) if self._sides else 1.0
         self._size = batch_size if tokens is None else max(1, int(tokens / mean))
         self.generator = torch.Generator().manual_seed(seed)
         self._count = self.counts(1)[0]
@@ -86,7 +88,7 @@ class LengthBuckets(Sampler[list[int]]):
 
     def _batches(self, order: Tensor) -> Iterator[list[int]]:
         for pool in order.split(max(1, self._size * max(1, self._spread))):
-            rows = pool[self._lengths[pool].argsort(stable=True)] if self._spread else pool
+            rows = pool[self._longer[pool].argsort(stable=True)] if self._spread else pool
             if self._tokens is None:
                 yield from (part.tolist() for part in rows.split(self._size))
             else:
@@ -108,31 +110,36 @@ class LengthBuckets(Sampler[list[int]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padding:
-    """Puts examples into one batch, each side padded to its longest row."""
+    """Puts examples into one batch, each side padded to its longest row.
+
+    Arguments:
+        multiple: lengths are rounded up to it.
+    """
 
     pad: int
+    multiple: int = MULTIPLE
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         sources = [example.source for example in examples]
-        source = _rectangle(sources, self.pad)
+        source = _rectangle(sources, self.pad, self.multiple)
         filled = torch.tensor([len(row) for row in sources])
         return {
             "input_ids": source,
             "attention_mask": (torch.arange(source.shape[1]) < filled[:, None]).long(),
-            "labels": _rectangle([example.target for example in examples], IGNORED),
+            "labels": _rectangle([example.target for example in examples], IGNORED, self.multiple),
         }
 
 
-def _rectangle(rows: Sequence[list[int]], fill: int) -> Tensor:
-    width = _rounded(max(map(len, rows)))
+def _rectangle(rows: Sequence[list[int]], fill: int, multiple: int) -> Tensor:
+    width = _rounded(max(map(len, rows)), multiple)
     filled = np.full((len(rows), width), fill, dtype=np.int64)
     for number, row in enumerate(rows):
         filled[number, : len(row)] = row
     return torch.from_numpy(filled)
 
 
-def _rounded(length: int) -> int:
-    return -(-length // MULTIPLE) * MULTIPLE
+def _rounded(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
 
 
 def tokens_in(batch: Mapping[str, Tensor]) -> Tensor:

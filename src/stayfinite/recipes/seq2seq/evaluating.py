@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from stayfinite.recipes.running.compiling import as_written
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.generating import generate
 from stayfinite.recipes.seq2seq.scores import Scores, score
@@ -43,7 +44,7 @@ class Evaluation:
     ) -> list[str]:
         """One translation for each source, in their order. Random numbers are left as they were."""
         device = next(model.parameters()).device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), as_written(model):
             return generate(
                 model,
                 self.tokenizer,

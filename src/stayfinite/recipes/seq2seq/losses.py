@@ -29,6 +29,7 @@ def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]],
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
             decoder_input_ids=whole.prepare_decoder_input_ids_from_labels(labels),
+            use_cache=False,  # keys and values of all layers would be copied for a generation that never comes
         ).logits  # (B, T, V)
         return F.cross_entropy(
             logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
