@@ -1,0 +1,111 @@
+"""steps.jsonl of a guarded run: a step that the guard refused never touched the weights, and is no symptom of the run.
+
+It is told as what it is, and its autopsy says what was the matter with it. Refused steps at the end, from which the run
+never came back, are how it ended and stay among its numbers. So does the search for an fp16 scale: the rules know it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stayfinite.core.decision import REFUSING, Action, Code
+from stayfinite.core.series import RunSeries
+from stayfinite.diagnosis.course import RUNGS
+from stayfinite.readers.runs.directory import STEPS, step_of
+
+STUCK = 3
+"""So many refused steps in a row are no single bad batch any more."""
+
+_TAKEN = (b'"decision": "accept"', b'"decision": "clip"')
+"""As the guard writes them: nearly every line, which need not be parsed then."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What a guard refused of one run."""
+
+    steps: int = 0
+    """All steps of the run."""
+    codes: Counter[str] = field(default_factory=Counter)
+    """Why steps were refused, and how often. Searching for an fp16 scale is no refusal here."""
+    lines: set[int] = field(default_factory=set)
+    """Of steps.jsonl, counted from 1: the refused steps that the run came back from."""
+    first: int | None = None
+    """The first refused step."""
+    stopped: int | None = None
+    """The step at which the guard gave up."""
+    lasting: bool = False
+    """Several in a row, or a rung was taken: more than single bad batches."""
+
+    def in_words(self) -> str:
+        """`1 of 60 steps was refused and did not touch the weights (loss-not-finite, step 41)`."""
+        count = self.codes.total()
+        why = ", ".join(code if len(self.codes) == 1 else f"{n:,} {code}" for code, n in self.codes.most_common(3))
+        at = (
+            "" if self.first is None else f"{', ' if why else ''}{'' if count == 1 else 'first at '}step {self.first:,}"
+        )
+        place = f" ({why}{at})" if why or at else ""
+        verb = "was refused and did" if count == 1 else "were refused and did"
+        plural = "" if self.steps == 1 else "s"
+        end = "" if self.stopped is None else f", and the guard stopped the run at step {self.stopped:,}"
+        return f"{count:,} of {self.steps:,} step{plural} {verb} not touch the weights{place}{end}"
+
+
+def refusals_in(path: Path) -> Refusals | None:
+    """What the guard refused, by its steps.jsonl; None where it refused nothing, or it is no such file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.name != STEPS:
+        return None
+    found, tail = Refusals(), set[int]()
+    in_a_row = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            step = None if any(taken in line for taken in _TAKEN) else step_of(_object(line))
+            if step is not None and not step.decision:
+                continue
+            found.steps += 1
+            if step is None or step.decision not in REFUSING:
+                found.lines |= tail
+                found.stopped, in_a_row = None, 0
+                tail.clear()
+            elif step.code != Code.SCALE_SEARCH:
+                tail.add(number)
+                in_a_row += 1
+                found.codes[step.code] += 1
+                found.first = step.step if found.first is None else found.first
+                found.stopped = step.step if step.decision == Action.STOP else None
+                found.lasting = found.lasting or in_a_row >= STUCK or step.decision in RUNGS
+    if in_a_row < STUCK and found.stopped is None:
+        found.lines |= tail
+    return found if found.codes else None
+
+
+def as_judged(run: RunSeries, refusals: Refusals, *, whole: bool = False) -> RunSeries:
+    """The same run, less the refused steps that it came back from, unless the ``whole`` of it is to be judged."""
+    left = RunSeries(run.source, kind=run.kind, rank=run.rank)
+    left.metrics, left.messages = run.metrics, run.messages
+    left.lines, left.total_steps = run.lines, run.total_steps
+    for point in run.points:
+        if whole or point.line not in refusals.lines:
+            # Without a loss scale, nobody has skipped a step on its account.
+            skipped = point.skipped and point.loss_scale is not None
+            left.add(
+                point.line, point.step, point.loss, point.grad_norm, point.lr, point.loss_scale, point.epoch,
+                point.throughput, skipped,
+            )  # fmt: skip
+    return left
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) and "version" in record and "step" in record else {}
