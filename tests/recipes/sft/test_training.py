@@ -168,7 +168,10 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
 def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() -> None:
     flags = ["--rows", "32", "--batch-size", "8", "--device", "cpu"]
     assert quick(flags).exit_code == 0
-    assert quick([*flags, "--learning-rate", "1"]).exit_code == 1
+    for rate in ("1", "50"):  # one runs away, the other falls to where every question gets the same answer
+        found = quick([*flags, "--learning-rate", rate])
+        assert found.exit_code == 1
+        assert [each.cause for each in found.findings if each.severity == "error"] == ["lr-too-high"]
 
 
 def test_a_yaml_file_says_the_same_as_flags(tmp_path: Path) -> None:
