@@ -68,6 +68,45 @@ def test_the_same_numbers_without_a_guard_are_a_symptom(tmp_path):
     assert not explodes.refused
 
 
+def trainer_log(directory, losses, refused=()):
+    """As the Trainer prints it, a row a step."""
+    log, vetoes = directory / "trainer.log", 0
+    rows = []
+    for step, loss in enumerate(losses, start=1):
+        row = {"loss": str(loss), "grad_norm": str(loss), "learning_rate": "0.001", "epoch": f"{step / 100:.2f}"}
+        if step in refused:
+            vetoes += 1
+            row |= {"stayfinite/refused_loss": str(loss), "stayfinite/vetoes": vetoes}
+        rows.append(f"{row}\n")
+    log.write_text("".join(rows))
+    return log
+
+
+def test_a_row_of_a_trainers_log_that_was_refused_is_no_symptom(tmp_path):
+    losses = [3.0 - step / 40 for step in range(60)]
+    losses[30] = NAN
+    found = diagnose(trainer_log(tmp_path, losses, refused=(31,)))
+    assert (found.verdict, list(found.trouble)) == ("healthy", [])
+    assert list(found.refused) == ["1 step was refused and did not touch the weights"]
+    taken = diagnose(trainer_log(tmp_path, losses))
+    assert any("not finite" in word for word in taken.trouble)
+    assert not taken.refused
+
+
+def test_a_trainers_log_that_ends_in_refused_rows_is_sick(tmp_path):
+    losses = [3.0 - step / 40 for step in range(40)] + [NAN] * 5
+    found = diagnose(trainer_log(tmp_path, losses, refused=range(41, 46)))
+    assert found.verdict == "sick"
+    assert any("not finite" in word for word in found.trouble)
+    assert list(found.refused) == ["5 steps were refused and did not touch the weights"]
+
+
+def test_of_a_row_with_refused_and_taken_steps_the_loss_counts(tmp_path):
+    losses = [3.0 - step / 40 for step in range(40)] + [1e6] * 20
+    found = diagnose(trainer_log(tmp_path, losses, refused=(30,)))
+    assert "the loss explodes" in found.trouble
+
+
 def test_steps_that_were_only_watched_are_judged(tmp_path):
     training = GuardedTraining(tmp_path, policy=Policy.watch())
     training.steps(24)

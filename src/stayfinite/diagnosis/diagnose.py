@@ -11,7 +11,7 @@ from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
-from stayfinite.diagnosis.own_steps import Refusals, as_judged
+from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows
 from stayfinite.diagnosis.reading import Progress, described, read_paths
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.readers.logs import LogReader
@@ -62,7 +62,8 @@ def judge(
         refusals: by source, what a guard has refused: no symptom of the run, and judged only where the run never came
             back from it. Where it was more than single bad batches and no autopsy explains it, the rules may guess why.
     """
-    refused = refusals or {}
+    in_rows = {run.source: found for run in runs if (found := refusals_in_rows(run))}
+    refused = in_rows | dict(refusals or {})
     inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
     facts = Facts(_to_judge(runs, refused), settings + inside)
     lasting = any(each.lasting for each in refused.values())
@@ -78,7 +79,10 @@ def judge(
         verdict=verdict,
         findings=findings,
         trouble=facts.symptoms.story,
-        refused=[each.in_words() + ("" if explained else "; no autopsy says why") for each in refused.values()],
+        refused=[
+            each.in_words() + ("" if explained or each.in_rows else "; no autopsy says why")
+            for each in refused.values()
+        ],
         sources=sources,
         runs=runs,
     )

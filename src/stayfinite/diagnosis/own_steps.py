@@ -1,12 +1,14 @@
-"""steps.jsonl of a guarded run: a step that the guard refused never touched the weights, and is no symptom of the run.
+"""Steps that a guard refused never touched the weights, and are no symptom of the run.
 
-It is told as what it is, and its autopsy says what was the matter with it. Refused steps at the end, from which the run
-never came back, are how it ended and stay among its numbers. So does the search for an fp16 scale: the rules know it.
+They are known from its steps.jsonl, and in a trainer's own log from what the guard adds to its rows. Such a step is
+told as what it is, and its autopsy says what was the matter with it. Refused steps at the end, from which the run never
+came back, are how it ended and stay among its numbers. So does the search for an fp16 scale: the rules know it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,9 @@ from stayfinite.readers.runs.directory import STEPS, step_of
 STUCK = 3
 """So many refused steps in a row are no single bad batch any more."""
 
+REFUSED_LOSS, VETOES = "stayfinite/refused_loss", "stayfinite/vetoes"
+"""What the guard adds to a row of a trainer's log: the first only where a step was refused since the row before."""
+
 _TAKEN = (b'"decision": "accept"', b'"decision": "clip"')
 """As the guard writes them: nearly every line, which need not be parsed then."""
 
@@ -29,7 +34,7 @@ class Refusals:
     """What a guard refused of one run."""
 
     steps: int = 0
-    """All steps of the run."""
+    """All steps of the run; 0 where they were not counted."""
     codes: Counter[str] = field(default_factory=Counter)
     """Why steps were refused, and how often. Searching for an fp16 scale is no refusal here."""
     lines: set[int] = field(default_factory=set)
@@ -40,19 +45,23 @@ class Refusals:
     """The step at which the guard gave up."""
     lasting: bool = False
     """Several in a row, or a rung was taken: more than single bad batches."""
+    in_rows: bool = False
+    """The lines are rows of a trainer's log: their loss is that of the steps that were taken, NaN where none was."""
 
     def in_words(self) -> str:
         """`1 of 60 steps was refused and did not touch the weights (loss-not-finite, step 41)`."""
         count = self.codes.total()
-        why = ", ".join(code if len(self.codes) == 1 else f"{n:,} {code}" for code, n in self.codes.most_common(3))
+        often = [(code, n) for code, n in self.codes.most_common(3) if code]
+        why = ", ".join(code if len(self.codes) == 1 else f"{n:,} {code}" for code, n in often)
         at = (
             "" if self.first is None else f"{', ' if why else ''}{'' if count == 1 else 'first at '}step {self.first:,}"
         )
         place = f" ({why}{at})" if why or at else ""
         verb = "was refused and did" if count == 1 else "were refused and did"
-        plural = "" if self.steps == 1 else "s"
+        whole = f" of {self.steps:,}" if self.steps else ""
+        plural = "" if (self.steps or count) == 1 else "s"
         end = "" if self.stopped is None else f", and the guard stopped the run at step {self.stopped:,}"
-        return f"{count:,} of {self.steps:,} step{plural} {verb} not touch the weights{place}{end}"
+        return f"{count:,}{whole} step{plural} {verb} not touch the weights{place}{end}"
 
 
 def refusals_in(path: Path) -> Refusals | None:
@@ -87,15 +96,41 @@ def refusals_in(path: Path) -> Refusals | None:
     return found if found.codes else None
 
 
+def refusals_in_rows(run: RunSeries) -> Refusals | None:
+    """What the guard refused, by the rows of a trainer's log; None where they tell of nothing."""
+    told, vetoes = run.metrics.get(REFUSED_LOSS), run.metrics.get(VETOES)
+    if told is None or not told.lines:
+        return None
+    rows = set(told.lines)
+    found = Refusals(in_rows=True)
+    most = max((value for value in vetoes.values if math.isfinite(value)), default=0.0) if vetoes else 0.0
+    found.codes[""] = max(len(rows), int(most))
+    in_a_row: list[int] = []
+    for point in run.points:
+        if point.line in rows:
+            in_a_row.append(point.line)
+            found.lasting = found.lasting or len(in_a_row) >= STUCK
+        elif point.loss is not None:
+            found.lines.update(in_a_row)
+            in_a_row.clear()
+    if len(in_a_row) < STUCK:
+        found.lines.update(in_a_row)
+    return found
+
+
 def as_judged(run: RunSeries, refusals: Refusals, *, whole: bool = False) -> RunSeries:
     """The same run, less the refused steps that it came back from, unless the ``whole`` of it is to be judged."""
     left = RunSeries(run.source, kind=run.kind, rank=run.rank)
-    left.metrics, left.messages = run.metrics, run.messages
+    left.metrics = {name: track for name, track in run.metrics.items() if name not in (REFUSED_LOSS, VETOES)}
+    left.messages = run.messages
     left.lines, left.total_steps = run.lines, run.total_steps
     for point in run.points:
-        if whole or point.line not in refusals.lines:
+        if refusals.in_rows and not whole and point.line in refusals.lines:
+            if point.loss is not None and math.isfinite(point.loss):
+                left.add(point.line, point.step, point.loss, lr=point.lr, loss_scale=point.loss_scale)
+        elif whole or point.line not in refusals.lines:
             # Without a loss scale, nobody has skipped a step on its account.
-            skipped = point.skipped and point.loss_scale is not None
+            skipped = point.skipped and (refusals.in_rows or point.loss_scale is not None)
             left.add(
                 point.line, point.step, point.loss, point.grad_norm, point.lr, point.loss_scale, point.epoch,
                 point.throughput, skipped,
