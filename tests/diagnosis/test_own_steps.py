@@ -60,6 +60,18 @@ def test_a_refused_spike_is_no_explosion(tmp_path):
     assert found.refused[0].endswith("; no autopsy says why")
 
 
+def test_a_nan_that_was_refused_without_an_autopsy_is_wrong_and_nothing_is_blamed_for_it(tmp_path):
+    training = GuardedTraining(tmp_path, policy=Policy(max_incidents=0))
+    training.steps(24)
+    training.steps(1, NAN)
+    training.steps(10)
+    training.guard.close()
+    found = diagnose(tmp_path)
+    assert (found.verdict, list(found.trouble), causes(found)) == ("sick", [], ["nan-loss"])
+    assert found.findings[0].where.endswith("steps.jsonl:25")
+    assert "forward=" in found.findings[0].fix
+
+
 def test_the_same_numbers_without_a_guard_are_a_symptom(tmp_path):
     sick = diagnose(foreign(tmp_path, [2.0] * 30 + [NAN] + [1.9] * 30))
     assert any("not finite" in word for word in sick.trouble)
@@ -86,8 +98,9 @@ def test_a_row_of_a_trainers_log_that_was_refused_is_no_symptom(tmp_path):
     losses = [3.0 - step / 40 for step in range(60)]
     losses[30] = NAN
     found = diagnose(trainer_log(tmp_path, losses, refused=(31,)))
-    assert (found.verdict, list(found.trouble)) == ("healthy", [])
-    assert list(found.refused) == ["1 step was refused and did not touch the weights"]
+    assert (list(found.trouble), causes(found)) == ([], ["nan-loss"])
+    assert "stayfinite diagnose OUTPUT_DIR/stayfinite" in found.findings[0].fix
+    assert list(found.refused) == ["1 step was refused and did not touch the weights (loss-not-finite)"]
     taken = diagnose(trainer_log(tmp_path, losses))
     assert any("not finite" in word for word in taken.trouble)
     assert not taken.refused
@@ -98,7 +111,7 @@ def test_a_trainers_log_that_ends_in_refused_rows_is_sick(tmp_path):
     found = diagnose(trainer_log(tmp_path, losses, refused=range(41, 46)))
     assert found.verdict == "sick"
     assert any("not finite" in word for word in found.trouble)
-    assert list(found.refused) == ["5 steps were refused and did not touch the weights"]
+    assert list(found.refused) == ["5 steps were refused and did not touch the weights (loss-not-finite)"]
 
 
 def test_of_a_row_with_refused_and_taken_steps_the_loss_counts(tmp_path):
@@ -174,12 +187,10 @@ def test_a_file_of_that_name_that_is_not_the_guards_is_passed_over(text, tmp_pat
 
 
 def test_the_words_for_people_say_refused_and_that_the_rest_is_fine(tmp_path, capsys):
-    run = plant_run(tmp_path, vetoes=(40,))
-    assert main(["diagnose", str(run)]) == 0
+    path = steps_file(tmp_path, ["accept"] * 39 + ["veto"] + ["accept"] * 80)
+    assert main(["diagnose", str(path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.startswith(
-        "healthy 1 of 120 steps was refused and did not touch the weights (loss-not-finite, step 40)"
-    )
+    assert shown.startswith("healthy 1 of 120 steps was refused and did not touch the weights (loss-spike, step 40)")
     assert "The numbers of the steps that were taken are fine." in shown
-    assert main(["diagnose", "--json", str(run)]) == 0
+    assert main(["diagnose", "--json", str(path)]) == 0
     assert len(json.loads(capsys.readouterr().out)["refused"]) == 1

@@ -11,7 +11,7 @@ from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
-from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows
+from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows, unexplained
 from stayfinite.diagnosis.reading import Progress, described, read_paths
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.readers.logs import LogReader
@@ -60,7 +60,8 @@ def judge(
         sources: what was read, for telling.
         known: what was seen or proved already.
         refusals: by source, what a guard has refused: no symptom of the run, and judged only where the run never came
-            back from it. Where it was more than single bad batches and no autopsy explains it, the rules may guess why.
+            back from it. Where no autopsy explains it, the rules may guess why if it was more than single bad batches;
+            else values that were not finite are a finding without a cause.
     """
     in_rows = {run.source: found for run in runs if (found := refusals_in_rows(run))}
     refused = in_rows | dict(refusals or {})
@@ -69,7 +70,8 @@ def judge(
     lasting = any(each.lasting for each in refused.values())
     explained = any(finding.where.endswith(AUTOPSY) for finding in known)
     guessed = Facts(_to_judge(runs, refused, whole=True), settings + inside) if lasting and not explained else facts
-    findings = with_known(rank(guessed, all_rules()), known)
+    open_questions = [] if lasting or explained else [unexplained(source, each) for source, each in refused.items()]
+    findings = with_known(rank(guessed, all_rules()), [*known, *filter(None, open_questions)])
     verdict: Verdict = "unknown"
     if any(finding.severity != "info" for finding in findings):
         verdict = "sick"

@@ -15,15 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.core.decision import REFUSING, Action, Code
+from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
 from stayfinite.diagnosis.course import RUNGS
 from stayfinite.readers.runs.directory import STEPS, step_of
+from stayfinite.rules.registry import rule_of
 
 STUCK = 3
 """So many refused steps in a row are no single bad batch any more."""
 
 REFUSED_LOSS, VETOES = "stayfinite/refused_loss", "stayfinite/vetoes"
 """What the guard adds to a row of a trainer's log: the first only where a step was refused since the row before."""
+
+UNEXPLAINED = 0.3
+"""How sure it is that a value which was not finite is all there is to say."""
+WHY = "with Guard(..., forward=...) the next such step is explained; stayfinite replay explains one that was kept"
+WHY_IN_ROWS = "the guard's run directory says why: stayfinite diagnose OUTPUT_DIR/stayfinite"
 
 _TAKEN = (b'"decision": "accept"', b'"decision": "clip"')
 """As the guard writes them: nearly every line, which need not be parsed then."""
@@ -41,6 +48,8 @@ class Refusals:
     """Of steps.jsonl, counted from 1: the refused steps that the run came back from."""
     first: int | None = None
     """The first refused step."""
+    not_finite: bool = False
+    """Whether a refused loss or gradient norm was NaN or infinite."""
     stopped: int | None = None
     """The step at which the guard gave up."""
     lasting: bool = False
@@ -88,6 +97,9 @@ def refusals_in(path: Path) -> Refusals | None:
                 tail.add(number)
                 in_a_row += 1
                 found.codes[step.code] += 1
+                numbers = (step.loss, step.grad_norm)
+                bad = any(each is not None and not math.isfinite(each) for each in numbers)
+                found.not_finite = found.not_finite or bad
                 found.first = step.step if found.first is None else found.first
                 found.stopped = step.step if step.decision == Action.STOP else None
                 found.lasting = found.lasting or in_a_row >= STUCK or step.decision in RUNGS
@@ -104,7 +116,8 @@ def refusals_in_rows(run: RunSeries) -> Refusals | None:
     rows = set(told.lines)
     found = Refusals(in_rows=True)
     most = max((value for value in vetoes.values if math.isfinite(value)), default=0.0) if vetoes else 0.0
-    found.codes[""] = max(len(rows), int(most))
+    found.not_finite = any(not math.isfinite(value) for value in told.values)
+    found.codes[Code.LOSS_NOT_FINITE if found.not_finite else ""] = max(len(rows), int(most))
     in_a_row: list[int] = []
     for point in run.points:
         if point.line in rows:
@@ -116,6 +129,24 @@ def refusals_in_rows(run: RunSeries) -> Refusals | None:
     if len(in_a_row) < STUCK:
         found.lines.update(in_a_row)
     return found
+
+
+def unexplained(source: str, refusals: Refusals) -> Finding | None:
+    """That values which were not finite were refused and nobody knows why: no harm was done, but something is wrong."""
+    if not refusals.not_finite:
+        return None
+    rule = rule_of("nan-loss")
+    where = f"{source}:{min(refusals.lines)}" if refusals.lines else source
+    return Finding(
+        code=rule.code,
+        cause=rule.slug,
+        severity=rule.severity,
+        confidence=UNEXPLAINED,
+        where=where,
+        title=rule.title,
+        evidence=(f"{where}: {refusals.in_words()}",),
+        fix=WHY_IN_ROWS if refusals.in_rows else WHY,
+    )
 
 
 def as_judged(run: RunSeries, refusals: Refusals, *, whole: bool = False) -> RunSeries:
