@@ -12,11 +12,11 @@ NAN = float("nan")
 
 
 class WrittenRun:
-    def __init__(self, directory: Path, *, steps: int | None = None) -> None:
+    def __init__(self, directory: Path, *, steps: int | None = None, **plan: Any) -> None:
         self.directory = directory
         self.journal = Journal(directory)
         self.step = 0
-        record = {"version": 1, "launches": [{"time": now()}]} | ({} if steps is None else {"steps": steps})
+        record = {"version": 1, "launches": [{"time": now()}]} | ({} if steps is None else {"steps": steps}) | plan
         self.journal.whole("run.json", json.dumps(record).encode())
         self.event("start")
 

@@ -1,8 +1,10 @@
 """A guarded run while it trains: the word for it, and when that word changes."""
 
 import os
+import re
 import shutil
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,6 +13,7 @@ from guarded_training import GuardedTraining
 from live_runs import NAN, WrittenRun
 from stayfinite.diagnosis.live_run import SILENCE, LiveRun
 from stayfinite.readers.runs.reader import RunReader
+from stayfinite.report.live.words import pace
 
 
 @pytest.fixture
@@ -39,6 +42,40 @@ def test_a_healthy_run_is_called_so_with_its_figures(written, live):
     status = live.status()
     assert (status.state, status.step, status.total_steps, status.seen, status.refused) == ("running", 50, 1_000, 50, 0)
     assert len(status.losses) == 50
+
+
+def ends_in(seconds):
+    return datetime.fromtimestamp(time.time() + seconds, UTC).isoformat()
+
+
+def test_the_time_to_go_of_a_run_of_so_many_minutes_is_what_is_left_of_them(tmp_path):
+    written = WrittenRun(tmp_path, minutes=5.0, ends=ends_in(120))
+    written.accept(3)
+    live = LiveRun(written.directory, "run")
+    live.look(at_once=True)
+    assert 110 < live.status().eta_seconds <= 120
+    assert re.search(r", (?:1 min \d+|2 min 0) s to go$", pace(live.status()))
+    written.event("closed")
+    live.look(at_once=True)
+    assert live.status().eta_seconds is None
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(3_600, 10), (2, 1_000_000)])
+def test_of_steps_and_minutes_the_end_that_comes_first_counts(tmp_path, seconds, steps):
+    written = WrittenRun(tmp_path, steps=steps, ends=ends_in(seconds))
+    written.accept(5)
+    for drawn in (None, RunReader(tmp_path)):
+        live = LiveRun(tmp_path, "run", source=drawn)
+        live.look(at_once=True)
+        assert live.status().eta_seconds < 60
+
+
+@pytest.mark.parametrize("ends", ["", "soon", 7, None, [], "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_an_end_that_is_no_time_does_no_harm(tmp_path, ends):
+    WrittenRun(tmp_path, ends=ends).accept(3)
+    live = LiveRun(tmp_path, "run")
+    live.look(at_once=True)
+    assert live.status().health.word == "healthy"
 
 
 def test_a_refused_step_is_a_warning_until_a_hundred_steps_went_well(written, live):

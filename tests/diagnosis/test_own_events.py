@@ -43,6 +43,14 @@ def test_the_words_of_an_error_are_read(tmp_path):
     assert "out-of-memory" in [finding.cause for finding in diagnose(run).findings]
 
 
+def test_a_page_that_could_not_be_drawn_is_no_crash_of_the_run(tmp_path):
+    run = plant_run(tmp_path, vetoes=())
+    with (run / "events.jsonl").open("a") as file:
+        file.write(json.dumps(event("report-failed", 120, reason="OSError: [Errno 13] Permission denied")) + "\n")
+    found = diagnose(run)
+    assert (found.verdict, list(found.trouble)) == ("healthy", [])
+
+
 def test_somebody_elses_events_are_still_a_log(tmp_path):
     lines = [{"step": step, "loss": 5.0 - step / 20} for step in range(50)]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

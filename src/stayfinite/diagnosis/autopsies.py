@@ -10,6 +10,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.errors import UsageError
 from stayfinite.rules.registry import rule_of
 
+AUTOPSY = "autopsy.json"
 MOST = 16
 LARGEST = 4 << 20
 """Bytes of an autopsy.json; what is larger is none."""
@@ -18,7 +19,7 @@ LARGEST = 4 << 20
 def proved_causes(directory: Path) -> list[Finding]:
     """A finding for each cause that the incidents of a run directory were explained by, the surest of each."""
     found: dict[str, Finding] = {}
-    for path in sorted(directory.glob("incidents/*/autopsy.json"))[:MOST]:
+    for path in sorted(directory.glob(f"incidents/*/{AUTOPSY}"))[:MOST]:
         finding = _finding(path)
         if finding is not None and finding.confidence > getattr(found.get(finding.cause), "confidence", 0.0):
             found[finding.cause] = finding

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
+from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows, unexplained
 from stayfinite.diagnosis.reading import Progress, described, read_paths
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.readers.logs import LogReader
@@ -32,7 +34,7 @@ def diagnose(
         UsageError: when nothing of it could be read.
     """
     reading = read_paths([Path(given) for given in (path, *more_paths)], progress)
-    return judge(reading.runs, reading.settings, reading.sources, reading.known)
+    return judge(reading.runs, reading.settings, reading.sources, reading.known, reading.refusals)
 
 
 def diagnose_text(text: str, name: str = "stdin") -> Diagnosis:
@@ -48,17 +50,48 @@ def judge(
     settings: Settings,
     sources: Sequence[Source] = (),
     known: Sequence[Finding] = (),
+    refusals: Mapping[str, Refusals] | None = None,
 ) -> Diagnosis:
-    """Let the rules judge what was read; ``known`` is what was seen or proved already."""
+    """Let the rules judge what was read.
+
+    Arguments:
+        runs: the measurements.
+        settings: beside them.
+        sources: what was read, for telling.
+        known: what was seen or proved already.
+        refusals: by source, what a guard has refused: no symptom of the run, and judged only where the run never came
+            back from it. Where no autopsy explains it, the rules may guess why if it was more than single bad batches;
+            else values that were not finite are a finding without a cause.
+    """
+    in_rows = {run.source: found for run in runs if (found := refusals_in_rows(run))}
+    refused = in_rows | dict(refusals or {})
     inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
-    facts = Facts(runs, settings + inside)
-    findings = with_known(rank(facts, all_rules()), known)
+    facts = Facts(_to_judge(runs, refused), settings + inside)
+    lasting = any(each.lasting for each in refused.values())
+    explained = any(finding.where.endswith(AUTOPSY) for finding in known)
+    guessed = Facts(_to_judge(runs, refused, whole=True), settings + inside) if lasting and not explained else facts
+    open_questions = [] if lasting or explained else [unexplained(source, each) for source, each in refused.items()]
+    findings = with_known(rank(guessed, all_rules()), [*known, *filter(None, open_questions)])
     verdict: Verdict = "unknown"
     if any(finding.severity != "info" for finding in findings):
         verdict = "sick"
-    elif facts.symptoms.healthy:
+    elif facts.symptoms.healthy and not lasting:
         verdict = "healthy"
-    return Diagnosis(verdict=verdict, findings=findings, trouble=facts.symptoms.story, sources=sources, runs=runs)
+    return Diagnosis(
+        verdict=verdict,
+        findings=findings,
+        trouble=facts.symptoms.story,
+        refused=[
+            each.in_words() + ("" if explained or each.in_rows else "; no autopsy says why")
+            for each in refused.values()
+        ],
+        sources=sources,
+        runs=runs,
+    )
+
+
+def _to_judge(runs: Sequence[RunSeries], refused: Mapping[str, Refusals], *, whole: bool = False) -> list[RunSeries]:
+    return [as_judged(run, refused[run.source], whole=whole) if run.source in refused else run for run in runs]
 
 
 def with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Finding]:

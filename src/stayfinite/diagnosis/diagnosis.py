@@ -36,6 +36,8 @@ class Diagnosis:
     """What the numbers show, in a few words each, whatever the cause."""
     sources: Sequence[Source]
     """What was read."""
+    refused: Sequence[str] = ()
+    """What a guard refused, a sentence a run. It never touched the weights: no trouble of the training."""
     runs: Sequence[RunSeries] = ()
     """The measurements themselves, for whoever wants to draw them."""
 
@@ -50,5 +52,6 @@ class Diagnosis:
             "verdict": self.verdict,
             "findings": [finding.to_json() for finding in self.findings],
             "trouble": list(self.trouble),
+            "refused": list(self.refused),
             "sources": [{"path": s.path, "read_as": s.read_as, "said": s.said} for s in self.sources],
         }

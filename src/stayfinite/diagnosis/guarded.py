@@ -15,10 +15,12 @@ from stayfinite.diagnosis.autopsies import proved_causes
 from stayfinite.diagnosis.diagnose import judge
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source
 from stayfinite.diagnosis.own_events import read_own_events
+from stayfinite.diagnosis.own_steps import Refusals, refusals_in
 from stayfinite.diagnosis.reading import described
 from stayfinite.errors import StayfiniteError
 from stayfinite.readers.configs import read_config
 from stayfinite.readers.logs import read_log
+from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS
 
 
 def diagnose_guarded(directory: Path) -> Diagnosis:
@@ -27,9 +29,12 @@ def diagnose_guarded(directory: Path) -> Diagnosis:
     settings = Settings()
     known: list[Finding] = proved_causes(directory)
     sources: list[Source] = []
-    steps, events, launch = (directory / name for name in ("steps.jsonl", "events.jsonl", "run.json"))
+    refusals: dict[str, Refusals] = {}
+    steps, events, launch = (directory / name for name in (STEPS, EVENTS, RUN))
     if steps.is_file():
         runs += read_log(steps)
+        if refused := refusals_in(steps):
+            refusals[str(steps)] = refused
         sources.append(Source(path=str(steps), read_as="log", said=described(runs)))
     if events.is_file():
         findings, told = read_own_events(events)
@@ -43,4 +48,4 @@ def diagnose_guarded(directory: Path) -> Diagnosis:
             sources.append(Source(path=str(launch), read_as="config", said=f"{len(settings)} settings"))
         except StayfiniteError as error:
             sources.append(Source(path=str(launch), read_as="", said=getattr(error, "message", str(error))))
-    return judge(runs, settings, sources, known)
+    return judge(runs, settings, sources, known, refusals)

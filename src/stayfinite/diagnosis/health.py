@@ -16,6 +16,7 @@ from __future__ import annotations
 from stayfinite.core.durations import in_words
 from stayfinite.core.finding import Finding
 from stayfinite.core.run_status import Health, HealthWord
+from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.course import Course
 from stayfinite.diagnosis.diagnosis import Diagnosis
 
@@ -91,7 +92,7 @@ def _cause(found: Diagnosis | None, course: Course) -> Finding | None:
 
 def _is_history(cause: Finding, course: Course) -> bool:
     """An autopsy explains refused steps: once they are history, so is their cause."""
-    return cause in course.known and bool(course.refused) and not course.lately and cause.where.endswith("autopsy.json")
+    return cause in course.known and bool(course.refused) and not course.lately and cause.where.endswith(AUTOPSY)
 
 
 def _named(cause: Finding) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from stayfinite.diagnosis.health import health_of
 from stayfinite.diagnosis.judging import PacedJudge
 from stayfinite.errors import StayfiniteError
 from stayfinite.readers.configs import read_config
-from stayfinite.readers.runs.directory import RUN, STEPS, News, RunDirectory, Step, step_of
+from stayfinite.readers.runs.directory import RUN, STEPS, News, RunDirectory, Step, moment, step_of
 from stayfinite.readers.runs.reader import RunReader
 
 JUDGED = 8_192
@@ -114,12 +113,19 @@ class LiveRun:
             lr=None if last is None else last.lr,
             loss_scale=None if last is None else last.loss_scale,
             rate=self._pace.rate,
-            eta_seconds=self._pace.remaining(step, total) if state == "running" else None,
+            eta_seconds=self._remaining(step, total) if state == "running" else None,
             quiet_seconds=quiet,
             happenings=tuple(self._happenings)[-happenings:] if happenings else (),
             losses=self._losses.strokes(width),
             grad_norms=self._norms.strokes(width),
         )
+
+    def _remaining(self, step: int | None, total: int | None) -> float | None:
+        """Seconds to the last step, or until the time is over: to what comes first."""
+        ends = self.source.ends
+        by_time = None if ends is None else max(0.0, ends - time.time())
+        known = [each for each in (self._pace.remaining(step, total), by_time) if each is not None]
+        return min(known, default=None)
 
     def _take(self, news: News) -> bool:
         if news.anew:
@@ -160,9 +166,9 @@ class LiveRun:
             return
         self._book.take_event(record)
         if record["event"] in STARTS and happening is not None and happening.step is not None:
-            moment = _moment(happening.time)
-            if moment is not None:
-                self._pace.begin(moment, happening.step)
+            begun = moment(happening.time)
+            if begun is not None:
+                self._pace.begin(begun, happening.step)
 
     def _judgement(self) -> Diagnosis:
         if self._settings is None:
@@ -185,10 +191,3 @@ class LiveRun:
         rate = self._pace.rate
         patience = max(SILENCE, USUAL / rate if rate else 0.0)
         return "silent" if quiet is not None and quiet > patience else "running"
-
-
-def _moment(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None

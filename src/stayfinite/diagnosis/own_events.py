@@ -37,11 +37,9 @@ def read_own_events(path: Path) -> tuple[list[Finding], list[RunSeries]]:
     with path.open("rb") as file:
         for line in file.read(LARGEST).splitlines():
             record = _object(line)
-            words = record.get("error") or (
-                record.get("reason") if str(record.get("event")).endswith("-failed") else ""
-            )
+            words = _words(record)
             # A line for a line, so that places are right.
-            errors.append(" ".join(words.split()) if isinstance(words, str) else "")
+            errors.append(" ".join(words.split()))
             finding = _finding(record, f"{path}:{len(errors)}") if record.get("event") == "finding" else None
             if finding is not None and finding.confidence > getattr(found.get(finding.cause), "confidence", 0.0):
                 found[finding.cause] = finding
@@ -51,6 +49,14 @@ def read_own_events(path: Path) -> tuple[list[Finding], list[RunSeries]]:
     reader.feed("\n".join(errors) + "\n")
     reader.close()
     return list(found.values()), list(reader.series)
+
+
+def _words(record: dict[str, Any]) -> str:
+    """Of an error. Where only a checkpoint, an autopsy or a page failed, training went on: that is named first."""
+    error, event, reason = (record.get(name) for name in ("error", "event", "reason"))
+    if isinstance(error, str) and error:
+        return error
+    return f"{event}: {reason}" if str(event).endswith("-failed") and isinstance(reason, str) else ""
 
 
 def _is_ours(path: Path) -> bool:

@@ -14,6 +14,7 @@ from stayfinite.diagnosis.autopsies import proved_causes
 from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
 from stayfinite.diagnosis.own_events import own_events, read_own_events
+from stayfinite.diagnosis.own_steps import Refusals, refusals_in
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.logs import read_log
@@ -45,6 +46,8 @@ class Reading:
     sources: list[Source] = field(default_factory=list)
     known: list[Finding] = field(default_factory=list)
     """What was seen or proved and needs no judging: damaged checkpoints (`scan` looks at their numbers), autopsies."""
+    refusals: dict[str, Refusals] = field(default_factory=dict)
+    """By log, what a guard has refused."""
 
 
 def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Reading:
@@ -155,6 +158,8 @@ def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
     told = None if progress is None else lambda done, total: progress(path.name, done, total)
     runs = read_log(path, told)
     reading.runs += runs
+    if refused := refusals_in(path):
+        reading.refusals[str(path)] = refused
     reading.sources.append(Source(path=str(path), read_as="log", said=described(runs)))
 
 

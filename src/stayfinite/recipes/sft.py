@@ -44,7 +44,7 @@ from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, sinks_of
 from stayfinite.recipes.settings import read_settings
 
@@ -269,6 +269,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     start = time.monotonic()
+    if place.first:
+        write_end(output, config.minutes)
     sinks = sinks_of(config.log_to, output) if place.first else []
     with following(output, *sinks), Guard(
         shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,

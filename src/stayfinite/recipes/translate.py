@@ -34,7 +34,7 @@ from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, s
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
 from stayfinite.recipes.seq2seq.batching import MULTIPLE, Padding, labels_in, loader_of, tokens_in
@@ -276,6 +276,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             logbook.resume(resumed)
             best.recall(resumed)
         batches = guard.batches(loader)
+        if isinstance(scheduler, TimedSchedule):
+            write_end(output, config.minutes, used=scheduler.seconds / 60)
 
         def over() -> bool:
             timed = isinstance(scheduler, TimedSchedule) and scheduler.over

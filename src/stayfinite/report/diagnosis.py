@@ -54,8 +54,11 @@ def _clean(part: Any) -> Any:
 
 
 def _headline(diagnosis: Mapping[str, Any]) -> str:
+    refused = " ".join(f"{line}." for line in diagnosis.get("refused", ()))
     if diagnosis["trouble"]:
-        return ", ".join(diagnosis["trouble"]) + "."
+        return " ".join(filter(None, (", ".join(diagnosis["trouble"]) + ".", refused)))
+    if refused:
+        return f"{refused} The numbers of the steps that were taken are fine."
     if diagnosis["verdict"] == "healthy":
         return "nothing is wrong with what was read: " + _sources(diagnosis)
     if diagnosis["verdict"] == "sick":

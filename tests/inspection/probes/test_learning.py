@@ -51,6 +51,54 @@ def test_a_rate_that_is_far_too_high_is_told_from_one_that_works(kind: Any) -> N
     assert causes(looked(fine, learning)) == []
 
 
+class Normed(nn.Module):
+    """Deep, with a norm of the root mean square before a head that stays as it is: as adapters on a language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(8, 16), *(nn.Linear(16, 16) for _ in range(7)))
+        self.head = nn.Linear(16, 4, bias=False).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.body(x)
+        return 3.0 * self.head(hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+@pytest.mark.parametrize("rate", [1e2, 1e3])
+def test_a_fall_to_where_every_input_gets_the_same_answer_is_not_learning(rate: float) -> None:
+    """The hidden values are so large that the norm makes 0 of them: the loss is ln(4), a little below the first."""
+    found = looked(bench_of(Normed(), optimizer=lambda parameters: Adam(parameters, lr=rate)), learning)
+    assert causes(found) == ["lr-too-high"]
+    assert "to 1.386 in 10 steps, at " in found.findings[0].evidence[0]
+
+
+@pytest.mark.parametrize("rate", [3e-3, 1e-2, 3e-2])
+def test_the_same_model_learns_at_a_usual_rate_also_where_it_climbs_at_first(rate: float) -> None:
+    found = looked(bench_of(Normed(), optimizer=lambda parameters: Adam(parameters, lr=rate)), learning)
+    assert causes(found) == []
+    assert line(found, TITLE).status == "pass"
+
+
+def test_a_training_that_only_learns_how_often_each_class_comes_at_first_is_healthy() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 4)
+    with torch.no_grad():
+        model.bias.copy_(torch.tensor([-2.0, 2.0, 2.0, 2.0]))
+    labels = torch.tensor([0] * 12 + [1, 2, 3, 0])
+    bench = bench_of(
+        model,
+        batch=(1e-3 * torch.randn(16, 8), labels),
+        optimizer=lambda parameters: SGD(parameters, lr=2.0),
+        steps=16,
+    )
+    found = looked(bench, learning)
+    counts = labels.bincount() / len(labels)
+    always_the_same = -float((counts * counts.log()).sum())
+    assert float(line(found, TITLE).seen.split()[2]) == pytest.approx(always_the_same, rel=1e-2)
+    assert causes(found) == []
+
+
 def test_a_rate_that_is_far_too_low_is_found_because_a_higher_one_works() -> None:
     low = bench_of(optimizer=lambda parameters: AdamW(parameters, lr=1e-9))
     assert causes(looked(low, learning)) == ["lr-too-low"]

@@ -47,6 +47,22 @@ def test_messages_lose_colours_timestamps_and_rank() -> None:
     assert found == [(1, "ERROR something failed", 1)]
 
 
+@pytest.mark.parametrize("rank", ["", "rank 1: "])
+def test_what_the_guard_says_of_a_refused_step_is_no_measurement_and_no_message(rank: str) -> None:
+    refused = (
+        f"stayfinite: {rank}step 2 refused, loss-not-finite: loss is nan; 1 of 4 gradients has no finite norm\n"
+        f"stayfinite: {rank}step 3 refused, rolled back (from step 3, to step 1), vetoes-in-a-row: loss 304.1\n"
+    )
+    (series,) = series_of(f"step 1 | loss 1.5\n{refused}step 4 | loss 1.25\n")
+    assert points_of(series) == [{"step": 1.0, "loss": 1.5}, {"step": 4.0, "loss": 1.25}]
+    assert not series.messages
+
+
+def test_what_the_guard_says_of_a_step_that_was_taken_is_read() -> None:
+    (series,) = series_of("step 1 | loss 1.5\nstayfinite: step 2 taken, loss-not-finite: loss is nan\n")
+    assert [point.bad for point in series.points] == [False, True]
+
+
 def test_interleaved_ranks_are_told_apart() -> None:
     text = "starting\n" + "".join(f"[rank{r}]: step {i} loss {i + r}.0\n" for i in range(30) for r in (1, 0, 3))
     found = series_of(text)

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_device, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +133,28 @@ def test_the_run_of_another_program_is_refused(tmp_path):
     begun(tmp_path, Settings())
     with pytest.raises(UsageError, match="is of translate, not of mt5"):
         goes_on(tmp_path, "mt5", Settings(), (), print)
+
+
+def test_a_launch_says_when_its_time_is_over_and_not_when_that_of_an_earlier_one_was(tmp_path):
+    write_launch(tmp_path, "translate", Settings(), steps=7)
+    write_end(tmp_path, 30.0, used=10.0)
+    record = json.loads((tmp_path / "run.json").read_text())
+    left = datetime.fromisoformat(record["ends"]) - datetime.now(UTC)
+    assert (record["steps"], record["minutes"]) == (7, 30.0)
+    assert 19.9 < left.total_seconds() / 60 < 20.1
+    write_launch(tmp_path, "translate", Settings())
+    assert not {"steps", "minutes", "ends"} & set(json.loads((tmp_path / "run.json").read_text()))
+
+
+@pytest.mark.parametrize("minutes", [None, math.inf, math.nan, 1e300])
+def test_a_training_that_no_time_ends_says_none(tmp_path, minutes):
+    write_launch(tmp_path, "translate", Settings())
+    write_end(tmp_path, minutes)
+    assert "ends" not in json.loads((tmp_path / "run.json").read_text())
+
+
+def test_more_time_used_than_there_was_is_over_now(tmp_path):
+    write_launch(tmp_path, "translate", Settings())
+    write_end(tmp_path, 1.0, used=3.0)
+    ends = datetime.fromisoformat(json.loads((tmp_path / "run.json").read_text())["ends"])
+    assert abs((ends - datetime.now(UTC)).total_seconds()) < 5

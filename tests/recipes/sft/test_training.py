@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,16 @@ def test_a_run_leaves_what_it_promises(run: Path) -> None:
     assert not any("embed_tokens" in name or "base_layer" in name for name in held)
 
 
-def test_the_program_says_what_is_trained_and_supervised(tmp_path: Path) -> None:
+def test_the_program_says_what_is_trained_and_supervised_and_when_its_time_is_over(tmp_path: Path) -> None:
     said: list[str] = []
-    train(small(tmp_path, epochs=1), said.append)
+    train(small(tmp_path, epochs=1, minutes=60), said.append)
     text = "\n".join(said)
     assert "parameters are trained" in text
     assert "tokens are supervised" in text
     assert "48 questions to train on, 8 held out" in text
+    plan = json.loads((tmp_path / "run.json").read_text())
+    assert (plan["steps"], plan["minutes"]) == (3, 60)
+    assert 55 < (datetime.fromisoformat(plan["ends"]) - datetime.now(UTC)).total_seconds() / 60 <= 60
 
 
 def test_a_finished_run_that_is_started_again_trains_no_further_and_keeps_its_adapter(
@@ -169,7 +173,10 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
 def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() -> None:
     flags = ["--rows", "32", "--batch-size", "8", "--device", "cpu"]
     assert quick(flags).exit_code == 0
-    assert quick([*flags, "--learning-rate", "1"]).exit_code == 1
+    for rate in ("1", "50"):  # one runs away, the other falls to where every question gets the same answer
+        found = quick([*flags, "--learning-rate", rate])
+        assert found.exit_code == 1
+        assert [each.cause for each in found.findings if each.severity == "error"] == ["lr-too-high"]
 
 
 def test_a_yaml_file_says_the_same_as_flags(tmp_path: Path) -> None:

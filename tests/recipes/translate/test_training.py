@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
@@ -145,6 +146,9 @@ def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     rates = recorded(tmp_path / "timed", "lr")
     assert result.steps > 3
     assert rates[-1] < max(rates) / 2
+    plan = json.loads((tmp_path / "timed" / "run.json").read_text())
+    assert (plan["minutes"], "steps" in plan) == (0.02, False)
+    assert datetime.fromisoformat(plan["ends"]) < datetime.now(UTC) + timedelta(seconds=2)
     again = train(timed, silent)
     assert again.steps == result.steps  # the time was used up: a process that goes on trains no further
 

@@ -102,6 +102,8 @@ def test_figures_are_told_as_people_say_them():
     ]  # fmt: skip
     assert progress(a_status(total_steps=None)) == "step 50"
     assert pace(a_status(rate=0.05, eta_seconds=None)) == "20 s a step"
+    assert pace(a_status(rate=None, eta_seconds=75.0)) == "1 min 15 s to go"
+    assert pace(a_status(rate=None, eta_seconds=None)) == ""
     assert pace(a_status(state="ended")) == ""
     assert standing(a_status(state="silent", quiet_seconds=600.0)) == "last step 10 min ago"
 

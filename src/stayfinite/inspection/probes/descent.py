@@ -46,6 +46,18 @@ class Descent:
         least = max(noise, RESOLUTION * abs(first))
         return self.drop > least and last - first < max(abs(first), self.drop)
 
+    @property
+    def end(self) -> float:
+        """The lowest of the last three losses: one that jumps about is given the benefit of the doubt."""
+        return min(self.losses[1:][-3:], default=self.losses[0])
+
+    def is_restless(self, noise: float = 0.0) -> bool:
+        """Whether it goes above where it began, or falls at first and then stands, as with steps that are too wide."""
+        first, middle = self.losses[0], self.losses[len(self.losses) // 2]
+        clearly = max(noise, CLEARLY * abs(first))
+        stands = first - middle > clearly >= middle - self.end
+        return max(self.losses) - first > max(noise, RESOLUTION * abs(first)) or stands
+
     def course(self) -> str:
         """`2.31 to 0.52 in 10 steps`."""
         steps = len(self.losses) - 1
@@ -54,6 +66,8 @@ class Descent:
 
 RESOLUTION = 1e-6
 """Of a loss in fp32: smaller changes are rounding."""
+CLEARLY = 1e-3
+"""A drop, as a share of the loss, that nobody takes for chance."""
 
 Rates = Callable[[int], float]
 """Number of the step -> by what the planned learning rate is multiplied."""

@@ -11,6 +11,7 @@ from stayfinite.errors import UsageError
 from stayfinite.inspection.bench import FEW, Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.descent import (
+    CLEARLY,
     RESOLUTION,
     Descent,
     Rates,
@@ -28,10 +29,12 @@ BUDGET = 5.0
 """Seconds for the steps at the planned rate."""
 STANDS_STILL = 1e-4
 """A drop of less than this share of the loss is worth asking whether the rate is too low."""
-CLEARLY = 1e-3
-"""A drop that nobody takes for chance."""
 USUAL_CLIP = 1.0
-SLOWER = (1e-2, 1e-4)
+SLOWER = (1e-2, 1e-4, 1e-6)
+FURTHER = 3.0
+"""A rate is too high where a small part of it takes the loss so many times as far down in as many steps, ..."""
+FAR = 0.1
+"""... or lower by this share of the loss. Of a rate that works, a hundredth does a hundredth as much."""
 FASTER = (1e2, 1e4, 1e6)
 REASONS = (
     "lr-too-high", "cannot-overfit-batch", "lr-too-low", "lr-zero", "params-frozen", "detached-loss", "zero-gradient",
@@ -75,6 +78,8 @@ class _Looking:
     def conclude(self) -> None:
         taken = self._taken
         if taken.falls(self._noise):
+            if taken.is_restless(self._noise) and self._overshoots():
+                return
             if taken.drop < STANDS_STILL * abs(self._first):
                 self._ask_for_a_higher_rate()
             self._say(taken.course())
@@ -104,6 +109,32 @@ class _Looking:
                 notes.saw("learning.falls_at", factor, slower.course())
                 break
         self._say(taken.course())
+
+    def _overshoots(self) -> bool:
+        """Whether a small part of the rate gets much lower: then the fall is that to an answer that never changes."""
+        for factor in SLOWER:
+            slower = self._again(factor)
+            if not slower.falls(self._noise):
+                continue
+            if not self._is_far_below(slower, self._taken):
+                if slower.is_restless(self._noise):
+                    continue
+                break
+            if not self._is_far_below(slower, self._again(1.0, clip=USUAL_CLIP)):
+                break
+            self._notes.saw("learning.falls", False, self._taken.course())
+            self._notes.saw("learning.falls_at", factor, slower.course())
+            self._say(self._taken.course())
+            return True
+        return False
+
+    def _is_far_below(self, slower: Descent, taken: Descent) -> bool:
+        if not all(map(math.isfinite, taken.losses)):
+            return True
+        fallen = max(0.0, self._first - taken.end)
+        gap = taken.end - slower.end
+        least = max(CLEARLY * abs(self._first), FURTHER * self._noise)
+        return gap > max(least, min((FURTHER - 1.0) * fallen, FAR * abs(self._first)))
 
     def _ask_for_a_higher_rate(self) -> bool:
         """Whether the loss clearly falls at a much higher rate; then the size of the update is noted as well."""

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +115,26 @@ class RunDirectory:
                     return int(total)
         return None
 
+    @property
+    def ends(self) -> float | None:
+        """When the time of the run is over, in seconds since 1970, where run.json says so: a run of so many minutes."""
+        ends = self.launch.get("ends")
+        return moment(ends) if isinstance(ends, str) else None
+
     def _meet_ranks(self) -> None:
         try:
             for path in sorted(self.path.glob(OTHER_RANKS))[:MOST_RANKS]:
                 self._events.setdefault(path.name, GrowingLines(path))
         except OSError:
             return
+
+
+def moment(text: str) -> float | None:
+    """A time in ISO 8601, in seconds since 1970."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _get(part: Any, name: str) -> Any:

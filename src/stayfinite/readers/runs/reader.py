@@ -72,6 +72,11 @@ class RunReader:
         """How many steps the run is to have, where run.json says so."""
         return self._growing.total_steps
 
+    @property
+    def ends(self) -> float | None:
+        """When the time of the run is over, where run.json says so."""
+        return self._growing.ends
+
     def _look_beside(self) -> bool:
         """Read the files that are written as a whole, where they have changed."""
         changed = False

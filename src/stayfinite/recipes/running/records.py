@@ -7,20 +7,42 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
 
 RUN, RESULT = "run.json", "result.json"
+PLAN = ("steps", "minutes", "ends")
+"""What run.json says of how long this launch is to be."""
 VERSION = 1
+LONGEST = 100 * 365 * 24 * 60
+"""Minutes; what is longer has no end."""
 
 
 def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None:
-    """Say in run.json which recipe was started with which settings; what the guard wrote there stays."""
+    """Say in run.json which recipe was started with which settings; what the guard wrote there stays, no older plan."""
     directory.mkdir(parents=True, exist_ok=True)
     known = _read(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
+    known = {name: value for name, value in known.items() if name not in PLAN}
     _write(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
+
+
+def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> None:
+    """Say in run.json that training has so many minutes and when they are over, the clock running from now on.
+
+    Arguments:
+        minutes: of the whole training; None where no time ends it, and nothing is written then.
+        used: minutes that earlier processes have used.
+    """
+    if minutes is None or not minutes <= LONGEST:
+        return
+    ends = datetime.now(UTC) + timedelta(minutes=max(0.0, minutes - used))
+    _write(
+        directory / RUN,
+        _read(directory / RUN) | {"minutes": minutes, "ends": ends.isoformat(timespec="seconds")},
+    )
 
 
 def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any]:

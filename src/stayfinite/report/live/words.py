@@ -31,11 +31,11 @@ def progress(status: RunStatus) -> str:
 
 def pace(status: RunStatus) -> str:
     """`3.2 steps/s, 20 min to go`; empty when nothing is known, and once the run has ended."""
-    if status.state in ("ended", "silent", "gone") or status.rate is None:
+    if status.state in ("ended", "silent", "gone"):
         return ""
-    rate = f"{status.rate:.3g} steps/s" if status.rate >= 0.5 else f"{in_words(1 / status.rate)} a step"
-    togo = f", {in_words(status.eta_seconds)} to go" if status.eta_seconds is not None else ""
-    return rate + togo
+    rate, seconds = status.rate, status.eta_seconds
+    speed = "" if rate is None else f"{rate:.3g} steps/s" if rate >= 0.5 else f"{in_words(1 / rate)} a step"
+    return ", ".join(filter(None, (speed, "" if seconds is None else f"{in_words(seconds)} to go")))
 
 
 def standing(status: RunStatus) -> str:

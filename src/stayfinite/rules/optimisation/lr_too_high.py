@@ -19,6 +19,8 @@ the first hundred steps decide.
 - The loss had fallen and is back where it began; a perplexity is cut at exp(100) = 2.7e43; a loss of 1e26 is finite.
 - In reinforcement learning: `Expected parameter loc ... but found invalid values`.
 - The largest ratio of update to weight is above 0.1 (healthy: about 1e-3).
+- The loss falls a little, to ln(classes), and stands there: values so large that a norm makes 0 of them give every
+  input the same answer. With a hundredth of the rate the same batch gets far lower in as many steps.
 
 ## How to fix it
 Divide the rate by 10 and see whether the loss falls; then scale it in proportion to the batch: rate = recipe's rate x

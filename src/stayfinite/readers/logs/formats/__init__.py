@@ -12,6 +12,7 @@ from stayfinite.readers.logs.formats.espnet import EspNet
 from stayfinite.readers.logs.formats.fairseq import Fairseq
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.generic import Generic
+from stayfinite.readers.logs.formats.guard_lines import GuardLines
 from stayfinite.readers.logs.formats.icefall import Icefall
 from stayfinite.readers.logs.formats.json_fragments import JsonFragments
 from stayfinite.readers.logs.formats.keras import Keras
@@ -31,6 +32,7 @@ from stayfinite.readers.logs.formats.values_first import ValuesFirst
 
 FORMATS: tuple[Callable[[], Format], ...] = (
     OverflowFrames,
+    GuardLines,
     Dicts,
     JsonFragments,
     Megatron,
