@@ -1,8 +1,8 @@
-"""Several acts after one start: ``stage.py MODULE FOLDER ACT...``, alone or under torchrun; tests call `play`.
+"""Several acts after one start: ``stage.py MODULES FOLDER ACT...``, alone or under torchrun; tests call `play`.
 
-Loading torch takes a process longer than most acts do. So each rank loads it once, with the module, and every act is a
+Loading torch takes a process longer than most acts do. So each rank loads it once, with the modules, and every act is a
 process of its own that is forked from there: with its own random numbers, its own group of ranks, its own death.
-An act is a JSON list: its name, then the arguments of the module's ``main``.
+An act is a JSON list: its name, then the arguments of the first module's ``main``.
 """
 
 from __future__ import annotations
@@ -50,13 +50,23 @@ def play(
     folder: Path,
     *,
     ranks: int | None = None,
+    loads: Sequence[str] = (),
     timeout: float = PATIENCE,
 ) -> dict[str, Played]:
-    """Play the acts one after the other, each on all ranks; without ``ranks``: in one process, not under torchrun."""
+    """Play the acts one after the other, each on all ranks; returns how each of them ended.
+
+    Arguments:
+        module: whose ``main`` an act is; what it returns is the exit code, none is 0.
+        acts: their names, which go into names of files, and the arguments of each.
+        folder: for what the stage writes; one for each call.
+        ranks: how many torchrun starts; one process without torchrun if none are given.
+        loads: modules that are to be loaded before the acts besides.
+        timeout: in seconds, for all acts together.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     start = [sys.executable] if ranks is None else torchrun(ranks)
     lines = [json.dumps([name, *map(str, arguments)]) for name, arguments in acts.items()]
-    done = finish([*start, __file__, module, folder, *lines], timeout=timeout, logs=folder)
+    done = finish([*start, __file__, ",".join([module, *loads]), folder, *lines], timeout=timeout, logs=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     each = range(ranks or 1)
     return {
@@ -76,11 +86,9 @@ def _said(folder: Path, act: str, rank: int) -> Path:
     return folder / f"{act}-{rank}.txt"
 
 
-def main(module: str, folder: Path, acts: list[list[str]]) -> None:
+def main(modules: list[str], folder: Path, acts: list[list[str]]) -> None:
     rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-    script = importlib.import_module(module)
-    for name in LOADED_ON_THE_WAY:
-        importlib.import_module(name)
+    script, *_ = map(importlib.import_module, (*modules, *LOADED_ON_THE_WAY))
     for name, *arguments in acts:
         door = folder / f"{name}.port"
         if rank == 0:
@@ -92,9 +100,9 @@ def main(module: str, folder: Path, acts: list[list[str]]) -> None:
             os.dup2(log, 2)
             # The first rank is where the others find it, in a place that no act before this one has used.
             os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": door.read_text()}
-            script.main(*arguments)
+            ended = script.main(*arguments)
             sys.stdout.flush()
-            os._exit(0)  # to take everything down that was loaded would take longer than the act
+            os._exit(ended or 0)  # to take everything down that was loaded would take longer than the act
         _write(_end(folder, name, rank), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         _await([_end(folder, name, other) for other in range(ranks)])
 
@@ -117,4 +125,4 @@ def _await(paths: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), [json.loads(line) for line in sys.argv[3:]])
+    main(sys.argv[1].split(","), Path(sys.argv[2]), [json.loads(line) for line in sys.argv[3:]])
