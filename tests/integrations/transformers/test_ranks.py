@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from child_processes import PATIENCE
 from stage import play
 from tiny_trainers import events
 
 
-def run(folder: Path, *kinds: str) -> dict[str, list[dict]]:
+def run(folder: Path, *kinds: str, timeout: float = PATIENCE) -> dict[str, list[dict]]:
     """What each rank had in the end, for each kind of training."""
     for kind in kinds:
         (folder / kind).mkdir()
     acts = {kind: (folder / kind, kind) for kind in kinds}
-    for played in play("integrations.transformers.rank_job", acts, folder / "stage", ranks=2, timeout=400).values():
+    job = "integrations.transformers.rank_job"
+    for played in play(job, acts, folder / "stage", ranks=2, timeout=timeout).values():
         played.check()
     return {kind: [json.loads((folder / kind / f"rank{rank}.json").read_text()) for rank in range(2)] for kind in kinds}
 
@@ -23,7 +25,7 @@ def run(folder: Path, *kinds: str) -> dict[str, list[dict]]:
 def slow_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     ways = [f"{way}{guarded}" for way in ("", "accumulate-", "sharded-") for guarded in ("plain", "good")]
-    return folder, run(folder, "plain-bad", *ways, "sharded-bad", "twice-gradient")
+    return folder, run(folder, "plain-bad", *ways, "sharded-bad", "twice-gradient", timeout=400)
 
 
 def veto_of(place: Path) -> dict:
