@@ -89,7 +89,7 @@ def _said(folder: Path, act: str, rank: int) -> Path:
 def main(modules: list[str], folder: Path, acts: list[list[str]]) -> None:
     rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     script, *_ = map(importlib.import_module, (*modules, *LOADED_ON_THE_WAY))
-    for name, *arguments in acts:
+    for number, (name, *arguments) in enumerate(acts):
         door = folder / f"{name}.port"
         if rank == 0:
             _write(door, _free_port())
@@ -101,8 +101,10 @@ def main(modules: list[str], folder: Path, acts: list[list[str]]) -> None:
             # The first rank is where the others find it, in a place that no act before this one has used.
             os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": door.read_text()}
             ended = script.main(*arguments)
+            if number + 1 == len(acts):
+                sys.exit(ended)  # as a script ends, with all that was loaded taken down
             sys.stdout.flush()
-            os._exit(ended or 0)  # to take everything down that was loaded would take longer than the act
+            os._exit(ended or 0)  # to take it down takes longer than most acts do
         _write(_end(folder, name, rank), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         _await([_end(folder, name, other) for other in range(ranks)])
 
