@@ -49,7 +49,7 @@ unit: $(VENV)/.dev ## Run the tests, without the slow ones and those for a GPU
 # pytest ends with 5 when it finds no test, which is no failure for a campaign that is still empty.
 slow: $(VENV)/.dev ## Run the slow tests
 	@echo "== pytest: slow campaigns"
-	@$(BIN)/pytest -m "slow and not gpu" --timeout 900 || [ $$? -eq 5 ]
+	@$(BIN)/pytest -m "slow and not gpu" --timeout 900 --dist loadfile --no-loadscope-reorder || [ $$? -eq 5 ]
 
 gpu: $(VENV)/.dev ## Run the tests that need a CUDA device, one after the other
 	@echo "== pytest: tests on the GPU"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,12 +13,12 @@ import torch
 
 from fault_injector import flip_bit, truncate
 from guarded_training import NAN, GuardedTraining, incidents
+from stage import play
 from stayfinite import Policy, StateError
 from stayfinite.autopsy.archive import Archive
 from stayfinite.autopsy.incident import read_incident
 from stayfinite.autopsy.incident_files import Draft, write_autopsy, write_incident
 
-JOB = Path(__file__).with_name("incident_job.py")
 FILES = 9
 """Syncs before an incident gets its name: eight files and the directory that they are in."""
 
@@ -34,21 +31,32 @@ def captured(folder: Path) -> Path:
     return folder / "incidents/0001"
 
 
-def run_job(folder: Path, count: int) -> int:
-    return subprocess.run(
-        [sys.executable, str(JOB), str(folder), f"{count}"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, timeout=100, check=False,
-    ).returncode  # fmt: skip
+KILLS = (1, 4, FILES)
 
 
-@pytest.mark.parametrize("count", [1, 4, FILES])
-def test_a_kill_in_the_middle_leaves_no_half_incident(tmp_path, count):
-    assert run_job(tmp_path, count) == -signal.SIGKILL
-    assert [name for name in incidents(tmp_path) if not name.startswith(".")] == []
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("incidents")
+
+
+@pytest.fixture(scope="module")
+def played(folder):
+    """Launches that were killed at one sync or another, and the launch after each."""
+    acts = {}
+    for count in KILLS:
+        acts |= {f"killed-{count}": (folder / f"{count}", count), f"again-{count}": (folder / f"{count}", 0)}
+    return play("autopsy.incident_job", acts, folder / "stage")
+
+
+@pytest.mark.parametrize("count", KILLS)
+def test_a_kill_in_the_middle_leaves_no_half_incident(played, folder, count):
+    assert played[f"killed-{count}"].ends == [-signal.SIGKILL]
+    found = json.loads((folder / f"{count}" / "found.json").read_text())
+    assert [name for name in found if not name.startswith(".")] == []
     # The next launch sweeps away what was left, and has its own.
-    assert run_job(tmp_path, 0) == 0
-    assert incidents(tmp_path) == ["0001"]
-    assert read_incident(tmp_path / "incidents/0001").step == 6
+    played[f"again-{count}"].check()
+    assert incidents(folder / f"{count}") == ["0001"]
+    assert read_incident(folder / f"{count}" / "incidents/0001").step == 6
 
 
 @pytest.mark.parametrize("harm", [truncate, flip_bit])

@@ -135,6 +135,7 @@ def test_neither_torch_nor_transformers_is_loaded_and_it_takes_less_than_a_secon
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_gigabyte_is_read_in_constant_memory(tmp_path):
     log = tmp_path / "train.log"
     block = HEALTHY.encode() * 10_000

@@ -34,6 +34,7 @@ def test_a_campaign_is_drawn_from_its_seed_and_holds_every_kind():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_sixty_random_faults_all_end_in_the_right_outcome(tmp_path):
     outcomes = list(campaign(60, 5, tmp_path, ranks_share=0.1))
     wrong = [(each.story, each.complaints, each.deadlocks, each.poisoned) for each in outcomes if not each.right]

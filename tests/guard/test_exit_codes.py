@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
+
+from stage import Played, play
 
 PREAMBLE = """
 import torch
@@ -20,26 +18,26 @@ def bad(steps):
 """
 
 
-def run(policy: str, body: str) -> subprocess.CompletedProcess[str]:
-    program = PREAMBLE.format(policy=policy) + textwrap.dedent(body)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+CASES = {
+    "diverged": ("max_vetoes_in_a_row=1", "bad(30)", 87),
+    "strict": ("mode='strict'", "bad(1)", 87),
+    "loader": ("max_loader_errors=0", "list(guard.batches({}[0] for _ in range(3)))", 88),
+    "other error": ("", "raise KeyError('mine')", 1),
+    "fine": ("", "bad(1)", 0),
+    "caught": ("mode='strict'", "try:\n    bad(1)\nexcept RuntimeError:\n    raise KeyError('after it')", 1),
+}
 
 
-@pytest.mark.parametrize(
-    ("policy", "body", "code"),
-    [
-        ("max_vetoes_in_a_row=1", "bad(30)", 87),
-        ("mode='strict'", "bad(1)", 87),
-        ("max_loader_errors=0", "list(guard.batches({}[0] for _ in range(3)))", 88),
-        ("", "raise KeyError('mine')", 1),
-        ("", "bad(1)", 0),
-        ("mode='strict'", "try:\n    bad(1)\nexcept RuntimeError:\n    raise KeyError('after it')", 1),
-    ],
-    ids=["diverged", "strict", "loader", "other error", "fine", "caught"],
-)
-def test_the_exit_code_tells_whether_to_restart(policy, body, code):
-    done = run(policy, body)
-    assert done.returncode == code, done.stderr
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+    programs = {name: (PREAMBLE.format(policy=policy) + body,) for name, (policy, body, _) in CASES.items()}
+    return play("code_job", programs, tmp_path_factory.mktemp("programs"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_exit_code_tells_whether_to_restart(ended: dict[str, Played], name: str) -> None:
+    code = CASES[name][-1]
+    assert ended[name].ends == [code], ended[name].said
     if code >= 80:
-        assert "Traceback" in done.stderr
-        assert "fix:" in done.stderr
+        assert "Traceback" in ended[name].said
+        assert "fix:" in ended[name].said

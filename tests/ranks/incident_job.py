@@ -1,9 +1,8 @@
-"""Run under torchrun: a bad row on the last rank, its forward pass known to the guard."""
+"""Played on a stage, on two ranks: a bad row on the last rank, its forward pass known to the guard."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -27,7 +26,8 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.1), nn.Tanh(), nn.Linear(5, 1))
 
 
-def main(kind: str, folder: Path, most: int) -> None:
+def main(kind: str, place: str, most: str) -> None:
+    folder = Path(place)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     model: nn.Module = network()
@@ -45,7 +45,7 @@ def main(kind: str, folder: Path, most: int) -> None:
         return loss
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    policy = Policy(max_incidents=most, prove_steps=2)
+    policy = Policy(max_incidents=int(most), prove_steps=2)
     torch.manual_seed(rank)
     with Guard(model, optimizer, policy=policy, run_dir=folder, forward=forward, console=Silent()) as guard:
         for number in range(8):
@@ -59,8 +59,3 @@ def main(kind: str, folder: Path, most: int) -> None:
     (folder / f"seen-{rank}.json").write_text(json.dumps(seen))
     dist.barrier()
     leave_the_others()
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

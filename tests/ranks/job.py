@@ -56,7 +56,8 @@ def whole(model: nn.Module) -> list[list[float]]:
     return [tensor.detach().double().reshape(-1).tolist() for tensor in tensors]
 
 
-def main(kind: str, act: str, folder: Path) -> None:
+def main(kind: str, act: str, place: str | Path) -> None:
+    folder = Path(place)
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
     rank = dist.get_rank() if dist.is_initialized() else 0
@@ -117,4 +118,4 @@ def main(kind: str, act: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(*sys.argv[1:])

@@ -3,61 +3,64 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from guarded_training import events
+from stage import play
 from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.incident import read_incident
 from stayfinite.autopsy.rebuild import rebuild
 
-JOB = Path(__file__).with_name("incident_job.py")
 RANK_1 = "events-rank00001.jsonl"
 
 
-def train(kind: str, folder: Path, most: int = 3) -> list[dict[str, Any]]:
-    folder.mkdir(exist_ok=True)
-    many = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*many, str(JOB), kind, str(folder), f"{most}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for each of the trainings, under this one."""
+    folder = tmp_path_factory.mktemp("ranks")
+    kinds = {"on": ("ddp", 3), "off": ("ddp", 0), "talking": ("talking", 3), "fsdp": ("fsdp", 3)}
+    for name in kinds:
+        (folder / name).mkdir()
+    acts = {name: (kind, folder / name, most) for name, (kind, most) in kinds.items()}
+    for played in play("ranks.incident_job", acts, folder / "stage", ranks=2).values():
+        played.check()
+    return folder
+
+
+def seen_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)]
 
 
-def test_under_ddp_the_bad_rank_explains_its_step_without_the_others(tmp_path):
-    seen = train("ddp", tmp_path / "on")
+def test_under_ddp_the_bad_rank_explains_its_step_without_the_others(folder):
+    seen = seen_in(folder / "on")
     assert [action == "veto" for action in seen[0]["actions"]] == [number == 5 for number in range(8)]
-    (found,) = events(tmp_path / "on", "autopsy", RANK_1)
+    (found,) = events(folder / "on", "autopsy", RANK_1)
     assert found["cause"] == "bad-data-row"
     assert found["rows"] == [2]
-    incident = read_incident(tmp_path / "on/incidents/0001")
+    incident = read_incident(folder / "on/incidents/0001")
     assert incident.record["rank"] == 1
     assert incident.batch()[2].isnan().all()
     assert sorted(incident.weights()) == ["0.bias", "0.weight", "3.bias", "3.weight"]
-    assert [path.name for path in (tmp_path / "on/incidents").iterdir()] == ["0001"]
+    assert [path.name for path in (folder / "on/incidents").iterdir()] == ["0001"]
     # And nobody has noticed.
-    assert train("ddp", tmp_path / "off", most=0) == seen
+    assert seen_in(folder / "off") == seen
 
 
-def test_a_forward_pass_that_talks_to_other_ranks_is_not_run_again_alone(tmp_path):
-    train("talking", tmp_path)
-    (failed,) = events(tmp_path, "autopsy-failed", RANK_1)
+def test_a_forward_pass_that_talks_to_other_ranks_is_not_run_again_alone(folder):
+    (failed,) = events(folder / "talking", "autopsy-failed", RANK_1)
     assert "talks to other ranks" in failed["reason"]
-    assert read_incident(tmp_path / "incidents/0001").step == 6
+    assert read_incident(folder / "talking/incidents/0001").step == 6
 
 
-def test_sharded_weights_are_left_to_replay(tmp_path):
-    train("fsdp", tmp_path)
-    (skipped,) = events(tmp_path, "autopsy-skipped", RANK_1)
+def test_sharded_weights_are_left_to_replay(folder):
+    (skipped,) = events(folder / "fsdp", "autopsy-skipped", RANK_1)
     assert "spread over ranks" in skipped["reason"]
-    incident = read_incident(tmp_path / "incidents/0001")
+    incident = read_incident(folder / "fsdp/incidents/0001")
     assert incident.weights() is None
     assert incident.record["weights"]["why"] == "the weights are spread over ranks"
     assert torch.equal(incident.batch().isnan().any(1), torch.tensor([False, False, True, False]))

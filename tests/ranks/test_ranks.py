@@ -3,31 +3,66 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-JOB = Path(__file__).with_name("job.py")
+from child_processes import environment, finish, torchrun
+from ranks import job
+from stage import play
 
 
-def launch(ranks: int, kind: str, act: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    alone = [sys.executable]
-    many = [*alone, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command = [*(many if ranks > 1 else alone), str(JOB), kind, act, str(folder)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_SHOW_CPP_STACKTRACES": "0"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
+class Stage:
+    """Trainings that so many ranks went through, each in a folder of its own."""
+
+    def __init__(self, folder: Path, ranks: int, acts: Iterable[tuple[str, str]]) -> None:
+        self.folder, self.ranks = folder, ranks
+        lines = {f"{kind}-{act}": (kind, act, self.of(kind, act)) for kind, act in acts}
+        self.played = play("ranks.job", lines, folder / "stage", ranks=ranks)
+
+    def of(self, kind: str, act: str) -> Path:
+        (folder := self.folder / f"{kind}-{act}").mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def seen(self, kind: str, act: str) -> list[dict[str, Any]]:
+        self.played[f"{kind}-{act}"].check()
+        return [seen_by(self.of(kind, act), act, rank) for rank in range(self.ranks)]
 
 
-def train(ranks: int, kind: str, act: str, folder: Path) -> list[dict[str, Any]]:
-    folder.mkdir(exist_ok=True)
-    done = launch(ranks, kind, act, folder)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads((folder / f"seen-{act}-{rank}.json").read_text()) for rank in range(ranks)]
+def seen_by(folder: Path, act: str, rank: int) -> dict[str, Any]:
+    seen: dict[str, Any] = json.loads((folder / f"seen-{act}-{rank}.json").read_text())
+    return seen
+
+
+def alone(folder: Path, act: str) -> dict[str, Any]:
+    """The same training in this process, as everybody has it who does not use torchrun."""
+    job.main("plain", act, folder)
+    return seen_by(folder, act, 0)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    acts = product(["ddp", "fsdp"], ["nan-loss", "nan-gradient", "rollback"])
+    others = [("fsdp", "none"), ("ddp", "desync"), ("ddp", "uneven")]
+    return Stage(tmp_path_factory.mktemp("two"), 2, [*acts, *others])
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return Stage(tmp_path_factory.mktemp("four"), 4, product(["ddp", "fsdp"], ["nan-loss", "spike", "rollback"]))
+
+
+@pytest.fixture(scope="module")
+def slow_two(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    folder = tmp_path_factory.mktemp("slow-two")
+    (folder / "fsdp-resume").mkdir()
+    alone(folder / "fsdp-resume", "save")
+    late = product(["ddp-device", "fsdp-device"], ["rollback"])
+    return Stage(folder, 2, [*late, ("fsdp", "save"), ("ddp", "save"), ("fsdp", "resume")])
 
 
 def events(folder: Path, kind: str, name: str = "events.jsonl") -> list[dict[str, Any]]:
@@ -42,22 +77,22 @@ def check_agreed(seen: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_a_fault_on_one_rank_is_refused_on_all_and_the_rank_is_named(tmp_path, kind):
-    seen = train(2, kind, "nan-loss", tmp_path)
+def test_a_fault_on_one_rank_is_refused_on_all_and_the_rank_is_named(two, kind):
+    seen, folder = two.seen(kind, "nan-loss"), two.of(kind, "nan-loss")
     check_agreed(seen)
     assert [action == "veto" for action in seen[0]["actions"]] == [number == 5 for number in range(12)]
-    (veto,) = events(tmp_path, "veto")
+    (veto,) = events(folder, "veto")
     assert veto["bad_ranks"] == [1]
     assert "rank 1" in veto["reason"]
     assert "2 ranks" in seen[0]["describe"]
-    assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 12
-    assert not (tmp_path / "events-rank00001.jsonl").exists()
+    assert len((folder / "steps.jsonl").read_text().splitlines()) == 12
+    assert not (folder / "events-rank00001.jsonl").exists()
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_a_bad_gradient_is_traced_to_its_rank_before_gradients_are_averaged(tmp_path, kind):
-    check_agreed(train(2, kind, "nan-gradient", tmp_path))
-    (veto,) = events(tmp_path, "veto")
+def test_a_bad_gradient_is_traced_to_its_rank_before_gradients_are_averaged(two, kind):
+    check_agreed(two.seen(kind, "nan-gradient"))
+    (veto,) = events(two.of(kind, "nan-gradient"), "veto")
     assert veto["code"] == "gradient-not-finite"
     assert veto["bad_ranks"] == [1]
 
@@ -65,59 +100,67 @@ def test_a_bad_gradient_is_traced_to_its_rank_before_gradients_are_averaged(tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 @pytest.mark.parametrize("act", ["nan-loss", "spike", "rollback"])
-def test_four_ranks_agree(tmp_path, kind, act):
-    seen = train(4, kind, act, tmp_path)
+def test_four_ranks_agree(four, kind, act):
+    seen = four.seen(kind, act)
     check_agreed(seen)
     assert any(action == ("rollback" if act == "rollback" else "veto") for action in seen[0]["actions"])
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_all_ranks_go_back_together(tmp_path, kind):
-    seen = train(2, kind, "rollback", tmp_path)
+def test_all_ranks_go_back_together(two, kind):
+    seen = two.seen(kind, "rollback")
     check_agreed(seen)
     assert seen[0]["actions"][8:11] == ["veto", "veto", "rollback"]
-    (event,) = events(tmp_path, "rollback")
+    (event,) = events(two.of(kind, "rollback"), "rollback")
     assert (event["from_step"], event["to_step"]) == (11, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp-device", "fsdp-device"])
-def test_ranks_that_hear_of_a_step_late_act_on_it_at_the_same_step(tmp_path, kind):
-    seen = train(2, kind, "rollback", tmp_path)
+def test_ranks_that_hear_of_a_step_late_act_on_it_at_the_same_step(slow_two, kind):
+    seen = slow_two.seen(kind, "rollback")
     check_agreed(seen)
     assert seen[0]["actions"][8:11] == ["veto", "veto", "rollback"]
-    (event,) = events(tmp_path, "rollback")
+    (event,) = events(slow_two.of(kind, "rollback"), "rollback")
     assert event["to_step"] == 1
 
 
-def test_sharded_and_whole_gradients_have_the_same_norms(tmp_path):
-    one, many = (train(ranks, kind, "none", tmp_path / kind) for ranks, kind in ((1, "plain"), (2, "fsdp")))
-    assert many[0]["norms"] == pytest.approx(one[0]["norms"], rel=1e-4)
+def test_sharded_and_whole_gradients_have_the_same_norms(two, tmp_path):
+    many, one = two.seen("fsdp", "none"), alone(tmp_path, "none")
+    assert many[0]["norms"] == pytest.approx(one["norms"], rel=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "saved_by", "resumed_by"), [("fsdp", 2, 1), ("fsdp", 1, 2), ("ddp", 2, 1)])
-@pytest.mark.slow
-def test_a_checkpoint_fits_another_number_of_ranks(tmp_path, kind, saved_by, resumed_by):
-    kinds = {1: "plain", 2: kind}
-    saved = train(saved_by, kinds[saved_by], "save", tmp_path)
-    resumed = train(resumed_by, kinds[resumed_by], "resume", tmp_path)
+def check_resumed(saved: dict[str, Any], resumed: list[dict[str, Any]]) -> None:
     check_agreed(resumed)
     assert {each["first"] for each in resumed} == {6}
-    assert resumed[0]["steps"] == saved[0]["steps"] == 12
-    for one, other in zip(saved[0]["weights"], resumed[0]["weights"], strict=True):
+    assert resumed[0]["steps"] == saved["steps"] == 12
+    for one, other in zip(saved["weights"], resumed[0]["weights"], strict=True):
         assert other == pytest.approx(one, rel=1e-4, abs=1e-6)
 
 
-def test_replicas_that_drift_apart_are_reported(tmp_path):
-    train(2, "ddp", "desync", tmp_path)
-    (finding,) = events(tmp_path, "finding")
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_checkpoint_of_two_ranks_fits_one(slow_two, kind):
+    (saved, _), folder = slow_two.seen(kind, "save"), slow_two.of(kind, "save")
+    check_resumed(saved, [alone(folder, "resume")])
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_one_rank_fits_two(slow_two):
+    check_resumed(seen_by(slow_two.of("fsdp", "resume"), "save", 0), slow_two.seen("fsdp", "resume"))
+
+
+def test_replicas_that_drift_apart_are_reported(two):
+    two.seen("ddp", "desync")
+    (finding,) = events(two.of("ddp", "desync"), "finding")
     assert (finding["code"], finding["cause"], finding["severity"]) == ("SF503", "rank-desync", "error")
     assert "0.weight" in finding["evidence"][0]
 
 
 def test_a_loader_that_fails_on_one_rank_ends_all_of_them_soon(tmp_path):
     begun = time.monotonic()
-    done = launch(2, "ddp", "loader", tmp_path)
+    command = [*torchrun(2), job.__file__, "ddp", "loader", tmp_path]
+    done = finish(command, env=environment(TORCH_SHOW_CPP_STACKTRACES="0"))
     assert done.returncode != 0
     assert time.monotonic() - begun < 60
     assert "exitcode  : 88" in done.stderr
@@ -126,7 +169,6 @@ def test_a_loader_that_fails_on_one_rank_ends_all_of_them_soon(tmp_path):
     assert [each["items"] for each in errors] == [[16, 17, 18, 19], [20, 21, 22, 23], [24, 25, 26, 27]]
 
 
-def test_loaders_of_different_length_end_the_epoch_on_all_ranks(tmp_path):
-    seen = train(2, "ddp", "uneven", tmp_path)
-    assert [each["steps"] for each in seen] == [8, 8]
-    assert events(tmp_path, "uneven-loaders", "events-rank00001.jsonl")
+def test_loaders_of_different_length_end_the_epoch_on_all_ranks(two):
+    assert [each["steps"] for each in two.seen("ddp", "uneven")] == [8, 8]
+    assert events(two.of("ddp", "uneven"), "uneven-loaders", "events-rank00001.jsonl")

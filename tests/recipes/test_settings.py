@@ -21,6 +21,8 @@ class Kind:
     """Time."""
     check: bool = True
     """Look."""
+    compare: bool | None = None
+    """Hold against the start; by default where there is something to hold against it."""
 
 
 def read(tmp_path, text, *flags):
@@ -40,6 +42,11 @@ def test_a_file_says_the_same_as_flags(tmp_path):
     # YAML takes 1e-4 for a text; it must become a number all the same.
     found = read(tmp_path, "learning-rate: 1e-5\ntrain: [a.csv, b.csv]\ncheck: false\nminutes: 2\n")
     assert found == Kind(learning_rate=1e-5, train=("a.csv", "b.csv"), check=False, minutes=2.0)
+
+
+@pytest.mark.parametrize(("said", "meant"), [("true", True), ("false", False), ("null", None)])
+def test_what_is_true_false_or_left_open_can_be_said_in_a_file(tmp_path, said, meant):
+    assert read(tmp_path, f"compare: {said}\n") == Kind(compare=meant)
 
 
 def test_flags_win_over_the_file(tmp_path):

@@ -1,8 +1,7 @@
-"""Run under torchrun by test_sharded: trains, saves or resumes, and writes down what became of it."""
+"""Played on a stage by test_sharded: trains, saves or resumes, and writes down what became of it."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
@@ -11,7 +10,6 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from stayfinite.errors import StateError
 from stayfinite.recipes.running.processes import leave_the_others
 from stayfinite.state.checkpoints import Checkpointer
 from stayfinite.state.parts import TrainingParts
@@ -55,7 +53,9 @@ def whole(parts: TrainingParts) -> dict[str, torch.Tensor]:
     return {n: t.full_tensor().detach() if is_spread(t) else t.detach().clone() for n, t in tensors.items()}
 
 
-def main(kind: str, act: str, folder: Path) -> None:
+def main(kind: str, act: str, place: str) -> None:
+    folder = Path(place)
+    folder.mkdir(exist_ok=True)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     parts = build(kind)
@@ -95,11 +95,3 @@ def main(kind: str, act: str, folder: Path) -> None:
         torch.save(result, folder / f"{act}.pt")
     dist.barrier()
     leave_the_others()
-
-
-if __name__ == "__main__":
-    try:
-        main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
-    except StateError as error:
-        print(error, file=sys.stderr)
-        raise

@@ -1,48 +1,54 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-JOB = Path(__file__).with_name("sharded_job.py")
+from stage import play
+
+PAIRS = [
+    (("fsdp", 2), ("fsdp", 1)), (("fsdp", 1), ("fsdp", 2)), (("fsdp", 2), ("plain", 1)),
+    (("plain", 1), ("fsdp", 2)), (("ddp", 2), ("fsdp", 2)), (("fsdp", 2), ("ddp", 2)),
+]  # fmt: skip
+"""Who saved, and who resumed: a wrapping and a number of ranks each."""
 
 
-def torchrun(ranks: int, *args: str) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={ranks}",
-        str(JOB),
-        *args,
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for everybody who saved, and in it one for everybody who resumed from there."""
+    folder = tmp_path_factory.mktemp("sharded")
+    savers = sorted({saver for saver, _ in PAIRS})
+    for ranks in (1, 2):
+        acts = {f"{kind}{count}": (kind, "save", folder / f"{kind}{count}") for kind, count in savers if count == ranks}
+        _play(folder, "save", ranks, acts)
+    for ranks in (1, 2):
+        acts = {}
+        for (kind, count), (other, others) in PAIRS:
+            if others == ranks:
+                name = f"{kind}{count}-{other}{others}"
+                shutil.copytree(folder / f"{kind}{count}", folder / name)
+                acts[name] = (other, "resume", folder / name)
+        _play(folder, "resume", ranks, acts)
+    return folder
+
+
+def _play(folder: Path, part: str, ranks: int, acts: dict[str, tuple[str, str, Path]]) -> None:
+    for played in play("state.sharded_job", acts, folder / f"{part}-{ranks}", ranks=ranks).values():
+        played.check()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("saved_by", "resumed_by"),
-    [
-        (("fsdp", 2), ("fsdp", 1)), (("fsdp", 1), ("fsdp", 2)), (("fsdp", 2), ("plain", 1)),
-        (("plain", 1), ("fsdp", 2)), (("ddp", 2), ("fsdp", 2)), (("fsdp", 2), ("ddp", 2)),
-    ],
-    ids=lambda each: f"{each[0]}{each[1]}",
-)  # fmt: skip
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize(("saved_by", "resumed_by"), PAIRS, ids=lambda each: f"{each[0]}{each[1]}")
 def test_a_checkpoint_fits_any_number_of_ranks_and_any_wrapping(
-    tmp_path: Path, saved_by: tuple[str, int], resumed_by: tuple[str, int]
+    folder: Path, saved_by: tuple[str, int], resumed_by: tuple[str, int]
 ) -> None:
-    torchrun(saved_by[1], saved_by[0], "save", str(tmp_path))
-    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    saver, resumer = (f"{kind}{count}" for kind, count in (saved_by, resumed_by))
+    names = sorted(path.name for path in (folder / saver / "checkpoints").iterdir())
     assert names == ["step-00000003"], "the poisoned one was given up by every rank"
-    torchrun(resumed_by[1], resumed_by[0], "resume", str(tmp_path))
-    one, other = (torch.load(tmp_path / f"{act}.pt") for act in ("save", "resume"))
+    one, other = torch.load(folder / saver / "save.pt"), torch.load(folder / f"{saver}-{resumer}" / "resume.pt")
     assert set(one) == set(other)
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, other[name], msg=lambda text, name=name: f"{name}: {text}")

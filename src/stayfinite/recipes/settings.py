@@ -87,6 +87,8 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
         if value is None:
             if "None" in str(known[key].type):
                 yield from (f"--{flag}", "None")
+        elif isinstance(value, bool) and "None" in str(known[key].type):
+            yield from (f"--{flag}", str(value))
         elif isinstance(value, bool):
             yield f"--{flag}" if value else f"--no-{flag}"
         elif isinstance(value, list | tuple):

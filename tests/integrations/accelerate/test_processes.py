@@ -14,14 +14,13 @@ import pytest
 
 from accelerate_job import resumable
 from accelerate_training import events
-from child_processes import environment
+from child_processes import finish
 
 TESTS = Path(__file__).parents[2]
 
 
 def run(folder: Path, act: str, *before: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *before, str(TESTS / "accelerate_job.py"), str(folder), act]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment())
+    return finish([sys.executable, *before, TESTS / "accelerate_job.py", folder, act])
 
 
 def together(folder: Path, act: str) -> list[dict[str, Any]]:

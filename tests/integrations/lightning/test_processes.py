@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from child_processes import environment
+from child_processes import finish
 from lightning_job import LAST, resumable
 from lightning_training import LIGHTNING_SAYS, events
 
@@ -23,8 +23,7 @@ TESTS = Path(__file__).parents[2]
 
 def run(folder: Path, act: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(TESTS / "lightning_job.py"), str(folder), act]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment())
+    return finish([sys.executable, TESTS / "lightning_job.py", folder, act])
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")

@@ -1,8 +1,7 @@
-"""Run under torchrun: a Trainer in several processes, with trouble in the rows of the last rank only."""
+"""Played on a stage under torchrun: a Trainer in several processes, with trouble in the rows of the last rank only."""
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,9 @@ def build(folder: Path, kind: str) -> Trainer:
     return trainer
 
 
-def main(folder: Path, kind: str) -> None:
+def main(place: str, kind: str) -> None:
     """Train, and write down what this rank has in the end."""
+    folder = Path(place)
     trainer = build(folder, kind)
     trainer.train()
     if "twice" in kind:
@@ -72,8 +72,3 @@ def main(folder: Path, kind: str) -> None:
 
 def _whole(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,27 +1,31 @@
 """Two processes under torchrun, and trouble on the second alone: both refuse, none waits."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from child_processes import environment
+from child_processes import PATIENCE
+from stage import play
 from tiny_trainers import events
 
-JOB = Path(__file__).with_name("rank_job.py")
+
+def run(folder: Path, *kinds: str, timeout: float = PATIENCE) -> dict[str, list[dict]]:
+    """What each rank had in the end, for each kind of training."""
+    for kind in kinds:
+        (folder / kind).mkdir()
+    acts = {kind: (folder / kind, kind) for kind in kinds}
+    job = "integrations.transformers.rank_job"
+    for played in play(job, acts, folder / "stage", ranks=2, timeout=timeout).values():
+        played.check()
+    return {kind: [json.loads((folder / kind / f"rank{rank}.json").read_text()) for rank in range(2)] for kind in kinds}
 
 
-def run(folder: Path, kind: str) -> list[dict]:
-    (place := folder / kind).mkdir()
-    many = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ended = subprocess.run(
-        [*many, str(JOB), str(place), kind],
-        capture_output=True, text=True, timeout=100, check=False, env=environment(),
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    return [json.loads((place / f"rank{rank}.json").read_text()) for rank in range(2)]
+@pytest.fixture(scope="module")
+def slow_runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    ways = [f"{way}{guarded}" for way in ("", "accumulate-", "sharded-") for guarded in ("plain", "good")]
+    return folder, run(folder, "plain-bad", *ways, "sharded-bad", "twice-gradient", timeout=400)
 
 
 def veto_of(place: Path) -> dict:
@@ -30,7 +34,7 @@ def veto_of(place: Path) -> dict:
 
 
 def test_a_nan_on_one_rank_is_refused_by_both(tmp_path):
-    first, second = run(tmp_path, "bad")
+    first, second = run(tmp_path, "bad")["bad"]
     assert first == second
     assert first["finite"]
     assert first["vetoes"] == 1
@@ -43,34 +47,38 @@ def test_a_nan_on_one_rank_is_refused_by_both(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_the_guard_both_ranks_are_lost(tmp_path):
-    assert not any(each["finite"] for each in run(tmp_path, "plain-bad"))
+def test_without_the_guard_both_ranks_are_lost(slow_runs):
+    _, seen = slow_runs
+    assert not any(each["finite"] for each in seen["plain-bad"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["", "accumulate-", "sharded-"])
-def test_without_faults_two_ranks_end_with_the_same_weights_as_without_the_guard(tmp_path, way):
-    plain, guarded = run(tmp_path, f"{way}plain"), run(tmp_path, f"{way}good")
+def test_without_faults_two_ranks_end_with_the_same_weights_as_without_the_guard(slow_runs, way):
+    _, seen = slow_runs
+    plain, guarded = seen[f"{way}plain"], seen[f"{way}good"]
     assert [each["weights"] for each in plain] == [each["weights"] for each in guarded]
     assert plain[0]["sharded"] == (way == "sharded-")
 
 
 @pytest.mark.slow
-def test_a_nan_on_one_rank_of_a_sharded_model_is_refused_by_both(tmp_path):
-    first, second = run(tmp_path, "sharded-bad")
+def test_a_nan_on_one_rank_of_a_sharded_model_is_refused_by_both(slow_runs):
+    folder, seen = slow_runs
+    first, second = seen["sharded-bad"]
     assert first == second
     assert (first["sharded"], first["finite"], first["vetoes"]) == (True, True, 1)
-    assert veto_of(tmp_path / "sharded-bad")["bad_ranks"] == [1]
+    assert veto_of(folder / "sharded-bad")["bad_ranks"] == [1]
 
 
 @pytest.mark.slow
-def test_the_second_training_of_one_trainer_knows_the_rank_with_the_bad_gradients_too(tmp_path):
-    first, second = run(tmp_path, "twice-gradient")
+def test_the_second_training_of_one_trainer_knows_the_rank_with_the_bad_gradients_too(slow_runs):
+    folder, seen = slow_runs
+    first, second = seen["twice-gradient"]
     assert first == second
     for name in ("stayfinite", "stayfinite-2"):
         (veto,) = (
             event
-            for line in (tmp_path / "twice-gradient" / name / "events.jsonl").read_text().splitlines()
+            for line in (folder / "twice-gradient" / name / "events.jsonl").read_text().splitlines()
             if (event := json.loads(line))["event"] == "veto"
         )
         assert veto["bad_ranks"] == [1]

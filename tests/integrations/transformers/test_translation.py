@@ -1,7 +1,6 @@
 """A whole translation script, from files on disk to a model card, with our one line and without."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,12 +8,16 @@ import pytest
 from safetensors.torch import load_file
 from transformers import ByT5Tokenizer, T5Config, T5ForConditionalGeneration, set_seed
 
+from child_processes import finish
+from stage import Played, play
+
 SCRIPT = Path(__file__).parents[2] / "translation_script.py"
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
-@pytest.fixture
-def files(tmp_path):
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("translation")
     for name, count in (("train", 96), ("valid", 8)):
         rows = [
             {"en": f"{WORDS[i % 10]} {WORDS[i // 10]}", "xx": f"{WORDS[i // 10]} {WORDS[i % 10]}"} for i in range(count)
@@ -27,16 +30,18 @@ def files(tmp_path):
     return tmp_path
 
 
-def train(files: Path, name: str, *more: str, line: bool, doctor: bool = False) -> subprocess.CompletedProcess:
-    script = files / f"{name}.py"
-    text = SCRIPT.read_text()
+def script(files: Path, name: str, *, line: bool) -> Path:
+    path, text = files / f"{name}.py", SCRIPT.read_text()
     if line:
         text = text.replace(
             "CALLBACKS = []", "from stayfinite.integrations.transformers import StayFinite\nCALLBACKS = [StayFinite()]"
         )
-    script.write_text(text)
-    start = ["-c", "import sys; from stayfinite.cli.doctor import run; sys.exit(run(sys.argv[1:]))"] if doctor else []
-    words = [
+    path.write_text(text)
+    return path
+
+
+def words(files: Path, name: str, *more: object) -> list[str]:
+    said = [
         "--model_name_or_path", files / "model", "--train_file", files / "train.jsonl",
         "--validation_file", files / "valid.jsonl", "--output_dir", files / name, "--do_train", "--do_eval",
         "--use_cpu", "--max_steps", "12", "--per_device_train_batch_size", "8", "--predict_with_generate",
@@ -44,9 +49,22 @@ def train(files: Path, name: str, *more: str, line: bool, doctor: bool = False) 
         "--learning_rate", "1e-3", "--label_smoothing_factor", "0.1", "--gradient_accumulation_steps", "2",
         "--report_to", "none", *more,
     ]  # fmt: skip
-    return subprocess.run(
-        [sys.executable, *start, str(script), *map(str, words)], capture_output=True, text=True, check=False
-    )
+    return [str(word) for word in said]
+
+
+@pytest.fixture(scope="module")
+def played(files: Path) -> dict[str, Played]:
+    """The script without our line and with it; what the second left is then copied, and resumed from its middle."""
+    plain, guarded = script(files, "plain", line=False), script(files, "guarded", line=True)
+    middle = files / "resumed" / "checkpoint-6"
+    acts = {
+        "plain": ("", "", plain, *words(files, "plain")),
+        "guarded": ("", "", guarded, *words(files, "guarded")),
+        "resumed": (
+            files / "guarded", files / "resumed", guarded, *words(files, "resumed", "--resume_from_checkpoint", middle)
+        ),
+    }  # fmt: skip
+    return play("script_job", acts, files / "stage", loads=["translation_script"], timeout=300)
 
 
 def weights(files: Path, name: str) -> bytes:
@@ -54,21 +72,24 @@ def weights(files: Path, name: str) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_translation_script_with_our_line_ends_with_the_same_model(files):
-    plain, guarded = train(files, "plain", line=False), train(files, "guarded", line=True)
-    assert (plain.returncode, guarded.returncode) == (0, 0), plain.stderr[-2000:] + guarded.stderr[-2000:]
+@pytest.mark.timeout(400)
+def test_a_translation_script_with_our_line_ends_with_the_same_model(files, played):
+    for name in ("plain", "guarded", "resumed"):
+        played[name].check()
     assert weights(files, "plain") == weights(files, "guarded")
     results = [json.loads((files / name / "eval_results.json").read_text()) for name in ("plain", "guarded")]
     assert results[0]["eval_bleu"] == results[1]["eval_bleu"]
     assert len((files / "guarded" / "stayfinite" / "steps.jsonl").read_text().splitlines()) == 12
-    resumed = train(files, "guarded", "--resume_from_checkpoint", str(files / "guarded" / "checkpoint-6"), line=True)
-    assert resumed.returncode == 0, resumed.stderr[-2000:]
-    assert weights(files, "plain") == weights(files, "guarded")
+    assert weights(files, "plain") == weights(files, "resumed")
 
 
 @pytest.mark.slow
-def test_the_doctor_runs_the_script_without_our_line(files):
-    plain, seen = train(files, "plain", line=False), train(files, "seen", line=False, doctor=True)
+@pytest.mark.timeout(400)
+def test_the_doctor_runs_the_script_without_our_line(files, played):
+    played["plain"].check()
+    doctor = "import sys; from stayfinite.cli.doctor import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", doctor, script(files, "seen", line=False), *words(files, "seen")]
+    seen = finish(command, timeout=300)
     assert "attached to Seq2SeqTrainer" in seen.stderr, seen.stderr[-3000:]
     assert seen.returncode in (0, 1)  # twelve steps with a loss in sums tell little
     assert (
@@ -76,4 +97,3 @@ def test_the_doctor_runs_the_script_without_our_line(files):
         == load_file(files / "seen" / "model.safetensors").keys()
     )
     assert weights(files, "plain") == weights(files, "seen")
-    assert plain.returncode == 0

@@ -67,7 +67,7 @@ def test_an_overflow_during_training_is_explained_and_survived_by_leaving_fp16(
 ) -> None:
     outlier = _model(tmp_path / "outlier", factor=3000.0)
     settings = small_settings(
-        tmp_path, model=outlier, tuning="full", precision="fp16", batch_size=2, epochs=6, learning_rate=1e-5
+        tmp_path, model=outlier, tuning="full", precision="fp16", batch_size=2, epochs=3, learning_rate=1e-5
     )
     result = train(settings, _silent)
     autopsy = json.loads((result.directory / "incidents/0001/autopsy.json").read_text())

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_language
-from child_processes import environment
+from child_processes import finish
 from stayfinite.errors import NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.asking import Author, find_model
@@ -72,9 +71,8 @@ def test_a_run_is_not_gone_on_with_on_other_masks(trained, model, texts):
 def test_a_killed_and_resumed_run_ends_with_the_very_same_weights_and_evaluations(trained, model, texts, tmp_path):
     output = tmp_path / "killed"
     script = str(Path(tiny_language.__file__))
-    command = [sys.executable, script, str(texts), str(model), str(output), "7"]
-    killed = subprocess.run(command, env=environment(), capture_output=True, timeout=110, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    killed = finish([sys.executable, script, texts, model, output, "7"])
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     said: list[str] = []
     mt5.train(settings(texts, model, output), said.append)
     # The step that was killed in the middle of being told may be gone with its checkpoint; nothing else is.

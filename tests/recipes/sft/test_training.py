@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +11,8 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from torch.distributed import TCPStore
 
-from child_processes import environment
+from recipe_job import NEVER, play_recipe, weights_of_ranks
 from stayfinite.autopsy.build import load_build
 from stayfinite.cli import main
 from stayfinite.errors import StateError, UsageError
@@ -217,75 +212,27 @@ def test_a_run_resumed_with_another_rank_is_refused(run: Path, tmp_path: Path) -
         train(small(place, rank=8), quiet)
 
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from stayfinite.recipes.sft import Sft, train
-import json
-train(Sft(**json.loads(sys.argv[1])), lambda line: print(line, flush=True))
-"""
-
-
-def arguments_of(config: Sft) -> str:
-    return json.dumps({field.name: getattr(config, field.name) for field in fields(config)})
-
-
-def start(command: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
-
-
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(400)
 def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:
-    def config(name: str) -> Sft:
-        return small(
-            tmp_path / name, rows=64, epochs=3, batch_size=8, dropout=0.1, checkpoint_steps=5, logging_steps=1,
-            eval_epochs=1, base_score=False,
+    def settings(name: str) -> dict[str, Any]:
+        return asdict(
+            small(
+                tmp_path / name, rows=64, epochs=3, batch_size=8, dropout=0.1, checkpoint_steps=5, logging_steps=1,
+                eval_epochs=1, base_score=False,
+            )
         )  # fmt: skip
 
-    program = [sys.executable, "-c", PROGRAM]
-    whole = start([*program, arguments_of(config("whole"))])
-    said = whole.communicate()[0]
-    assert whole.returncode == 0, said
-    process = start([*program, arguments_of(config("cut"))])
-    deadline = time.monotonic() + 100
-    while not (tmp_path / "cut" / "checkpoints" / "step-00000010").exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    again = start([*program, arguments_of(config("cut"))])
-    said = again.communicate()[0]
-    assert again.returncode == 0, said
-    assert "resumed after step" in said
+    runs = {"whole": (settings("whole"), NEVER), "cut": (settings("cut"), 11), "again": (settings("cut"), NEVER)}
+    played = play_recipe("sft", runs, tmp_path, ranks=None)
+    assert played["cut"].ends == [-signal.SIGKILL]
+    for name in ("whole", "again"):
+        played[name].check()
+    assert "resumed after step" in played["again"].said
     assert dict(steps_of(tmp_path / "cut")) == dict(steps_of(tmp_path / "whole"))
+    assert weights_of_ranks(tmp_path / "cut", 1) == weights_of_ranks(tmp_path / "whole", 1)
     one, two = adapter_of(tmp_path / "whole"), adapter_of(tmp_path / "cut")
     assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_two_processes_learn_what_one_does_with_twice_the_batch(tmp_path: Path) -> None:
-    one = small(tmp_path / "one", rows=64, batch_size=16, epochs=2, base_score=False)
-    train(one, quiet)
-    # Both begin from the same base.
-    two = replace(one, output_dir=str(tmp_path / "two"), batch_size=8, model=str(tmp_path / "one" / "base"))
-    alone = replace(one, output_dir=str(tmp_path / "alone"), model=two.model)
-    train(alone, quiet)
-    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
-    process = start(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(store.port + 1),
-         str(script), arguments_of(two)]
-    )  # fmt: skip
-    said = process.communicate()[0]
-    assert process.returncode == 0, said
-    losses, expected = dict(steps_of(tmp_path / "two")), dict(steps_of(tmp_path / "alone"))
-    assert losses == pytest.approx(expected, rel=1e-3)
-    mine, theirs = adapter_of(tmp_path / "two"), adapter_of(tmp_path / "alone")
-    assert all(torch.allclose(mine[name], theirs[name], atol=2e-3) for name in mine)
 
 
 @pytest.mark.parametrize("bits", ["8bit", "4bit"])

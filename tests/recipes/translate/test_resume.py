@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import T5Config, T5ForConditionalGeneration
 
-from child_processes import environment
+from child_processes import finish
 from tiny_translations import quick_settings
 
 JOB = Path(__file__).parents[2] / "translation_job.py"
@@ -28,8 +27,7 @@ def runs(tmp_path_factory):
     config.dropout_rate = 0.1
     torch.manual_seed(0)
     T5ForConditionalGeneration(config).save_pretrained(folder / "model")
-    command = [sys.executable, str(JOB), str(folder)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
+    done = finish([sys.executable, JOB, folder], timeout=500)
     assert done.returncode == 0, done.stderr
     return folder, json.loads((folder / "ends.json").read_text()), done.stdout
 

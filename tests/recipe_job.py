@@ -1,0 +1,65 @@
+"""Played on a stage: ``stayfinite train RECIPE --config FILE`` on each rank, the weights of every step written down.
+
+On being asked to, every rank dies by SIGKILL after a step, as soon as there is a checkpoint to go on from.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stage import Played, play
+from stayfinite.cli import main as stayfinite
+from stayfinite.guard.guard import Guard
+
+NEVER = 0
+
+
+LOADED_ON_THE_WAY = {"mmdit": [], "sft": ["peft", "bitsandbytes", "transformers.models.llama.modeling_llama"]}
+"""What a recipe loads when it comes to it; the stage loads it once for all runs."""
+
+
+def play_recipe(
+    recipe: str, runs: Mapping[str, tuple[Mapping[str, Any], int]], folder: Path, *, ranks: int | None
+) -> dict[str, Played]:
+    """Train, one run after the other: the settings of each, and the step after which it is killed."""
+    acts = {}
+    for name, (settings, kill_at) in runs.items():
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+        (file := folder / f"{name}.yaml").write_text(yaml.safe_dump(plain))
+        acts[name] = (recipe, file, kill_at)
+    loads = [f"stayfinite.recipes.{recipe}", *LOADED_ON_THE_WAY[recipe]]
+    return play(__name__, acts, folder / "stage", ranks=ranks, loads=loads, timeout=300)
+
+
+def weights_of_ranks(output: Path, ranks: int = 2) -> list[dict[int, str]]:
+    """A digest of the weights after each step, on each rank; of a step that was taken twice, the second time."""
+    lines = [(output / f"weights-{rank}.txt").read_text().splitlines() for rank in range(ranks)]
+    return [{int(line.split()[0]): line.split()[1] for line in of_rank} for of_rank in lines]
+
+
+def main(recipe: str, config: str, kill_at: str) -> int:
+    output = Path(yaml.safe_load(Path(config).read_text())["output_dir"])
+    step = Guard.step
+
+    def step_and_tell(self: Guard, *args: Any, **kwargs: Any) -> None:
+        step(self, *args, **kwargs)
+        weights = sha256()
+        for value in self._model.parameters():
+            weights.update(value.detach().numpy().tobytes())
+        with (output / f"weights-{os.environ.get('RANK', '0')}.txt").open("a") as file:
+            file.write(f"{self._step} {weights.hexdigest()}\n")
+        if self._step == int(kill_at):
+            while not list((output / "checkpoints").glob("step-*")):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Guard.step = step_and_tell  # type: ignore[method-assign]
+    return stayfinite(["train", recipe, "--config", config])

@@ -1,0 +1,46 @@
+"""A process that does not end explains itself, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from child_processes import finish
+
+PARENT = """
+import subprocess, sys
+print("the parent has begun", flush=True)
+subprocess.run([sys.executable, sys.argv[1], sys.argv[2]])
+"""
+CHILD = """
+import os, pathlib, sys, time
+
+def wait_for_nobody():
+    time.sleep(600)
+
+print("the child has begun")
+print("and has a worry", file=sys.stderr)
+pathlib.Path(sys.argv[1], "log.txt").write_text(f"written aside by {os.getpid()}")
+wait_for_nobody()
+"""
+
+
+def test_what_was_written_and_where_it_stood_is_in_the_failure_and_nobody_is_left(tmp_path: Path) -> None:
+    for name, text in {"parent": PARENT, "child": CHILD}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (logs := tmp_path / "logs").mkdir()
+    with pytest.raises(pytest.fail.Exception) as failed:
+        finish([sys.executable, tmp_path / "parent.py", tmp_path / "child.py", logs], timeout=5, logs=logs)
+    told = str(failed.value)
+    for part in ("did not end in 5 s", "the parent has begun", "the child has begun", "and has a worry",
+                 "in wait_for_nobody", "log.txt", "written aside"):  # fmt: skip
+        assert part in told
+    assert not psutil.pid_exists(int((logs / "log.txt").read_text().split()[-1]))
+
+
+def test_one_that_ends_is_told_of_as_it_ended() -> None:
+    ended = finish([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"])
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "err\n")
