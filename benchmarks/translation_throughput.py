@@ -40,7 +40,7 @@ from stayfinite.guard.guard import Guard
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.seq2seq.batching import Example, Padding, labels_in, loader_of, tokens_in
+from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, Padding, labels_in, loader_of, tokens_in
 from stayfinite.recipes.seq2seq.losses import loss_of
 from stayfinite.recipes.seq2seq.models import SIZES, build_t5
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
@@ -104,7 +104,8 @@ def ours(model: Any, rows: list[Example], chosen: argparse.Namespace, device: to
     """The recipe's own loop: its loader, its loss, its guard, its run directory."""
     model = model.to(device).train()
     meter = Meter(device, chosen.warmup)
-    loader, _ = loader_of(rows, Padding(pad=0), batch_size=chosen.batch_size, pin=device.type == "cuda")
+    padding = Padding(pad=0, multiple=MULTIPLE if device.type == "cuda" else 1)
+    loader, _ = loader_of(rows, padding, batch_size=chosen.batch_size, pin=device.type == "cuda")
     optimizer = optimizer_for(model, lr=LEARNING_RATE, weight_decay=0.01, device=device)
     scheduler = schedule_for(optimizer, "linear", warmup=chosen.steps // 10, steps=chosen.steps)
     policy = Policy(precision=chosen.precision)
@@ -142,7 +143,7 @@ def theirs(
         use_cpu=device.type == "cpu", save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=50,
         dataloader_pin_memory=device.type == "cuda", remove_unused_columns=False, **settings,
     )  # fmt: skip
-    pad = Padding(pad=0)
+    pad = Padding(pad=0, multiple=MULTIPLE if device.type == "cuda" else 1)
 
     def collate(items: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
         batch = pad([Example(item["input_ids"], item["labels"]) for item in items])

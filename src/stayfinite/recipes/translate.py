@@ -1,6 +1,6 @@
 """``stayfinite train translate``: train a T5 or ByT5 to translate, from pairs of texts.
 
-    stayfinite train translate                                     # the built-in task: two minutes on two CPU cores
+    stayfinite train translate                                     # the built-in task: a minute on two CPU cores
     stayfinite train translate --train pairs.csv --model google/byt5-small --output-dir runs/first
     stayfinite train translate --train train.src train.tgt --val valid.src valid.tgt --model medium --batch-tokens 16000
 
