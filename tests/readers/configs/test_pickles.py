@@ -5,6 +5,7 @@ import collections
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -61,6 +62,14 @@ def test_those_of_the_installed_transformers_as_well(tmp_path):
     pytest.importorskip("transformers")
     subprocess.run([sys.executable, "-W", "ignore", "-c", WRITE, str(tmp_path)], check=True, cwd=tmp_path, timeout=300)
     assert [told(tmp_path / name) for name in NAMES] == [EXPECTED, EXPECTED]
+
+
+def test_a_member_of_an_enum_that_is_written_by_its_name_is_read(tmp_path):
+    """As Python 3.11.2 writes it, Debian 12's: no value is in the file."""
+    for name, value in (("SIGINT", "sigint"), ("REDUCE_ON_PLATEAU", "reduce_lr_on_plateau")):
+        settings = {"learning_rate": 3e-4, "lr_scheduler_type": WouldCall(getattr, signal.Signals, name)}
+        (tmp_path / "hparams.pkl").write_bytes(pickle.dumps(settings))
+        assert read_config(tmp_path / "hparams.pkl").value("lr_scheduler_type") == value
 
 
 def test_reading_loads_neither_torch_nor_transformers():

@@ -4,12 +4,14 @@ import collections
 import contextlib
 import io
 import pickle
+import signal
 import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from readers.pickles.would_call import WouldCall
 from stayfinite.readers.malformed import Malformed
 from stayfinite.readers.pickles.inert import Bounds, read_inert
 from stayfinite.readers.pickles.machine import Global, Made, Pairs
@@ -54,6 +56,41 @@ def test_a_call_is_noted_and_its_name_is_told(protocol):
     assert found.value.callee == Global("collections", "Counter")
     assert thawed(found.value.args) == ({"a": 2, "b": 1},)
     assert found.globals == (Global("collections", "Counter"),)
+
+
+GETATTR = {Global("builtins", "getattr"), Global("__builtin__", "getattr")}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_of_an_enum_by_its_name_is_no_call_of_getattr(protocol):
+    members = [WouldCall(getattr, signal.Signals, name) for name in ("SIGINT", "SIGTERM", "SIGINT")]
+    found = read(pickle.dumps(members, protocol=protocol))
+    assert [(each.kind.name, each.name) for each in found.value] == [
+        ("Signals", "SIGINT"), ("Signals", "SIGTERM"), ("Signals", "SIGINT")
+    ]  # fmt: skip
+    assert not GETATTR & set(found.globals)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "used",
+    [
+        WouldCall(getattr, signal.Signals, "mro"),
+        WouldCall(getattr, "text", "UPPER"),
+        WouldCall(map, getattr, ["SIGINT"]),
+        [WouldCall(getattr, signal.Signals, "SIGINT"), WouldCall(getattr, signal.Signals, "__init__")],
+        getattr,
+    ],
+    ids=["a method", "of no class", "handed on", "beside a member", "by itself"],
+)
+def test_every_other_use_of_getattr_is_told(protocol, used):
+    assert GETATTR & set(read(pickle.dumps(used, protocol=protocol)).globals)
+
+
+def test_a_member_that_is_called_is_no_member():
+    looked_up = b"c__builtin__\ngetattr\n(csignal\nSignals\nVSIGINT\ntR"
+    assert GETATTR & set(read(looked_up + b"(tR.").globals)
+    assert not GETATTR & set(read(looked_up + b".").globals)
 
 
 class Named:

@@ -14,7 +14,7 @@ from stayfinite.readers.configs.files import Content
 from stayfinite.readers.configs.tree import MOST_ITEMS, Node, settings_of
 from stayfinite.readers.malformed import Malformed
 from stayfinite.readers.pickles.inert import Bounds, Inert, read_inert
-from stayfinite.readers.pickles.machine import Global, Made, Pairs, Persistent
+from stayfinite.readers.pickles.machine import Global, Made, Member, Pairs, Persistent
 from stayfinite.readers.pickles.torch_files import looks_old, part_reader, read_old, read_zipped
 from stayfinite.readers.pickles.zip_directory import read_directory
 
@@ -25,6 +25,13 @@ _DEEPEST = 32
 _WIDEST = 128
 """Bits of a whole number; Python refuses to print very long ones."""
 _SETTINGS_INSIDE = ("hyper_parameters", "hparams", "args", "cfg", "config", "training_args", "model_args", "ds_config")
+_VALUES = {
+    "ADAMW_BNB": "adamw_bnb_8bit", "LION": "lion_32bit", "PAGED_ADAMW": "paged_adamw_32bit",
+    "PAGED_ADEMAMIX": "paged_ademamix_32bit", "PAGED_LION": "paged_lion_32bit",
+    "REDUCE_ON_PLATEAU": "reduce_lr_on_plateau", "RMSPROP_32BIT": "rmsprop_bnb_32bit",
+    "RMSPROP_8BIT": "rmsprop_bnb_8bit",
+}  # fmt: skip
+"""Members of transformers' enums whose value is not their name in small letters."""
 _DICTS = frozenset({"collections.OrderedDict", "collections.defaultdict", "builtins.dict"})
 
 
@@ -75,12 +82,12 @@ def _node(root: Any) -> Node:
         value, node, depth = work.popleft()
         for _ in range(8):  # an object may stand for another one
             value = _plainer(value, node)
-            if not isinstance(value, (Made, Global, Persistent)):
+            if not isinstance(value, (Made, Member, Global, Persistent)):
                 break
         if not isinstance(value, (Pairs, list, tuple)):
             node.value = value
             continue
-        if left <= 0 or depth >= _DEEPEST or isinstance(value, (Global, Persistent)):
+        if left <= 0 or depth >= _DEEPEST or isinstance(value, (Member, Global, Persistent)):
             node.value = "..."
         elif isinstance(value, Pairs):
             named = {_name(key): each for key, each in islice(value.pairs, left)}
@@ -105,6 +112,8 @@ def _plainer(value: Any, node: Node) -> Any:
     """Plain data as it is; for what stands for something, that: a step at a time."""
     if isinstance(value, Made):
         return _made(value, node)
+    if isinstance(value, Member):
+        return _VALUES.get(value.name, value.name.lower())
     if isinstance(value, Global):
         return value.name if value.module.partition(".")[0] == "torch" else str(value)
     if isinstance(value, Persistent):

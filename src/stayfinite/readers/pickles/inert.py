@@ -58,7 +58,7 @@ def read_inert(file: Bytes, bounds: Bounds) -> Inert:
     try:
         for count, (operation, argument, _) in enumerate(pickletools.genops(bounded)):
             if operation.name == "STOP":
-                return Inert(machine.stack.pop(), tuple(machine.globals))
+                return Inert(machine.stack.pop(), machine.asked)
             if count > bounds.operations:
                 raise Malformed(f"its pickle has more than {bounds.operations:,} operations", kind="unread")
             machine.run(operation.name, argument)

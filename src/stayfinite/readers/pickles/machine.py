@@ -21,6 +21,13 @@ class Global(NamedTuple):
         return f"{self.module}.{self.name}"
 
 
+class Member(NamedTuple):
+    """A member of an enum, by its name alone: Python 3.11.2 and its neighbours write ``getattr`` of class and name."""
+
+    kind: Global
+    name: str
+
+
 class Persistent(NamedTuple):
     """A reference to something outside of the pickle: in torch files, a storage."""
 
@@ -49,6 +56,7 @@ class Pairs:
 
 
 _MARK = object()
+_GETATTR = (Global("builtins", "getattr"), Global("__builtin__", "getattr"))
 
 
 class Machine:
@@ -58,6 +66,13 @@ class Machine:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.globals: dict[Global, None] = {}
+        self._lookups = 0
+        """How often ``getattr`` was put on the stack, less how often it was only asked for a member of an enum."""
+
+    @property
+    def asked(self) -> tuple[Global, ...]:
+        """The globals; ``getattr`` only if it was used for more than members of enums."""
+        return tuple(each for each in self.globals if self._lookups or each not in _GETATTR)
 
     def run(self, operation: str, argument: Any) -> None:
         """Carry out one operation."""
@@ -87,6 +102,8 @@ class Machine:
 
     def push(self, value: Any) -> None:
         """Put a value on the stack."""
+        if isinstance(value, Global) and value in _GETATTR:
+            self._lookups += 1
         self.stack.append(value)
 
     def push_named(self, module: Any, name: Any) -> None:
@@ -119,6 +136,12 @@ class Machine:
     def call(self) -> None:
         """Replace a callee and its arguments by what the call would have made."""
         callee, args = self.take(2)
+        if isinstance(callee, Global) and callee in _GETATTR and (member := _member(args)) is not None:
+            self._lookups -= 1
+            self.push(member)
+            return
+        if isinstance(callee, Member):
+            self._lookups += 1  # what is called is no member of an enum
         self.push(Made(callee, args))
 
     def call_with_names(self) -> None:
@@ -144,6 +167,15 @@ class Machine:
     def remember(self, number: int) -> None:
         """Keep what is on top under a number."""
         self.memo[number] = self.stack[-1]
+
+
+def _member(args: Any) -> Member | None:
+    """What is asked for, if that is how a member of an enum is written: a class and a name in capitals."""
+    if not isinstance(args, tuple) or len(args) != 2:
+        return None
+    kind, name = args
+    capitals = isinstance(name, str) and name.isidentifier() and name.isupper() and not name.startswith("_")
+    return Member(kind, name) if capitals and isinstance(kind, Global) else None
 
 
 _PUSHED = frozenset({
