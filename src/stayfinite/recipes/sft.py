@@ -155,8 +155,8 @@ class Sft:
 
 BUILT_IN: dict[str, dict[str, Any]] = {
     "metric": {
-        "learning_rate": 3e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
-        "rank": 32, "alpha": 32.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "", "rows": 6000,
+        "learning_rate": 2e-3, "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
+        "rank": 64, "alpha": 64.0, "dropout": 0.0, "eval_epochs": 2, "max_length": 64, "system": "", "rows": 6000,
     },
     "units": {
         "learning_rate": 1e-3, "batch_size": 64, "accumulation": 1, "gradient_checkpointing": False, "epochs": 4,
