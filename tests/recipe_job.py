@@ -45,6 +45,17 @@ def weights_of_ranks(output: Path, ranks: int = 2) -> list[dict[int, str]]:
     return [{int(line.split()[0]): line.split()[1] for line in of_rank} for of_rank in lines]
 
 
+def check_went_on(played: Mapping[str, Played], folder: Path, steps: int) -> None:
+    """The run `killed` was, on both ranks; `again` took it up; each step left both with the weights of `whole`."""
+    assert played["killed"].ends == [-signal.SIGKILL, -signal.SIGKILL]
+    for name in ("whole", "again"):
+        played[name].check()
+    assert "resumed after step" in played["again"].said
+    whole, killed = weights_of_ranks(folder / "whole"), weights_of_ranks(folder / "killed")
+    assert whole[0] == whole[1] == killed[0] == killed[1]
+    assert list(whole[0]) == list(range(1, steps + 1))
+
+
 def main(recipe: str, config: str, kill_at: str) -> int:
     output = Path(yaml.safe_load(Path(config).read_text())["output_dir"])
     step = Guard.step

@@ -48,6 +48,7 @@ from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.curve import first_and_last, losses_of
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
+from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
@@ -176,15 +177,10 @@ FIXED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Outcome):
     """What a training came to."""
 
     scores: Scores
-    first_loss: float
-    last_loss: float
-    steps: int
-    seconds: float
-    directory: Path
 
 
 def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
@@ -377,8 +373,7 @@ def _objective(
 
 def _write(result: Result, best: Best, logbook: Logbook) -> None:
     record = {
-        "scores": result.scores.to_json(), "steps": result.steps, "seconds": round(result.seconds, 1),
-        "first_loss": result.first_loss, "last_loss": result.last_loss, "tokens_per_second": round(logbook.rate),
+        "scores": result.scores.to_json(), **result.numbers(), "tokens_per_second": round(logbook.rate),
         "flops_per_second": round(logbook.flops_rate), "evaluations": best.history,
     }  # fmt: skip
     write_result(result.directory, record)

@@ -42,6 +42,7 @@ from stayfinite.recipes.running.checking import Check, look_before_start
 from stayfinite.recipes.running.curve import first_and_last, losses_of
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
@@ -179,16 +180,11 @@ TALKATIVE = 96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Outcome):
     """What a training came to."""
 
     accuracy: float
     answer_rate: float
-    first_loss: float
-    last_loss: float
-    steps: int
-    seconds: float
-    directory: Path
 
 
 def train(config: Sft, say: Callable[[str], None] = print) -> Result:
@@ -376,8 +372,7 @@ def _write_result(
     result: Result, tuned: Mapping[str, Any], base: Mapping[str, Any] | None, best: Best, logbook: Logbook
 ) -> None:
     record = {
-        "scores": dict(tuned), "base": None if base is None else dict(base), "steps": result.steps,
-        "seconds": round(result.seconds, 1), "first_loss": result.first_loss, "last_loss": result.last_loss,
+        "scores": dict(tuned), "base": None if base is None else dict(base), **result.numbers(),
         "tokens_per_second": round(logbook.rate), "evaluations": best.history,
     }  # fmt: skip
     write_result(result.directory, record)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 from mmdit_job import RESUMABLE
 from mmdit_runs import SMALL, run, steps_of, weights_of, write_data
-from recipe_job import NEVER, play_recipe, weights_of_ranks
+from recipe_job import NEVER, check_went_on, play_recipe
 from stage import Played
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -66,13 +65,7 @@ def test_what_the_first_of_two_processes_cannot_read_ends_both_with_its_name(pla
 
 
 def test_two_processes_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(played, folder):
-    assert played["killed"].ends == [-signal.SIGKILL, -signal.SIGKILL]
-    for name in ("whole", "again"):
-        played[name].check()
-    assert "resumed after step" in played["again"].said
-    whole, killed = weights_of_ranks(folder / "whole"), weights_of_ranks(folder / "killed")
-    assert whole[0] == whole[1] == killed[0] == killed[1]
-    assert list(whole[0]) == list(range(1, RESUMABLE["steps"] + 1))
+    check_went_on(played, folder, RESUMABLE["steps"])
     one, other = weights_of(folder / "whole"), weights_of(folder / "killed")
     assert all(torch.equal(one[name], other[name]) for name in one)
     results = [json.loads((folder / name / "result.json").read_text()) for name in ("whole", "killed")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from recipe_job import NEVER, play_recipe, weights_of_ranks
+from recipe_job import NEVER, check_went_on, play_recipe
 from stage import Played
 from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.sft import train
@@ -63,13 +62,7 @@ def test_two_processes_learn_what_one_does_with_twice_the_batch(played, folder, 
 
 
 def test_two_processes_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(played, folder):
-    assert played["killed"].ends == [-signal.SIGKILL, -signal.SIGKILL]
-    for name in ("whole", "again"):
-        played[name].check()
-    assert "resumed after step" in played["again"].said
-    whole, killed = weights_of_ranks(folder / "whole"), weights_of_ranks(folder / "killed")
-    assert whole[0] == whole[1] == killed[0] == killed[1]
-    assert list(whole[0]) == list(range(1, 13))
+    check_went_on(played, folder, 12)
     assert losses_of(folder / "whole") == losses_of(folder / "killed")
     one, other = read_weights(folder / "whole" / "best"), read_weights(folder / "killed" / "best")
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from stayfinite.errors import MissingExtra
 from stayfinite.recipes.images.confusion import save_confusion
 from stayfinite.recipes.images.evaluating import Scores
 from stayfinite.recipes.images.pairs import LABELS
 from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.records import write_result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Outcome):
     """What a training came to; the scores are those of the best model on the held-out pairs."""
 
     scores: Scores | None
     """None after --dry-run."""
-    first_loss: float
-    last_loss: float
-    steps: int
-    seconds: float
-    directory: Path
 
 
 def keep_result(result: Result, best: Best, rate: float, say: Callable[[str], None]) -> None:
@@ -39,8 +34,7 @@ def keep_result(result: Result, best: Best, rate: float, say: Callable[[str], No
         result.directory,
         {
             "scores": scores.numbers() | {"pairs": scores.pairs}, "confusion": scores.confusion, "classes": LABELS,
-            "steps": result.steps, "seconds": round(result.seconds, 1), "first_loss": result.first_loss,
-            "last_loss": result.last_loss, "pairs_per_second": round(rate, 1), "evaluations": best.history,
+            **result.numbers(), "pairs_per_second": round(rate, 1), "evaluations": best.history,
         },
     )  # fmt: skip
     try:

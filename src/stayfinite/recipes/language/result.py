@@ -9,22 +9,18 @@ from typing import Any
 
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.outcome import Outcome
 
 NUMBERS = ("first_loss", "last_loss", "validation_loss", "accuracy", "seconds")
 NONE = {"loss": float("nan"), "accuracy": float("nan")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Outcome):
     """What a training came to."""
 
-    first_loss: float
-    last_loss: float
     validation_loss: float
     accuracy: float
-    steps: int
-    seconds: float
-    directory: Path
 
     def __str__(self) -> str:
         return (
