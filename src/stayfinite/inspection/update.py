@@ -38,7 +38,8 @@ def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], firs
     with kept.undone(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, p in trainable.items():
-            p.grad = None if first.gradients[name] is None else first.gradients[name].clone()  # type: ignore[union-attr]
+            gradient = first.gradients[name]
+            p.grad = None if gradient is None else gradient.clone()
         try:
             optimizer.step()
         except Exception as error:  # whatever an optimizer may raise

@@ -165,8 +165,8 @@ def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
     tokens, ids = train.tokens, train.ids
     if limit is None:
         notes.check("Lengths", "rows fit into the limit", skipped="no --max-length given")
-    elif tokens is not None or ids is not None:
-        cut, count = (tokens.cut, tokens.rows) if tokens is not None else (train.ids.cut, train.rows)  # type: ignore[union-attr]
+    elif (counted := ids if tokens is None else tokens) is not None:
+        cut, count = counted.cut, train.rows if tokens is None else tokens.rows
         share = cut.count / max(1, count)
         notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
         unit = tokens.tokenizer.measure.unit if tokens is not None else "tokens"

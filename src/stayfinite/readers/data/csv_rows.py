@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from itertools import chain, islice
+from typing import Any
 
 from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
 from stayfinite.readers.data.csv_dialect import SAMPLE_LINES, SPAN, dialect_of, header_of, named
@@ -84,11 +85,11 @@ class _Table:
                 row = [cell for cell, _ in zip(chain(row, [""] * width), self.names, strict=False)]
             yield line, row
 
-    def _numbered(self, reader: object) -> Iterator[tuple[int, list[str]]]:
+    def _numbered(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
         line = 1
         while True:
             try:
-                row: list[str] = next(reader)  # type: ignore[call-overload]
+                row: list[str] = next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
@@ -97,7 +98,7 @@ class _Table:
             except (UnicodeError, OSError, *TORN) as error:
                 self.broken.append(Broken(line, f"the file cannot be read on: {error}"))
                 return
-            after: int = reader.line_num  # type: ignore[attr-defined]
+            after: int = reader.line_num
             if after - line >= SPAN:
                 why = f"a quote opened here swallows {after - line} lines"
                 self.broken.append(Broken(line, why))

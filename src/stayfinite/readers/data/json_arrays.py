@@ -48,7 +48,8 @@ def _array(text: str, file: TextFile) -> Iterator[Any]:
     decode = json.JSONDecoder().raw_decode
     place, ended = text.index("[") + 1, False
     while True:
-        place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
+        between = _BETWEEN.match(text, place)
+        place = place if between is None else between.end()
         if text[place : place + 1] == "]":
             return
         try:
