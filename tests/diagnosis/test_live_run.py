@@ -12,6 +12,7 @@ from guarded_training import NAN as BAD_VALUE
 from guarded_training import GuardedTraining
 from live_runs import NAN, WrittenRun
 from stayfinite.diagnosis.live_run import SILENCE, LiveRun
+from stayfinite.guard.journal import now
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.live.words import pace
 
@@ -198,6 +199,36 @@ def test_files_that_vanish_and_come_back_as_another_run_are_forgotten(written, l
     WrittenRun(written.directory).accept(20)
     assert health(live).word == "healthy"
     assert (live.status().seen, live.status().refused, live.status().total_steps) == (20, 0, None)
+
+
+PROVED = {"cause": "bad-data-row", "confidence": 0.95, "verdict": "proved.", "fix": {"text": "look at row 3"}}
+
+
+def test_what_an_autopsy_proved_is_told_before_its_file_is_there(written, live):
+    written.accept(50)
+    written.refuse()
+    written.event("autopsy", **PROVED, incident="incidents/0001")
+    found = health(live)
+    assert (found.word, found.fix) == ("warning", "look at row 3")
+    assert "SF301 bad-data-row" in found.reason
+    assert not (written.directory / "incidents").exists()
+    assert live.diagnosis.cause.where == str(written.directory / "incidents" / "0001" / "autopsy.json")
+
+
+def test_what_the_autopsy_of_another_rank_proved_is_told_as_well(written, live):
+    written.accept(50)
+    written.refuse()
+    told = {"version": 1, "time": now(), "event": "autopsy", "step": 51, **PROVED, "incident": None}
+    written.journal.line("events-rank1.jsonl", told)
+    assert "SF301 bad-data-row" in health(live).reason
+
+
+@pytest.mark.parametrize("odd", [NAN, float("inf"), 0, -1, "sure", None])
+def test_an_autopsy_that_is_not_whole_proves_nothing(written, live, odd):
+    written.accept(50)
+    written.refuse()
+    written.event("autopsy", **PROVED | {"confidence": odd})
+    assert "SF301" not in health(live).reason
 
 
 def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_path):

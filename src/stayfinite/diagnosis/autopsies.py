@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,36 @@ LARGEST = 4 << 20
 
 def proved_causes(directory: Path) -> list[Finding]:
     """A finding for each cause that the incidents of a run directory were explained by, the surest of each."""
+    paths = sorted(directory.glob(f"incidents/*/{AUTOPSY}"))[:MOST]
+    return surest(finding for finding in map(_finding, paths) if finding is not None)
+
+
+def proved_cause(told: Mapping[str, Any], where: str) -> Finding | None:
+    """What an autopsy has proved, told by its file or by its event; None where it is half of one or somebody else's."""
+    try:
+        rule = rule_of(str(told["cause"]))
+        confidence = float(told["confidence"])
+        if not 0.0 < confidence <= 1.0:  # nor NaN
+            return None
+        return Finding(
+            code=rule.code,
+            cause=rule.slug,
+            severity=rule.severity,
+            confidence=min(0.99, confidence),
+            where=where,
+            title=rule.title,
+            evidence=(f"{where}: {told['verdict']}",),
+            fix=str(told["fix"]["text"]) or rule.fix,
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, UsageError):
+        return None
+
+
+def surest(findings: Iterable[Finding]) -> list[Finding]:
+    """The surest finding of each cause."""
     found: dict[str, Finding] = {}
-    for path in sorted(directory.glob(f"incidents/*/{AUTOPSY}"))[:MOST]:
-        finding = _finding(path)
-        if finding is not None and finding.confidence > getattr(found.get(finding.cause), "confidence", 0.0):
+    for finding in findings:
+        if finding.confidence > getattr(found.get(finding.cause), "confidence", 0.0):
             found[finding.cause] = finding
     return list(found.values())
 
@@ -30,17 +57,7 @@ def _finding(path: Path) -> Finding | None:
     try:
         if path.stat().st_size > LARGEST:
             return None
-        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        rule = rule_of(str(told["cause"]))
-        return Finding(
-            code=rule.code,
-            cause=rule.slug,
-            severity=rule.severity,
-            confidence=min(0.99, float(told["confidence"])),
-            where=str(path),
-            title=rule.title,
-            evidence=(f"{path}: {told['verdict']}",),
-            fix=str(told["fix"]["text"]) or rule.fix,
-        )
-    except (OSError, ValueError, KeyError, TypeError, UsageError):
-        return None  # half a file, or one of somebody else's: the log is still there
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None  # half a file: the log is still there
+    return proved_cause(told, str(path))

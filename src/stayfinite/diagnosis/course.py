@@ -10,9 +10,9 @@ from typing import Any
 
 from stayfinite.core.decision import Action, Code
 from stayfinite.core.finding import Finding
-from stayfinite.diagnosis.autopsies import proved_causes
+from stayfinite.diagnosis.autopsies import AUTOPSY, proved_cause, surest
 from stayfinite.diagnosis.happenings import finding_of
-from stayfinite.readers.runs.directory import Step
+from stayfinite.readers.runs.directory import EVENTS, Step
 
 CALM = 100
 """Accepted steps after which a refusal is history; the ladder forgives after as many."""
@@ -89,7 +89,7 @@ class CourseBook:
             self._rung = None
 
     def take_event(self, record: Mapping[str, Any]) -> None:
-        """One more event of the first rank; that of an autopsy sends for what incidents have proved."""
+        """One more event of the first rank, or an autopsy of any."""
         event = record["event"]
         if event in ENDS:
             self.ended = str(event)
@@ -97,9 +97,17 @@ class CourseBook:
         elif event in STARTS:
             self.ended = self._because = ""
         elif event == "autopsy":
-            self._proved = proved_causes(self._directory)
+            self._take_autopsy(record)
         elif (finding := finding_of(record)) is not None:
             self._reported[finding.cause] = (self.seen, finding)
+
+    def _take_autopsy(self, record: Mapping[str, Any]) -> None:
+        # The event says it all. The file of the incident is written by a thread, and may come later or never.
+        incident = record.get("incident")
+        place = self._directory / incident[:200] / AUTOPSY if isinstance(incident, str) else self._directory / EVENTS
+        finding = proved_cause(record, str(place))
+        if finding is not None:
+            self._proved = surest([*self._proved, finding])
 
     @property
     def known(self) -> tuple[Finding, ...]:

@@ -162,7 +162,7 @@ class LiveRun:
         happening = happening_of(record)
         if happening is not None:
             self._happenings.append(happening)
-        if record.get("rank"):
+        if record.get("rank") and record["event"] != "autopsy":
             return
         self._book.take_event(record)
         if record["event"] in STARTS and happening is not None and happening.step is not None:
