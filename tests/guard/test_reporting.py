@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import json
+import re
+import threading
 
 import pytest
 
-from run_files import events_of, lines_of
+from guarded_training import NAN, GuardedTraining
+from run_files import events_of, eventually, lines_of
 from stayfinite import Policy
+from stayfinite.autopsy import archive
 from stayfinite.guard import reporting
 from stayfinite.guard.recorder import Recorder
 from stayfinite.report.page import file as page_file
@@ -61,11 +65,54 @@ def test_an_incident_draws_the_page_while_training_goes_on(tmp_path, monkeypatch
     recorder = Recorder(tmp_path, Lines())
     recorder.launch(0, dict)
     recorder.trouble("incident", 3, path="incidents/0001")
-    for _ in range(400):
-        if (tmp_path / "report.html").exists():
-            break
-        time.sleep(0.02)
+    eventually((tmp_path / "report.html").exists)
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_what_is_asked_for_while_a_page_is_drawn_is_on_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, "SOON", 0.0)
+    drawing, go_on, pages = threading.Event(), threading.Event(), []
+
+    def draw(*_):
+        pages.append((tmp_path / "events.jsonl").read_text().count("incident"))
+        drawing.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(page_file, "write_page", draw)
+    recorder = Recorder(tmp_path, Lines())
+    recorder.launch(0, dict)
+    recorder.trouble("incident", 3)
+    assert drawing.wait(60)
+    recorder.trouble("incident", 4)
+    go_on.set()
+    recorder._reporter._thread.join()
+    assert pages == [1, 2]
+
+
+def test_the_worlds_are_on_the_page_however_long_the_incident_takes_to_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, "SOON", 0.0)
+    arrived = threading.Event()
+    write = archive.write_autopsy
+
+    def write_late(path, autopsy):
+        assert arrived.wait(60)
+        write(path, autopsy)
+
+    monkeypatch.setattr(archive, "write_autopsy", write_late)
+    training = GuardedTraining(tmp_path)
+    training.steps(5)
+    training.steps(1, NAN)
+    page = tmp_path / "report.html"
+    eventually(page.exists)
+    assert worlds_on(page) == []
+    arrived.set()
+    eventually(lambda: worlds_on(page))
+    training.guard.close()
+
+
+def worlds_on(page):
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text())
+    return [world for run in json.loads(data)["runs"] for incident in run["incidents"] for world in incident["worlds"]]
 
 
 def test_a_failure_beside_training_is_told_at_the_next_step(tmp_path, monkeypatch):

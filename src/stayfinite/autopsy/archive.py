@@ -65,15 +65,17 @@ class Archive:
         self._under_way.add(number)
         self._queue(lambda: self._write(number, draft))
 
-    def attach(self, number: int, autopsy: Mapping[str, Any], trouble: Callable[[Exception], None]) -> None:
-        """Put the autopsy into an incident once that is written; ``trouble`` hears why it could not be."""
+    def attach(self, number: int, autopsy: Mapping[str, Any], done: Callable[[Exception | None], None]) -> None:
+        """Put the autopsy into an incident once that is written; ``done`` hears, in the thread, why it could not be."""
 
         def write() -> None:
             if (path := self._paths.get(number)) is not None:
                 try:
                     write_autopsy(path, autopsy)
                 except OSError as error:
-                    trouble(error)
+                    done(error)
+                else:
+                    done(None)
 
         self._queue(write)
 

@@ -212,8 +212,14 @@ class Incidents:
         line = f"step {step} explained: {found['verdict']}" + (f" ({place})" if place else "")
         self._unsaid.append(("autopsy", step, line, details | {"incident": place or None}))
         if number is not None and self._archive is not None:
-            lost = f"the autopsy of step {step} is lost"
-            self._archive.attach(number, found, lambda error: self._say("autopsy-failed", step, lost, error))
+            self._archive.attach(number, found, lambda error: self._attached(step, error))
+
+    def _attached(self, step: int, error: Exception | None) -> None:
+        """Heard in the thread that writes."""
+        if error is None:
+            self._recorder.redraw()
+        else:
+            self._say("autopsy-failed", step, f"the autopsy of step {step} is lost", error)
 
     @contextmanager
     def _progress(self, step: int) -> Iterator[None]:

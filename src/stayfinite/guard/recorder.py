@@ -114,7 +114,11 @@ class Recorder:
         if line:
             self._voice.text(line)
         if event in WORTH_A_LOOK:
-            self._reporter.soon()
+            self.redraw()
+
+    def redraw(self) -> None:
+        """There is more to see now: report.html is drawn anew, soon. Any thread may ask for it."""
+        self._reporter.soon()
 
     def say(self, line: str) -> None:
         """A line on the terminal, and nowhere else."""

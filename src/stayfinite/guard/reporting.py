@@ -9,7 +9,7 @@ from pathlib import Path
 REPORT = "report.html"
 
 SOON = 1.0
-"""Seconds that an incident's files are given to arrive before the page is drawn."""
+"""Seconds between an event and the page that shows it, so that events close together are drawn together."""
 
 LONGEST_WAIT = 30.0
 """Seconds that the end of a run waits for a page that is being drawn."""
@@ -26,21 +26,33 @@ class Reporter:
         self._directory = directory
         self._thread: threading.Thread | None = None
         self._reason = ""
+        self._turn = threading.Lock()
+        """Held by whoever looks at or changes the next two."""
+        self._wanted = False
+        self._under_way = False
 
     def soon(self) -> None:
-        """Something has happened that is worth looking at: draw the page in a thread, unless one is about to."""
-        if self._directory is None or (self._thread is not None and self._thread.is_alive()):
+        """Something is worth a look: draw the page in a thread, once more if one is under way. Any thread may ask."""
+        if self._directory is None:
             return
-        self._thread = threading.Thread(target=self._later, name="stayfinite-report", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:  # no further thread can be had, or the interpreter is ending
-            self._thread, self._reason = None, str(error)
+        with self._turn:
+            self._wanted = True
+            if self._under_way:
+                return
+            self._thread = threading.Thread(target=self._later, name="stayfinite-report", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # no further thread can be had, or the interpreter is ending
+                self._thread, self._reason = None, str(error)
+            else:
+                self._under_way = True
 
     def finish(self) -> bool:
         """The run has ended: draw the page now; whether it is there."""
         if self._directory is None:
             return False
+        with self._turn:
+            self._wanted = False
         if self._thread is not None:
             self._thread.join(LONGEST_WAIT)
         return self._draw()
@@ -51,8 +63,15 @@ class Reporter:
         return reason
 
     def _later(self) -> None:
-        time.sleep(SOON)
-        self._draw()
+        while True:
+            time.sleep(SOON)
+            with self._turn:
+                self._wanted = False
+            self._draw()
+            with self._turn:
+                if not self._wanted:
+                    self._under_way = False
+                    return
 
     def _draw(self) -> bool:
         assert self._directory is not None
