@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-PATIENCE = 110.0
+PATIENCE = 280.0
 """Seconds in which a process of a test has to end: a little less than the test itself has."""
 
 GRACE = 5.0
