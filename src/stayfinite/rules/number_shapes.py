@@ -1,0 +1,85 @@
+"""What a row of numbers looks like: how far it grew, whether it stands still, runs away, or is of no known size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from stayfinite.rules.symptoms import TINY_LOSS
+
+SMALL_LOSS = 5e-3
+"""A loss that came down to this may be printed as 0 next."""
+
+ABSURD_LOSS = 1e5
+"""A loss of unscaled targets may begin there; one that stays there is no training. Its square is never one."""
+
+
+def finite_of(values: Sequence[float]) -> list[float]:
+    """Those that are finite."""
+    return [value for value in values if math.isfinite(value)]
+
+
+def growth(values: Sequence[float]) -> float:
+    """How far the last values lie above the lowest before them."""
+    finite = finite_of(values)
+    if len(finite) < 2 or min(finite) <= 0:
+        return 1.0
+    last = max(finite[-3:]) if len(finite) > 3 else finite[-1]
+    return last / min(finite)
+
+
+def trailing_zeros(values: Sequence[float]) -> int:
+    """How many zeros the values end in."""
+    count = 0
+    for value in reversed(values):
+        if value != 0:
+            break
+        count += 1
+    return count
+
+
+def is_flat(losses: Sequence[float]) -> bool:
+    """Whether many losses do not move beyond rounding."""
+    if len(losses) < 20 or max(losses) <= TINY_LOSS:
+        return False
+    middle = median(losses)
+    return middle > 0 and (max(losses) - min(losses)) / middle < 2e-3
+
+
+def zeros_in(losses: Sequence[float]) -> int:
+    """How many losses are 0, or as good as."""
+    return sum(abs(loss) <= TINY_LOSS for loss in losses if math.isfinite(loss))
+
+
+def zero_was_earned(losses: Sequence[float]) -> bool:
+    """Whether a loss of 0 is a small one that was printed with few digits: it had come down to there."""
+    first = next((index for index, loss in enumerate(losses) if abs(loss) <= TINY_LOSS), None)
+    return first is not None and first > 0 and 0 < losses[first - 1] <= SMALL_LOSS
+
+
+def is_range_test(rates: Sequence[float]) -> bool:
+    """Whether the rate was driven up on purpose to see where training breaks."""
+    rising = all(later >= earlier for earlier, later in pairwise(rates))
+    return len(rates) >= 10 and rising and rates[0] > 0 and rates[-1] >= 1e3 * rates[0]
+
+
+def is_absurd(losses: Sequence[float]) -> bool:
+    """Whether losses are of a size that no task has, and do not come down."""
+    if losses and min(losses) <= -(ABSURD_LOSS**2):
+        return True
+    if not losses or max(losses) < ABSURD_LOSS:
+        return False
+    return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
+
+
+def diverges(losses: Sequence[float]) -> bool:
+    """Whether losses end far above where they had been."""
+    if len(losses) < 8 or min(losses) <= 0:
+        return False
+    window = max(3, len(losses) // 10)
+    ends = median(losses[-window:])
+    starts = median(losses[:window])
+    best = min(median(losses[index : index + window]) for index in range(0, len(losses) - window + 1, window))
+    return ends > 3.0 * best and ends > 1.5 * starts
