@@ -110,6 +110,17 @@ def test_other_names_are_told_first_few_and_count() -> None:
         restore(parts(4), capture(parts(2)))
 
 
+def test_a_group_without_parameters_takes_a_tensor_that_it_had_not() -> None:
+    def parts(rate: float | torch.Tensor) -> TrainingParts:
+        model = nn.Linear(2, 2)
+        groups = [{"params": list(model.parameters())}, {"params": [], "lr": rate}]
+        return TrainingParts(model=model, optimizer=torch.optim.SGD(groups, lr=0.1))
+
+    saved, live = parts(torch.tensor(0.25)), parts(0.5)
+    restore(live, capture(saved))
+    assert torch.equal(live.optimizer.param_groups[1]["lr"], torch.tensor(0.25))
+
+
 def test_other_dtype_groups_or_parts_are_refused() -> None:
     training = Training(everything=False)
     state = capture(training.parts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +27,13 @@ class Writes:
         """Copy a tensor of the same shape over a living one; of a sharded one, over this rank's part."""
         self._copies.append((local_part(live), saved))
 
-    def assign(self, act: Callable[[], object]) -> None:
-        """Do this after all copies."""
-        self._assignments.append(act)
+    def put(self, live: MutableMapping[Any, Any], key: object, value: object) -> None:
+        """Put a value into a living mapping, after all copies."""
+        self._assignments.append(partial(operator.setitem, live, key, value))
+
+    def drop(self, live: MutableMapping[Any, Any], key: object) -> None:
+        """Take an entry out of a living mapping, after all copies."""
+        self._assignments.append(partial(live.pop, key, None))
 
     def replace(self, live: dict[Any, Any], new: dict[Any, Any]) -> None:
         """Give a living dict a new content, after all copies."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,45 +69,60 @@ def plan_optimizer(
         saved: what ``survey_optimizer`` gave, with tensors on the host.
         spread: the ``id`` of each saved tensor that is a rank's part of a sharded one.
     """
-    made: dict[tuple[int, torch.device], Tensor] = {}
-    fused = {
-        id(p): bool(group.get("fused") or group.get("capturable"))
-        for group in optimizer.param_groups
-        for p in group["params"]
-    }
-
-    def fresh_for(parameter: Tensor | None, key: str, tensor: Tensor) -> Tensor:
-        # torch keeps step counters on the host, except where a kernel on the device reads them.
-        stays = parameter is None or (key == "step" and not fused.get(id(parameter), False))
-        device = torch.device("cpu") if stays or parameter is None else local_part(parameter).device
-        if (id(tensor), device) not in made:
-            copy = tensor.to(device, copy=True)
-            if id(tensor) in spread and parameter is not None and is_spread(parameter):
-                copy = spread_like(copy, parameter)
-            made[id(tensor), device] = copy
-        return made[id(tensor), device]
-
-    for name, p in parameters.items():
-        live = optimizer.state.get(p)
+    new = _NewTensors(optimizer, spread)
+    for name, parameter in parameters.items():
+        live = optimizer.state.get(parameter)
         if name not in saved["state"]:
             if live is not None:
-                writes.assign(lambda p=p: optimizer.state.pop(p, None))  # type: ignore[misc]
+                writes.drop(optimizer.state, parameter)
             continue
         old = live if isinstance(live, dict) else {}
-        new = {
-            key: writes.graft(old.get(key), each, lambda t, p=p, key=key: fresh_for(p, key, t))  # type: ignore[misc]
+        entries = {
+            key: writes.graft(old.get(key), each, partial(new.beside, parameter, key))
             for key, each in saved["state"][name].items()
         }
         if live is None:
-            writes.assign(lambda p=p, new=new: optimizer.state.__setitem__(p, new))  # type: ignore[misc]
+            writes.put(optimizer.state, parameter, entries)
         else:
-            writes.replace(live, new)
+            writes.replace(live, entries)
     for key, each in saved["shared"].items():
-        value = writes.graft(optimizer.state.get(key), each, lambda t: fresh_for(None, "", t))
-        writes.assign(lambda key=key, value=value: optimizer.state.__setitem__(key, value))  # type: ignore[misc]
+        writes.put(optimizer.state, key, writes.graft(optimizer.state.get(key), each, new.on_the_host))
     for group, theirs in zip(optimizer.param_groups, saved["groups"], strict=True):
+        fresh = partial(new.beside, group["params"][0], "") if group["params"] else new.on_the_host
         for key, each in theirs.items():
             if key == "params" or (key in WAYS and key in group):
                 continue
-            value = writes.graft(group.get(key), each, lambda t, g=group: fresh_for(g["params"][0], "", t))  # type: ignore[misc]
-            writes.assign(lambda g=group, key=key, value=value: g.__setitem__(key, value))  # type: ignore[misc]
+            writes.put(group, key, writes.graft(group.get(key), each, fresh))
+
+
+class _NewTensors:
+    """Makes the state that is missing where torch would have made it; of one saved tensor one copy a device."""
+
+    def __init__(self, optimizer: Optimizer, spread: set[int]) -> None:
+        self._spread = spread
+        self._made: dict[tuple[int, torch.device], Tensor] = {}
+        self._fused = {
+            id(parameter)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if group.get("fused") or group.get("capturable")
+        }
+
+    def on_the_host(self, saved: Tensor) -> Tensor:
+        """For state that belongs to no parameter."""
+        return self._on(torch.device("cpu"), saved, None)
+
+    def beside(self, parameter: Tensor, key: str, saved: Tensor) -> Tensor:
+        """For an entry of a parameter's state, or of its group's."""
+        # torch keeps step counters on the host, except where a kernel on the device reads them.
+        if key == "step" and id(parameter) not in self._fused:
+            return self._on(torch.device("cpu"), saved, parameter)
+        return self._on(local_part(parameter).device, saved, parameter)
+
+    def _on(self, device: torch.device, saved: Tensor, parameter: Tensor | None) -> Tensor:
+        if (id(saved), device) not in self._made:
+            copy = saved.to(device, copy=True)
+            if id(saved) in self._spread and parameter is not None and is_spread(parameter):
+                copy = spread_like(copy, parameter)
+            self._made[id(saved), device] = copy
+        return self._made[id(saved), device]
