@@ -29,15 +29,14 @@ class Snapshot:
 
 
 class SnapshotRing:
-    """Takes snapshots at a cadence that keeps their cost small, and knows which of them can be trusted.
+    """Takes snapshots when it is asked to, and knows which of them can be trusted.
 
     Example:
         >>> ring = SnapshotRing(parts)
-        >>> ring.maybe_take(0)
+        >>> ring.take(0)
         >>> for step in range(1, steps + 1):
         ...     if take_step():
         ...         ring.accepted(step)
-        ...         ring.maybe_take(step)
         ...     else:
         ...         ring.refused(step)
         >>> if (good := ring.known_good()) is not None:
@@ -46,11 +45,8 @@ class SnapshotRing:
     Arguments:
         parts: the training.
         keep: copies of the state in host memory, at least 2.
-        share: the part of training time that snapshots may cost.
-        least_steps: steps between two snapshots, at least.
         prove_steps: later steps that have to be accepted before a snapshot is known-good.
         drop_refusals: a candidate goes when this many later steps were refused before it was proved.
-        clock: seconds that only grow.
         agree: with several ranks, whether all of them find a snapshot good; a collective. They then promote it at the
             same step.
     """
@@ -60,49 +56,35 @@ class SnapshotRing:
         parts: TrainingParts,
         *,
         keep: int = 2,
-        share: float = 0.01,
-        least_steps: int = 10,
         prove_steps: int = 20,
         drop_refusals: int = 3,
-        clock: Callable[[], float] = time.monotonic,
         agree: Callable[[bool], bool] | None = None,
     ) -> None:
-        if keep < 2 or not 0 < share <= 1 or least_steps < 1 or prove_steps < 1 or drop_refusals < 1:
+        if keep < 2 or prove_steps < 1 or drop_refusals < 1:
             raise PolicyError(
-                f"snapshots: keep={keep} (at least 2), share={share} (above 0, at most 1), least_steps={least_steps}, "
-                f"prove_steps={prove_steps}, drop_refusals={drop_refusals} (at least 1)"
+                f"snapshots: keep={keep} (at least 2), prove_steps={prove_steps}, drop_refusals={drop_refusals} "
+                "(at least 1)"
             )
         self._parts = parts
-        self._share, self._least_steps = share, least_steps
         self._prove_steps, self._drop_refusals = prove_steps, drop_refusals
-        self._clock = clock
         self._agree = agree
         self._memories = [HostMemory() for _ in range(keep)]
         self._good: list[Snapshot] = []
         self._candidate: Snapshot | None = None
         self._proof = self._refusals = 0
-        self._last: tuple[int, float] | None = None
         self._take_seconds = self._check_seconds = 0.0
         self._last_state: TrainingState | None = None
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def maybe_take(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot | None:
-        """Take a snapshot if one is due: at the first call, then as often as ``share`` allows.
-
-        Arguments:
-            step: the last accepted step, which the snapshot will contain.
-            notes: asked only if one is taken; what it returns is kept in ``snapshot.state.notes``.
-        """
-        if self._candidate is not None or not self._due(step):
-            return None
-        memory = self._spare()
-        return None if memory is None else self._take(step, memory, notes)
-
     def take(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot:
         """Take a snapshot now, in place of an unproved candidate. Waits if a checkpoint is still written from it.
 
         A snapshot that has become known-good is never overwritten by this, unless ``keep`` of them are.
+
+        Arguments:
+            step: the last accepted step, which the snapshot will contain.
+            notes: what it returns is kept in ``snapshot.state.notes``.
         """
         if self._candidate is not None and self._spare() is None:
             self._drop()
@@ -113,11 +95,6 @@ class SnapshotRing:
             memory.wait_free()
         self._good = [snapshot for snapshot in self._good if snapshot.state.memory is not memory]
         return self._take(step, memory, notes)
-
-    @property
-    def interval(self) -> float:
-        """Seconds between snapshots that keep their cost within ``share``, as measured at the last one."""
-        return self.cost / self._share
 
     @property
     def cost(self) -> float:
@@ -192,13 +169,6 @@ class SnapshotRing:
         self._good = [each for each in self._good if each.step <= snapshot.step]
         if self._candidate is not None and self._candidate is not snapshot:
             self._drop()
-        self._last = (snapshot.step, self._clock())
-
-    def _due(self, step: int) -> bool:
-        if self._last is None:
-            return True
-        last_step, last_time = self._last
-        return step - last_step >= self._least_steps and self._clock() - last_time >= self.interval
 
     def _spare(self) -> HostMemory | None:
         used = [s.state.memory for s in (*self._good, self._candidate) if s is not None]
@@ -210,7 +180,7 @@ class SnapshotRing:
         self._take_seconds = time.perf_counter() - begun
         self._candidate = Snapshot(step=step, state=state)
         self._proof = self._refusals = 0
-        self._last, self._last_state = (step, self._clock()), state
+        self._last_state = state
         return self._candidate
 
     def _drop(self) -> None:
