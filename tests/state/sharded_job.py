@@ -77,7 +77,8 @@ def main(kind: str, act: str, place: str) -> None:
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                assert saver.save_now(6, state).error is not None
+                saver.save(6, state)
+                assert saver.wait()[-1].error is not None
             restore(parts, load(newest_good(folder / "checkpoints").path, parts=parts, rank=rank))
             train(parts, 4, 6)
     else:

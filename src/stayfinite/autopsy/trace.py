@@ -26,8 +26,6 @@ class Trace:
     """Parameters whose gradient is not finite; none where the loss is bad, and backward was not run."""
     origins: list[Origin] = field(default_factory=list)
     """The earliest first."""
-    operators: int = 0
-    """How many were watched."""
     dtypes: frozenset[str] = frozenset()
     """Of what was computed."""
     uses_attention: bool = False
@@ -85,7 +83,6 @@ def trace_step(step: Step) -> Trace:
             finite=finite,
             bad_gradients=list(bad),
             origins=origins,
-            operators=len(tracer.events),
             dtypes=frozenset(event.dtype for event in tracer.events),
             uses_attention=any("scaled_dot_product" in name or "attention" in name for name in names),
             uses_dropout=any("dropout" in name or "bernoulli" in name for name in names),

@@ -26,7 +26,6 @@ class Overflow:
     characters: tuple[str, ...]
     """What stands in the source at those places; empty for a module that does not see the source."""
     fp32_loss: float
-    fp16_loss: float
 
 
 @torch.no_grad()
@@ -48,7 +47,6 @@ def find_overflow(model: TinyT5, batch: Batch, step: int) -> Overflow | None:
         rows=tuple(beyond.any(-1).nonzero().flatten().tolist()),
         characters=tuple(dict.fromkeys(characters)),
         fp32_loss=in_fp32.loss.item(),
-        fp16_loss=in_fp16.loss.item(),
     )
 
 

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-Method = Callable[..., Any]
-
 
 class Shadow:
     """Ours in front of ``owner.name``; the class, and every other object of it, stay as they are.

@@ -52,11 +52,6 @@ class Card:
         """Whether the flash-attn package, version 2, runs on it."""
         return self.architecture in ("CDNA 2", "CDNA 3", "CDNA 4") if self.amd else self.capability >= AMPERE
 
-    @property
-    def tensor_cores(self) -> bool:
-        """Whether half precision is faster than fp32 by much: Volta and newer, but GTX 16."""
-        return self.amd or (self.capability >= (7, 0) and not self.name.startswith("GTX"))
-
 
 _ARCHITECTURES = {
     (3, 7): "Kepler", (5, 2): "Maxwell", (6, 0): "Pascal", (6, 1): "Pascal", (7, 0): "Volta", (7, 5): "Turing",

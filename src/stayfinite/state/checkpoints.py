@@ -110,13 +110,6 @@ class Checkpointer:
         self._join()
         return self.collect()
 
-    def save_now(self, step: int, state: TrainingState) -> Outcome:
-        """Save and wait for it; earlier outcomes stay to be collected."""
-        self.save(step, state)
-        self._join()
-        self._warn()
-        return self._outcomes.pop()
-
     def hurry(self) -> None:
         """Training has failed, perhaps because another rank is gone: wait for the others only a little longer."""
         self._desk.hurry.set()

@@ -42,11 +42,6 @@ class Windows:
         if may_map and sys.platform == "linux":
             self._map()
 
-    @property
-    def mapped(self) -> bool:
-        """Whether pieces are mapped, not read."""
-        return self._whole is not None
-
     @contextmanager
     def open(self, offset: int, length: int) -> Iterator[Tensor]:
         """The bytes of a piece, valid within the ``with`` only.
