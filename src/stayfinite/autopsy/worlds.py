@@ -82,21 +82,39 @@ def precision_world(step: Step, name: str) -> World:
     return World(name, f"everything in {name}", step.changed(*contexts, batch=batch, scale=scale), f"compute in {name}")
 
 
-def all_worlds(step: Step, trace: Trace, materials: Materials) -> dict[str, Callable[[], World | None]]:
-    """Every world that makes sense for this step, by name, the cheapest first. Building one may find it impossible."""
-    low = low_precision(step, trace)
-    module = trace.module
-    worlds: dict[str, Callable[[], World | None]] = {"same": lambda: World("same", "nothing", step)}
-    if any(bool((~item.isfinite()).any()) for item in batch_items(step.batch).values() if item.is_floating_point()):
-        worlds["inputs_sanitised"] = lambda: World(
-            "inputs_sanitised",
-            "NaN and infinities of the batch are 0",
-            step.changed(batch=changes.finite_inputs(step.batch)),
-        )
+Builders = dict[str, Callable[[], World | None]]
+"""Worlds by name. Building one may find it impossible."""
+
+
+def all_worlds(step: Step, trace: Trace, materials: Materials) -> Builders:
+    """Every world that makes sense for this step, the cheapest first."""
+    return {
+        "same": lambda: World("same", "nothing", step),
+        **_of_the_batch(step),
+        **_of_precision(step, trace),
+        **_of_the_origin(step, trace),
+        **_of_kernels(step, trace, compiled=materials.compiled),
+        **_of_weights(step, trace, materials),
+        **_of_the_device(step, trace),
+    }
+
+
+def _of_the_batch(step: Step) -> Builders:
+    if all(bool(item.isfinite().all()) for item in batch_items(step.batch).values() if item.is_floating_point()):
+        return {}
+    change = "NaN and infinities of the batch are 0"
+    mended = partial(changes.finite_inputs, step.batch)
+    return {"inputs_sanitised": lambda: World("inputs_sanitised", change, step.changed(batch=mended()))}
+
+
+def _of_precision(step: Step, trace: Trace) -> Builders:
+    """Other formats and other loss scales, throughout or in the origin's module."""
+    low, module = low_precision(step, trace), trace.module
+    worlds: Builders = {}
     if low is not None:
         worlds["fp32"] = lambda: precision_world(step, "fp32")
-        if low is torch.float16:
-            worlds["bf16"] = lambda: precision_world(step, "bf16")
+    if low is torch.float16:
+        worlds["bf16"] = lambda: precision_world(step, "bf16")
     if step.scale != 1.0:
         worlds["small_loss_scale"] = lambda: World("small_loss_scale", "a loss scale of 1", step.changed(scale=1.0))
     if low is torch.float16 and step.scale <= 1.0 and trace.finite:
@@ -104,63 +122,71 @@ def all_worlds(step: Step, trace: Trace, materials: Materials) -> dict[str, Call
             "large_loss_scale", "a loss scale of 65,536", step.changed(scale=65536.0)
         )
     if low is not None and module and _has(step.model, module):
-        worlds["origin_fp32"] = lambda: World(
-            "origin_fp32", f"{module} in fp32", step.changed(partial(changes.module_in_fp32, step.model, module))
-        )
+        in_fp32 = partial(changes.module_in_fp32, step.model, module)
+        worlds["origin_fp32"] = lambda: World("origin_fp32", f"{module} in fp32", step.changed(in_fp32))
+    return worlds
+
+
+def _of_the_origin(step: Step, trace: Trace) -> Builders:
+    """The origin's line kept from its edge, and a mask without infinity."""
+    worlds: Builders = {}
     guarded = _guarded(step, trace)
     if guarded is not None:
         worlds["origin_guarded"] = lambda: guarded
     mask = None if trace.origin is None else trace.origin.mask
     if mask is not None and mask.place is not None:
-        line = mask.place
+        finite = partial(finite_constants, mask.place)
         worlds["mask_finite"] = lambda: World(
-            "mask_finite",
-            "a large number in the mask, not infinity",
-            step.changed(partial(finite_constants, line)),
+            "mask_finite", "a large number in the mask, not infinity", step.changed(finite)
         )
+    return worlds
+
+
+def _of_kernels(step: Step, trace: Trace, *, compiled: bool) -> Builders:
+    """The same computed by other code, and without the random numbers of dropout."""
+    worlds: Builders = {}
+    model = step.model
     if trace.uses_attention:
         worlds["math_attention"] = lambda: World(
             "math_attention", "attention by the math kernel", step.changed(changes.math_attention)
         )
-    if hasattr(step.model, "set_attn_implementation") and _attention_of(step.model) not in ("", "eager"):
-        worlds["eager_attention"] = lambda: World(
-            "eager_attention", "attention written out", step.changed(partial(changes.eager_attention, step.model))
-        )
+    if hasattr(model, "set_attn_implementation") and _attention_of(model) not in ("", "eager"):
+        written_out = partial(changes.eager_attention, model)
+        worlds["eager_attention"] = lambda: World("eager_attention", "attention written out", step.changed(written_out))
     function = custom_function(trace.origin)
     if function:
-        worlds["derived_backward"] = lambda: World(
-            "derived_backward",
-            f"the backward of {function} derived by autograd",
-            step.changed(partial(changes.derived_backward, function)),
-        )
-    if materials.compiled or _is_compiled(step):
+        change, derived = f"the backward of {function} derived by autograd", partial(changes.derived_backward, function)
+        worlds["derived_backward"] = lambda: World("derived_backward", change, step.changed(derived))
+    if compiled or _is_compiled(step):
         worlds["eager"] = lambda: World("eager", "eager instead of compiled", step.changed(changes.eager))
     if trace.uses_dropout:
-        worlds["dropout_off"] = lambda: World(
-            "dropout_off", "no dropout", step.changed(partial(changes.no_dropout, step.model))
-        )
-    leaf = None if trace.origin is None else trace.origin.tensor
-    if leaf is not None and trace.origin is not None and not trace.origin.leaf.startswith("batch"):
-        bad_leaf, name = leaf, trace.origin.leaf
-        worlds["leaf_mended"] = lambda: World(
-            "leaf_mended", f"what is not finite in {name} is 0", step.changed(partial(changes.mended, bad_leaf))
-        )
+        off = partial(changes.no_dropout, model)
+        worlds["dropout_off"] = lambda: World("dropout_off", "no dropout", step.changed(off))
+    return worlds
+
+
+def _of_weights(step: Step, trace: Trace, materials: Materials) -> Builders:
+    """The bad leaf mended, and weights from before."""
+    worlds: Builders = {}
+    origin = trace.origin
+    if origin is not None and origin.tensor is not None and not origin.leaf.startswith("batch"):
+        change, mended = f"what is not finite in {origin.leaf} is 0", partial(changes.mended, origin.tensor)
+        worlds["leaf_mended"] = lambda: World("leaf_mended", change, step.changed(mended))
     if materials.good_weights is not None:
-        good = materials.good_weights
+        good = partial(changes.weights_from, step.model, materials.good_weights)
         worlds["good_weights"] = lambda: World(
-            "good_weights",
-            "the last known-good weights",
-            step.changed(partial(changes.weights_from, step.model, good)),
-            REMEDY,
+            "good_weights", "the last known-good weights", step.changed(good), REMEDY
         )
     if materials.optimizer is not None:
-        optimizer = materials.optimizer
-        worlds["previous_update_undone"] = lambda: _undone(step, optimizer)
-    there = elsewhere.other_device(step)
-    if there is not None and not elsewhere.draws_numbers(trace):
-        device = there
-        worlds[ELSEWHERE] = lambda: _elsewhere(step, trace, device)
+        worlds["previous_update_undone"] = partial(_undone, step, materials.optimizer)
     return worlds
+
+
+def _of_the_device(step: Step, trace: Trace) -> Builders:
+    there = elsewhere.other_device(step)
+    if there is None or elsewhere.draws_numbers(trace):
+        return {}
+    return {ELSEWHERE: partial(_elsewhere, step, trace, there)}
 
 
 def bad(outcome: Outcome, materials: Materials) -> bool:
