@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 SAMPLE_LINES = 400
 SPAN = 1000
 """Lines over which no honest quoted field runs."""
 
 
+class NumberedRows(Protocol):
+    """What `csv.reader` gives: rows, and how many lines they have taken so far."""
+
+    @property
+    def line_num(self) -> int: ...
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+
+    def __next__(self) -> list[str]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What `csv.reader` is told."""
+    """How the cells of a line are told apart."""
 
     delimiter: str
     quoted: bool = True
@@ -24,14 +35,15 @@ class Dialect:
     escaped: bool = False
     """A quote within a field is written with a backslash instead of twice."""
 
-    def options(self) -> dict[str, object]:
-        """As keyword arguments of `csv.reader`."""
-        return {
-            "delimiter": self.delimiter,
-            "quoting": csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE,
-            "escapechar": "\\" if self.escaped else None,
-            "doublequote": not self.escaped,
-        }
+    def rows(self, lines: Iterable[str]) -> NumberedRows:
+        """The rows that these lines hold."""
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quoting=csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE,
+            escapechar="\\" if self.escaped else None,
+            doublequote=not self.escaped,
+        )
 
 
 class Evenness(NamedTuple):
@@ -66,7 +78,7 @@ def dialect_of(lines: Sequence[str], *, ending: str) -> Dialect:
 def _evenness(lines: Sequence[str], dialect: Dialect) -> Evenness:
     """How evenly the lines come out; nothing for a table of one column."""
     try:
-        reader = csv.reader(lines, **dialect.options())  # type: ignore[arg-type]
+        reader = dialect.rows(lines)
         widths, spans, before = [], [], 0
         for row in islice(reader, SAMPLE_LINES):
             widths.append(len(row))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any
 
 from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
-from stayfinite.readers.data.csv_dialect import SAMPLE_LINES, SPAN, dialect_of, header_of, named
+from stayfinite.readers.data.csv_dialect import SAMPLE_LINES, SPAN, NumberedRows, dialect_of, header_of, named
 from stayfinite.readers.data.text_lines import LONGEST, TORN, TextFile, ending, text_file
 
 
@@ -23,8 +22,7 @@ def csv_chunks(source: Source) -> Iterator[Chunk]:
         dialect = dialect_of(head, ending=ending(source.path))
         before = csv.field_size_limit(LONGEST)
         try:
-            reader = csv.reader(chain(head, lines), **dialect.options())  # type: ignore[arg-type]
-            yield from _Table(source, file).chunks(reader)
+            yield from _Table(source, file).chunks(dialect.rows(chain(head, lines)))
         finally:
             csv.field_size_limit(before)
 
@@ -42,7 +40,7 @@ class _Table:
         self.names: list[str] = []
         self.broken: list[Broken] = []
 
-    def chunks(self, reader: object) -> Iterator[Chunk]:
+    def chunks(self, reader: NumberedRows) -> Iterator[Chunk]:
         rows: list[list[str]] = []
         lines: list[int] = []
         size = 0
@@ -62,7 +60,7 @@ class _Table:
         columns = dict(zip(self.names, values, strict=True))
         return Chunk(path=self.source.path, columns=columns, lines=lines, broken=broken, done=self.file.done)
 
-    def _rows(self, reader: object) -> Iterator[tuple[int, list[str]]]:
+    def _rows(self, reader: NumberedRows) -> Iterator[tuple[int, list[str]]]:
         numbered = self._numbered(reader)
         # Blank lines may stand above the header.
         first = next(((line, row) for line, row in numbered if row), None)
@@ -85,11 +83,11 @@ class _Table:
                 row = [cell for cell, _ in zip(chain(row, [""] * width), self.names, strict=False)]
             yield line, row
 
-    def _numbered(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
+    def _numbered(self, reader: NumberedRows) -> Iterator[tuple[int, list[str]]]:
         line = 1
         while True:
             try:
-                row: list[str] = next(reader)
+                row = next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
@@ -98,7 +96,7 @@ class _Table:
             except (UnicodeError, OSError, *TORN) as error:
                 self.broken.append(Broken(line, f"the file cannot be read on: {error}"))
                 return
-            after: int = reader.line_num
+            after = reader.line_num
             if after - line >= SPAN:
                 why = f"a quote opened here swallows {after - line} lines"
                 self.broken.append(Broken(line, why))

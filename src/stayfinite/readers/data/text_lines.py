@@ -17,8 +17,8 @@ from stayfinite.readers.data.encodings import SAMPLE, Encoding, encoding_of
 
 LONGEST = 16 << 20
 """Characters of a line beyond which it is taken in pieces."""
-PACKED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
-    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),  # type: ignore[dict-item, return-value]
+PACKED: dict[str, Callable[[IO[bytes]], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
 }
@@ -54,7 +54,7 @@ def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
     """Open for reading. Bytes that cannot be decoded come as lone surrogates, so that they can be found and named."""
     with path.open("rb") as raw:
         unpack = PACKED.get(path.suffix.lower())
-        stream: IO[bytes] = unpack(raw) if unpack is not None else raw
+        stream = unpack(raw) if unpack is not None else raw
         try:
             sample = stream.read(SAMPLE)
             stream.seek(0)
