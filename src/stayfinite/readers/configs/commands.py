@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from stayfinite.core.settings import Expression, Setting
-from stayfinite.readers.configs.values import number, scalar, value_in_text
+from stayfinite.readers.configs.scalars import number, scalar
+from stayfinite.readers.configs.values import value_in_text
 
 MOST_TOKENS = 5_000
 
@@ -112,6 +113,11 @@ def unquoted(token: str) -> str:
     return _QUOTED.sub(lambda match: next(group for group in match.groups() if group is not None), token)
 
 
+def with_variables(text: str, variables: dict[str, str]) -> str:
+    """`$LR` and `${LR:-1e-4}` as what is known of them; what is not known stays as it is written."""
+    return _VARIABLE.sub(lambda match: variables.get(match.group(1), match.group(2) or match.group()), text)
+
+
 def _belongs(name: str, token: str, before: list[str]) -> bool:
     """Whether a word is a value of the option before it, and not the next option, the script, or an argument."""
     bare = unquoted(token)
@@ -149,7 +155,7 @@ def _option(name: str, values: list[str], variables: dict[str, str]) -> tuple[st
 
 def _value(text: str, variables: dict[str, str]) -> Any:
     if "$" in text:
-        text = _VARIABLE.sub(lambda match: variables.get(match.group(1), match.group(2) or match.group()), text)
+        text = with_variables(text, variables)
         if "$" in text:
             return Expression(text[:500])
     return value_in_text(text) if text[:1] in "[{(\"'" and text else scalar(text)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import PurePath
+
+from stayfinite.core.settings import Settings
+
+Reader = Callable[[str, str, str], Settings]
+"""Reads a text of a known kind: ``read(kind, text, source)``. For files that hold other files."""
 
 _BY_SUFFIX = {
     ".yaml": "yaml",

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from stayfinite.readers.configs.scalars import scalar
 from stayfinite.readers.configs.tree import Node
-from stayfinite.readers.configs.values import scalar
 
 MOST_TOKENS = 400_000
 _MOST_NESTING = 200

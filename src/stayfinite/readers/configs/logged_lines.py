@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from stayfinite.readers.configs.values import number, value_in_text
+from stayfinite.readers.configs.scalars import number
+from stayfinite.readers.configs.values import value_in_text
 
 TABLE = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s+\.{2,}\s?(\S.*)")
 """Megatron's and DeepSpeed's `  fp16 ............... True`."""

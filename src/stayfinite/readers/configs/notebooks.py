@@ -7,6 +7,7 @@ import re
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.json_files import parse_json
+from stayfinite.readers.configs.kinds import Reader, kind_of
 from stayfinite.readers.configs.scripts import read_script
 from stayfinite.readers.configs.tree import Node
 
@@ -17,12 +18,16 @@ _WRITTEN_FILE = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+)")
 _OTHER_CELL = re.compile(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|perl|ruby)\b")
 
 
-def read_notebook(text: str, source: str) -> Settings:
-    """What the notebook's code says, with the lines of the notebook's file."""
+def read_notebook(text: str, source: str, read: Reader) -> Settings:
+    """What the notebook's code says, with the lines of the notebook's file.
+
+    Arguments:
+        read: reads cells that are files of their own, which may be of any kind.
+    """
     nodes, whole = parse_json(text)
     cells = _code_cells(nodes)
     code: list[tuple[str, int]] = []
-    besides = _Besides(source)
+    besides = _Besides(source, read)
     for lines in cells:
         first = lines[0][0] if lines else ""
         if _SHELL_CELL.match(first) or _WRITTEN_FILE.match(first):
@@ -71,8 +76,9 @@ def _lines_of(node: Node | None) -> list[tuple[str, int]]:
 class _Besides:
     """What a notebook says outside of its Python: magics, commands, cells in other languages."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, read: Reader) -> None:
         self.source = source
+        self._read = read
         self.settings: list[Setting] = []
         self.notes: list[tuple[str, str]] = []
 
@@ -105,15 +111,12 @@ class _Besides:
 
     def foreign_cell(self, lines: list[tuple[str, int]]) -> None:
         """`%%bash` and `%%writefile ds_config.json`: the rest of the cell is a file of its own."""
-        from stayfinite.readers.configs.kinds import kind_of
-        from stayfinite.readers.configs.reading import settings_of_kind
-
         written = _WRITTEN_FILE.match(lines[0][0])
         text = "\n".join(line for line, _ in lines[1:])
         kind = kind_of(written.group(1), text[:4096].encode()) if written else "shell"
         if kind in {"notebook", "pickle"}:  # a notebook in a notebook in a notebook
             return
-        found = settings_of_kind(kind, text, self.source)
+        found = self._read(kind, text, self.source)
         for each in found:
             line = lines[min(each.line, len(lines) - 1)][1]
             self.settings.append(Setting(each.name, each.value, self.source, line, each.kind))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfinite.core.settings import Setting
+from stayfinite.readers.configs.scalars import number
 from stayfinite.readers.configs.tree import MOST_DEPTH
-from stayfinite.readers.configs.values import number, value_in_text
+from stayfinite.readers.configs.values import value_in_text
 
 _MOST_NAME = 200
 _WORD = r"[A-Za-z_@][\w@/.+\-]*"

@@ -51,11 +51,11 @@ def settings_of_kind(kind: str, text: str, source: str) -> Settings:
     if kind == "notebook":
         from stayfinite.readers.configs.notebooks import read_notebook
 
-        return read_notebook(text, source)
+        return read_notebook(text, source, settings_of_kind)
     if kind == "shell":
         from stayfinite.readers.configs.shell import read_shell
 
-        return read_shell(text, source)
+        return read_shell(text, source, settings_of_kind)
     return _read_unnamed(text, source)
 
 

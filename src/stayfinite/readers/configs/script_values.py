@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from stayfinite.core.settings import Expression
+from stayfinite.readers.configs.scalars import dtype_name, scalar
 from stayfinite.readers.configs.script_names import Names, dotted_name
 from stayfinite.readers.configs.tree import Node, plain_data
-from stayfinite.readers.configs.values import dtype_name, scalar
 
 _MOST_DEPTH = 40
 _MOST_STEPS = 10_000

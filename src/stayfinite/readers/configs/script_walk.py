@@ -6,6 +6,7 @@ import ast
 
 from stayfinite.core.settings import Expression
 from stayfinite.readers.configs.commands import looks_like_command
+from stayfinite.readers.configs.scalars import dtype_name
 from stayfinite.readers.configs.script_arguments import argument_of, fields_of, parameters_of
 from stayfinite.readers.configs.script_calls import (
     is_constructor,
@@ -19,7 +20,6 @@ from stayfinite.readers.configs.script_names import Bound, dotted_name, inner_sc
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.script_values import Unknown, Values, is_mapping
 from stayfinite.readers.configs.tree import Node
-from stayfinite.readers.configs.values import dtype_name
 
 _TELLING_NAMES = frozenset(
     {"fp16", "bf16", "dtype", "torch_dtype", "precision", "lr", "learning_rate", "eps", "requires_grad"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.settings import Setting, Settings
-from stayfinite.readers.configs.commands import looks_like_command, settings_of_command, unquoted
+from stayfinite.readers.configs.commands import looks_like_command, settings_of_command, unquoted, with_variables
+from stayfinite.readers.configs.kinds import Reader, kind_of
+from stayfinite.readers.configs.scalars import scalar
 from stayfinite.readers.configs.tree import MOST_SETTINGS
-from stayfinite.readers.configs.values import scalar
 
 MOST_LINES = 20_000
 MOST_WIDTH = 20_000
@@ -17,12 +18,15 @@ _ASSIGNMENT = re.compile(
 _HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
 _DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)")
 _ECHOED = re.compile(r"\s*(?:echo\b|printf\b|#)")
-_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=]([^}]*))?\}?")
 
 
-def read_shell(text: str, source: str) -> Settings:
-    """Every command with options, every variable; the command lines themselves as notes."""
-    reader = _Reader(source)
+def read_shell(text: str, source: str, read: Reader) -> Settings:
+    """Every command with options, every variable; the command lines themselves as notes.
+
+    Arguments:
+        read: reads the files that the script writes, which may be of any kind.
+    """
+    reader = _Script(source, read)
     lines = [line[:MOST_WIDTH] for line in text.split("\n")[:MOST_LINES]]
     index = 0
     while index < len(lines) and len(reader.settings) < MOST_SETTINGS:
@@ -30,9 +34,10 @@ def read_shell(text: str, source: str) -> Settings:
     return Settings(reader.settings[:MOST_SETTINGS], reader.notes)
 
 
-class _Reader:
-    def __init__(self, source: str) -> None:
+class _Script:
+    def __init__(self, source: str, read: Reader) -> None:
         self.source = source
+        self._read = read
         self.settings: list[Setting] = []
         self.notes: list[tuple[str, str]] = []
         self._variables: dict[str, str] = {}
@@ -61,7 +66,7 @@ class _Reader:
         if text.startswith("("):
             text = text[1:].rpartition(")")[0]
         plain = unquoted(text).rstrip() if text[:1] in "\"'" else text
-        plain = _VARIABLE.sub(lambda match: self._variables.get(match.group(1), match.group(2) or match.group()), plain)
+        plain = with_variables(plain, self._variables)
         self._variables[name] = plain[:20_000]
         if re.search(r"(?:^|\s)--?[A-Za-z]", plain):
             self._command(plain, line)
@@ -76,14 +81,11 @@ class _Reader:
 
     def _heredoc(self, lines: list[str], start: int, mark: str) -> int:
         """`cat > ds_config.json <<EOF`: the text up to the mark is a file of its own."""
-        from stayfinite.readers.configs.kinds import kind_of
-        from stayfinite.readers.configs.reading import settings_of_kind
-
         end = next((index for index in range(start, len(lines)) if lines[index].strip() == mark), len(lines))
         text = "\n".join(lines[start:end])
         kind = kind_of("", text[:4096].encode())
         if kind in {"json", "yaml", "script", "notes"}:
-            found = settings_of_kind(kind, text, self.source)
+            found = self._read(kind, text, self.source)
             self.settings.extend(
                 Setting(each.name, each.value, self.source, each.line + start if each.line else start, each.kind)
                 for each in found

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from stayfinite.readers.configs.scalars import scalar
 from stayfinite.readers.configs.tree import Node, node_of
-from stayfinite.readers.configs.values import scalar, value_in_text
+from stayfinite.readers.configs.values import value_in_text
 
 MOST_EVENTS = 200_000
 MOST_NESTING = 200

@@ -1,0 +1,104 @@
+"""From a bare word to what it stands for: `true` is True, `5e-5` a number, `torch.half` a dtype, `fp16` a word."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+_WORDS: dict[str, Any] = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "none": None,
+    "null": None,
+    "~": None,
+    "nan": math.nan,
+    "inf": math.inf,
+    "+inf": math.inf,
+    "-inf": -math.inf,
+    ".nan": math.nan,
+    ".inf": math.inf,
+    "-.inf": -math.inf,
+    "infinity": math.inf,
+    "-infinity": -math.inf,
+}
+_INTEGER = re.compile(r"[+-]?\d(?:_?\d)*")
+_FLOAT = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+")
+_HEX = re.compile(r"0[xX][0-9a-fA-F]{1,64}")
+_DTYPE = re.compile(
+    r"(?:torch|jnp|np|numpy|tf)\.((?:b?float|u?int|complex)\d*|half|double|long|short|bool)(?:_e\dm\d\w*)?"
+)
+_ENUM = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Type|Strategy|Names|Option|Kind|Mode|Backend)\.[A-Z][A-Z0-9_]*")
+_DTYPE_NAMES = {
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+}
+
+_MOST_DIGITS = 300
+
+
+class NotPlain(Exception):
+    """The text is a text."""
+
+
+def scalar(text: str) -> Any:
+    """A number, a bool, None, a dtype as `float16`, `SchedulerType.LINEAR` as `linear`, or the text itself.
+
+    The text has no quotes and no remark.
+    """
+    try:
+        return strict_scalar(text)
+    except NotPlain:
+        return text
+
+
+def strict_scalar(text: str) -> Any:
+    """The same, where a text that stands for nothing else raises NotPlain."""
+    lower = text.lower()
+    if lower in _WORDS:
+        return _WORDS[lower]
+    found = number(text)
+    if found is not None:
+        return found
+    dtype = dtype_name(text)
+    if dtype is not None:
+        return dtype
+    if _ENUM.fullmatch(text):
+        return text.rpartition(".")[2].lower()
+    raise NotPlain
+
+
+def number(text: str) -> int | float | None:
+    """The number that the whole text is, else None."""
+    if len(text) > _MOST_DIGITS:
+        return None
+    try:
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        if _THOUSANDS.fullmatch(text):
+            return int(text.replace(",", ""))
+        if _HEX.fullmatch(text):
+            return int(text, 16)
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def dtype_name(text: str) -> str | None:
+    """`torch.half` and `torch.float16` are both `float16`, as config files write it; None for what is no dtype."""
+    match = _DTYPE.fullmatch(text)
+    if match is None:
+        return None
+    name = text.rpartition(".")[2]
+    return _DTYPE_NAMES.get(name, name)
