@@ -160,15 +160,29 @@ def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
 
 
 def _inspect(settings: Check) -> Inspection | None:
+    """Look at the one thing that was named; None where nothing was."""
     if settings.build is not None:
         from stayfinite.inspection.building import inspect_build
 
         return inspect_build(settings.build, steps=settings.steps, lr_range=settings.lr_range)
     if settings.memory is not None:
-        from stayfinite.inspection.memory.inspecting import inspect_memory
+        return _inspect_memory(settings, settings.memory)
+    if settings.data:
+        return _inspect_data(settings)
+    if settings.files:
+        from stayfinite.inspection.files.inspecting import inspect_files
 
-        return inspect_memory(
-            settings.memory,
+        return inspect_files(settings.files, gpu=settings.gpu)
+    return None
+
+
+def _inspect_memory(settings: Check, model: str) -> Inspection:
+    from stayfinite.inspection.memory.inspecting import inspect_memory
+    from stayfinite.inspection.memory.request import MemoryRequest
+
+    return inspect_memory(
+        MemoryRequest(
+            model=model,
             batch=settings.batch,
             seq=settings.seq,
             target_seq=settings.target_seq,
@@ -182,23 +196,21 @@ def _inspect(settings: Check) -> Inspection | None:
             base=settings.base,
             accumulate=settings.accumulate,
         )
-    if settings.data:
-        from stayfinite.inspection.data.inspecting import inspect_data
-        from stayfinite.report.progress import reading_progress
+    )
 
-        with reading_progress(quiet=settings.json) as told:
-            return inspect_data(
-                settings.data,
-                val=settings.val,
-                tokenizer=settings.tokenizer,
-                max_length=settings.max_length,
-                source=settings.source,
-                target=settings.target,
-                group=settings.id,
-                progress=told,
-            )
-    if settings.files:
-        from stayfinite.inspection.files.inspecting import inspect_files
 
-        return inspect_files(settings.files, gpu=settings.gpu)
-    return None
+def _inspect_data(settings: Check) -> Inspection:
+    from stayfinite.inspection.data.inspecting import inspect_data
+    from stayfinite.report.progress import reading_progress
+
+    with reading_progress(quiet=settings.json) as told:
+        return inspect_data(
+            settings.data,
+            val=settings.val,
+            tokenizer=settings.tokenizer,
+            max_length=settings.max_length,
+            source=settings.source,
+            target=settings.target,
+            group=settings.id,
+            progress=told,
+        )

@@ -12,6 +12,7 @@ import pytest
 from stayfinite.cli import main
 from stayfinite.errors import UsageError
 from stayfinite.inspection.memory.inspecting import inspect_memory
+from stayfinite.inspection.memory.request import MemoryRequest
 
 
 def asked(capsys: Any, *words: str) -> tuple[int, dict[str, Any]]:
@@ -111,7 +112,7 @@ def test_without_a_card_the_usual_ones_are_listed_and_nothing_is_judged(capsys: 
 )
 def test_wrong_use_is_refused_with_the_flag_and_what_is_allowed(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        inspect_memory("bert-base", **changes)
+        inspect_memory(MemoryRequest(model="bert-base", **changes))
 
 
 def test_an_unknown_model_ends_with_2(capsys: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from stayfinite.inspection.memory.inspecting import inspect_memory
+from stayfinite.inspection.memory.request import MemoryRequest
 from stayfinite.inspection.memory.weights_on_disk import numbers_on_disk
 
 LLAMA = {
@@ -35,12 +36,12 @@ def test_shards_are_added_up(tmp_path: Path) -> None:
 
 
 def test_weights_that_fit_their_config_are_not_spoken_of(tmp_path: Path) -> None:
-    banner = dict(inspect_memory(str(written(tmp_path, COUNT))).banner)
+    banner = dict(inspect_memory(MemoryRequest(model=str(written(tmp_path, COUNT)))).banner)
     assert "weights" not in banner
 
 
 def test_weights_that_do_not_fit_their_config_are(tmp_path: Path) -> None:
-    banner = dict(inspect_memory(str(written(tmp_path, 2 * COUNT))).banner)
+    banner = dict(inspect_memory(MemoryRequest(model=str(written(tmp_path, 2 * COUNT)))).banner)
     assert banner["weights"] == f"{2 * COUNT:,} numbers lie on disk; the config describes {COUNT:,}, and is believed"
 
 
@@ -49,5 +50,5 @@ def test_broken_weights_and_none_are_passed_over(tmp_path: Path) -> None:
     assert numbers_on_disk(str(tmp_path)) is None
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 64)
     assert numbers_on_disk(str(tmp_path)) is None
-    assert inspect_memory(str(tmp_path)).exit_code == 0
+    assert inspect_memory(MemoryRequest(model=str(tmp_path))).exit_code == 0
     assert numbers_on_disk("t5-small") is None
