@@ -44,10 +44,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.signs.numbers import measured
 
 _SHAPES = (
     r"size mismatch for [\w.]+|copying a param with shape|trying to set a tensor of shape .{0,60}which has shape|"

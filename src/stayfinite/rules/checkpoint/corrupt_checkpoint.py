@@ -40,9 +40,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
 
 _READING = (
     r"pytorchstreamreader failed|failed finding central directory|invalid magic number; corrupt file|"

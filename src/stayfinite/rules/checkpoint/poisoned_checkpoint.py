@@ -41,8 +41,8 @@ from collections.abc import Iterator
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.nan_weights import NAMED_TENSOR
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 _SAYS = (
     r"\b(?:checkpoint|ckpt|state_dict|\.safetensors|\.bin|\.pth?)\b.{0,60}\b(?:contains?|has|holds|with|full of|"

@@ -46,9 +46,9 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.checkpoint.restart import restart, resumed
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
 
 _MISSING = (
     r"param 'initial_lr' is not specified|keyerror: ['\"](?:optimizer|optim|scheduler|lr_scheduler|scaler|"

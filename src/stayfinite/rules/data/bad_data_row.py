@@ -48,10 +48,10 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.signs.witness import not_finite
 
 _REFUSED = (
     r"length of all samples has to be greater than 0|label contains nan|no valid path found|"

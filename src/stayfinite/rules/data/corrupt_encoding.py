@@ -35,9 +35,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

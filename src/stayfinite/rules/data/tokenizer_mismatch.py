@@ -50,8 +50,8 @@ UNKNOWN = 0.01
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Counts that do not agree are proof; a tokenizer of another kind, or a first loss of a fresh model, speak for "
-    "it.
+    """Counts that do not agree are proof; a tokenizer of another kind, or a first loss of a fresh model, speak for
+    it.
     """
     seen = facts.seen("data.unknown_token_share")
     if seen is not None and seen.value > UNKNOWN:

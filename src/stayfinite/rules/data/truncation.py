@@ -41,8 +41,8 @@ CUT = 0.05
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured share of cut rows; from a log, words of the tokenizer or the trainer beside a run that does not "
-    "learn.
+    """A measured share of cut rows; from a log, words of the tokenizer or the trainer beside a run that does not
+    learn.
     """
     seen = facts.seen("data.truncated_share")
     if seen is not None and seen.value > CUT:

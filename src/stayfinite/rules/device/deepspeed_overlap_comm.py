@@ -36,8 +36,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

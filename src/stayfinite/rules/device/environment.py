@@ -44,11 +44,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.signs.witness import not_finite
 
 _REFUSAL = (
     r"no kernel image is available|not compatible with the current pytorch installation|undefined symbol|"

@@ -38,8 +38,8 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 _DRIVER = (
     r"uncorrectable ecc error|double[- ]bit ecc|contained ecc error|gpu has fallen off the bus|"

@@ -46,11 +46,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.signs.numbers import measured
 
 _FULL = (
     r"\b(?:cuda|hip|xpu|npu|mps|mlu|musa)\b.{0,30}out of memory|outofmemoryerror|out of memory\. tried to allocate|"

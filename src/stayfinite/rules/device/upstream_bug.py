@@ -41,9 +41,9 @@ from collections.abc import Iterator
 
 from stayfinite.rules.device.versions import known_bad, named_versions, other_version
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import finite_metric
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import finite_metric
+from stayfinite.rules.signs.witness import not_finite
 
 _KERNEL_LIBRARIES = frozenset({"bitsandbytes", "triton", "liger", "ligerkernel", "apex", "unsloth", "mlx", "mlxlm"})
 """Libraries of kernels: whoever names the version of one has it under suspicion, and is mostly right."""

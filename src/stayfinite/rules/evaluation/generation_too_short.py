@@ -32,9 +32,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import finite_metric, measured
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import finite_metric, measured
 
 DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
 """What the library's default of 20 shows as, with and without the special tokens."""

@@ -34,9 +34,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stayfinite.rules.device.aftermath import went_on
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.aftermath import went_on
 
 _REPLACED = (
     r"nan_to_num\(\s*(?:\w*loss|grad|\w+\.grad)|(?:loss|grad\w*)\s*=\s*torch\.nan_to_num|if\b.{0,30}\b(?:is_?nan|"

@@ -38,8 +38,8 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import measured
 
 _SCORE = re.compile(
     r"(?:bleu|chrf|rouge|exact_?match|\bem\b|accuracy|\bacc\b|f1|pass@|answer_?rate|meteor|success|solve)",

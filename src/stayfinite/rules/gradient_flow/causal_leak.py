@@ -34,8 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.signs.numbers import measured
 
 SEEN = 1e-3
 """Change before the token over the change after it; below it is rounding."""

@@ -62,8 +62,8 @@ _NOTHING_CHOSEN = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A count of zero is proof; an empty optimizer or a refused backward with an adapter loaded for inference is "
-    "nearly so.
+    """A count of zero is proof; an empty optimizer or a refused backward with an adapter loaded for inference is
+    nearly so.
     """
     seen = facts.seen("parameters.trainable")
     if seen is not None and seen.value == 0:

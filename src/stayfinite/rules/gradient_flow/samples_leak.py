@@ -33,8 +33,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import measured
 
 SEEN = 0.01
 """Change of the others over the row's own change; below it is rounding."""

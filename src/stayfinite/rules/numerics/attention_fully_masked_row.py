@@ -40,8 +40,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, code_lines
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 _MASK_CODE = re.compile(
     r"(?<!attention_)(?<!loss_)\bmask\s*=\s*\w*mask\b|key_padding_mask\s*[=:]|attn_mask\s*=|memory_mask\s*=|src_mask\s*=|"

@@ -31,8 +31,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import measured
 
 _PRODUCT = re.compile(
     r"\b(?:q|query|queries|Q)\w*\s*(?:@|\.matmul\(|\.bmm\()\s*\(?\s*(?:k|key|keys|K)\w*\.|(?:matmul|bmm|"

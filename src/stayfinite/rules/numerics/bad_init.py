@@ -38,8 +38,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.numerics.numbers import measured
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import measured
 
 _CODE = (
     r"init\.(?:zeros_|constant_)\([^)]*weight|weight\.data\.(?:zero_|fill_)\(|"

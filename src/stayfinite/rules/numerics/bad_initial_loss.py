@@ -34,8 +34,8 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import finite, measured
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import finite, measured
 
 FAR_ABOVE = 3.0
 """Times ln(classes). Large models at their usual init, and pre-trained ones on other data, start at up to twice."""

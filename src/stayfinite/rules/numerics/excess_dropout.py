@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import finite, measured
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import finite, measured
 
 _NAMES = (
     "dropout",

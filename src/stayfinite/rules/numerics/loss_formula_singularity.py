@@ -46,8 +46,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import TOO_SMALL, anomaly, code_lines, kind_of, unguarded
-from stayfinite.rules.numerics.witness import not_finite, sudden
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite, sudden
 
 _FORMULA_LOSS = (
     r"(?:\b|_)(?:focal|iou|giou|diou|ciou|dice|tversky|lovasz|kl[-_ ]?div\w*|kld|contrastive|supcon|triplet|cosine|"

@@ -38,8 +38,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, code_lines
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 _EXP = re.compile(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|\bsinh\(|\bcosh\(|"

@@ -41,8 +41,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 LAST_RESORT = 2.4
 """Just enough to be told when no rule knows better, and never enough to outrank one that does."""

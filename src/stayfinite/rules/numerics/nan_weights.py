@@ -40,8 +40,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 _SAYS = (
     r"\b(?:weights?|parameters?|params?|embeddings?|bias(?:es)?|lm_head|state_dict|"

@@ -36,9 +36,9 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.numbers import finite
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.numbers import finite
+from stayfinite.rules.signs.witness import not_finite
 
 _NAMES = (
     "layer_norm_eps",

@@ -38,8 +38,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, code_lines, kind_of
-from stayfinite.rules.numerics.witness import not_finite
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import not_finite
 
 _RISKY = (
     r"(?:\blog2?\(|\blog10\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|\.log\(|"

@@ -41,9 +41,9 @@ from statistics import median
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.loop_code import BACKWARD, calls
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 CLOSE = 0.2
 """How near to k the ratio of the losses must be, relative."""

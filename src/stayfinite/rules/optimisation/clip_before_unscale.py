@@ -32,9 +32,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.loop_code import CLIP, SCALE, UNSCALE, calls
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 SCALED_NORM = 5000.0
 """A median gradient norm above this is that of scaled gradients, or of a run that is lost."""

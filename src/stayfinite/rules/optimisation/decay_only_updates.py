@@ -36,8 +36,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

@@ -36,9 +36,9 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.loop_code import STEP, calls
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 TWICE_SCALED = (
     r"step\(\) has already been called since the last update|unscale_?\(\) has already been called on this optimizer|"

@@ -35,8 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import no_measure
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.course import no_measure
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

@@ -45,10 +45,10 @@ from collections.abc import Iterator
 from stayfinite.rules.context import LR
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import first_number, number_in
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.planned_rate import STEPS, departure
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 MOST_SAMPLES = 4096
 """A rate may be multiplied by the number of cards, or of samples in a batch."""

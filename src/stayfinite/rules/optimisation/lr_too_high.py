@@ -48,23 +48,13 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import (
-    at_first_step,
-    began_well,
-    blown_up_part,
-    fell_apart,
-    lost_ground,
-    lost_part,
-    no_measure,
-    not_finite,
-    remark,
-    returns,
-    told_climb,
-)
 from stayfinite.rules.optimisation.planned_limits import highest, too_high
 from stayfinite.rules.optimisation.rates import rate_of, set_too_high
 from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.course import fell_apart, lost_ground, no_measure, returns
+from stayfinite.rules.signs.going_bad import at_first_step, began_well, remark, told_climb, went_bad
+from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part
 from stayfinite.rules.symptoms import HUGE_LOSS
 
 LONG_HEALTH = 50
@@ -106,7 +96,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         world = facts.seen(f"worlds.{name}.finite")
         if world is not None and world.value:
             yield Clue(f"the same step is finite with {name.replace('_', ' ')}", REFUTED, world.where)
-    seen, broken = facts.symptoms, not_finite(facts)
+    seen, broken = facts.symptoms, went_bad(facts)
     high = list(set_too_high(facts))
     if broken is None and seen.healthy:
         yield from _unsettled(facts, high)
@@ -202,7 +192,7 @@ def _weight_of_climb(facts: Facts, lost: bool) -> float:
 
 def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
     seen = facts.symptoms
-    if not seen.absurd and not_finite(facts) is None and (other := no_measure(facts)) is not None:
+    if not seen.absurd and went_bad(facts) is None and (other := no_measure(facts)) is not None:
         yield Clue(f"the loss is no measure of progress here ({other[1].strip()})", -STRONG, other[0])
     if at_first_step(facts):
         yield Clue("the first loss, before any update, is already lost", -STRONG, where)

@@ -35,9 +35,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import stands_still
 from stayfinite.rules.optimisation.planned_limits import too_low
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.course import stands_still
 
 TINY_UPDATE = 1e-6
 """Update over weight, below which a model stands still."""

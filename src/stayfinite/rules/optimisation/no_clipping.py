@@ -32,10 +32,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import lone_spike, not_finite
 from stayfinite.rules.optimisation.loop_code import CLIP, calls, shows_a_loop
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.course import lone_spike
+from stayfinite.rules.signs.going_bad import went_bad
 
 SPIKE = 30.0
 """The largest gradient norm over the median, above which a bound would have mattered."""
@@ -66,7 +67,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"nothing is clipped ({spoken[1].strip()})", FAIR, spoken[0], risk=True)
     else:
         yield Clue("the training loop does not clip", HINT / 2, risk=True)
-    broken = not_finite(facts)
+    broken = went_bad(facts)
     if broken is None and not seen.diverges:
         return
     if broken is not None and (off or spoken is not None):

@@ -35,9 +35,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import at_first_step, not_finite
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import at_first_step, went_bad
 
 EARLY_STEPS = 300
 """Steps within which a missing warmup shows."""
@@ -46,7 +46,7 @@ EARLY_STEPS = 300
 def judge(facts: Facts) -> Iterator[Clue]:
     """Warmup switched off and an explosion early in the run."""
     yield from planned(facts, "plan.no_warmup", STRONG + HINT)
-    seen, warmup, broken = facts.symptoms, facts.context.warmup, not_finite(facts)
+    seen, warmup, broken = facts.symptoms, facts.context.warmup, went_bad(facts)
     if warmup is None or warmup.value != 0 or (broken is None and not seen.diverges):
         return
     first = seen.first_bad

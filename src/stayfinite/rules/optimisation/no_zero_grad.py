@@ -33,9 +33,9 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.optimisation.loop_code import BACKWARD, STEP, ZERO, calls, shows_a_loop
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

@@ -42,9 +42,10 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark, stands_still
 from stayfinite.rules.optimisation.loop_code import calls
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.course import stands_still
+from stayfinite.rules.signs.going_bad import remark
 
 EMPTY = r"optimizer got an empty parameter list|no parameters? to optimize|empty param(?:eter)? (?:list|group)"
 NOT_LEAF = r"can'?t optimize a non-leaf tensor"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known, number_in
-from stayfinite.rules.optimisation.course import not_finite
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
+from stayfinite.rules.signs.going_bad import went_bad
 
 DETECTION = (
     r"mm(?:det|cv|seg|ocr|pose|rotate|yolo|3d)|mmdetection|detectron|maskrcnn|adelaidet|paddledet\w*|simpledet|"
@@ -81,7 +81,7 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
             )
     if detection and rate is not None and rate < LOW_FOR_BOXES:
         yield Clue(f"a learning rate of {rate:g} is low", -HINT, where)
-    if detection and not_finite(facts) is not None:
+    if detection and went_bad(facts) is not None:
         yield Clue("detection recipes are written for eight GPUs, and their rate for that batch", 1.5 * HINT, risk=True)
         if (parts := _all_parts_lost(facts)) is not None:
             yield Clue("all parts of the detection loss are lost together", HINT, parts)

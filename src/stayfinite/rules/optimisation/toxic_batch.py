@@ -38,8 +38,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import lone_spike, not_finite, remark
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.course import lone_spike
+from stayfinite.rules.signs.going_bad import remark, went_bad
 
 LONG_HEALTH = 50
 """Points without any trouble, after which a sudden end is more likely a batch than a setting."""
@@ -68,7 +69,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     skipped = facts.said(r"skip\w*\b.{0,30}\b(?:non-?finite|nan|inf|bad|toxic)\b.{0,12}batch|(?:non-?finite|nan) batch")
     if skipped is not None:
         yield Clue(skipped.text, FAIR, skipped.where)
-    seen, broken = facts.symptoms, not_finite(facts)
+    seen, broken = facts.symptoms, went_bad(facts)
     if spike is not None:
         yield Clue(
             spike[0],

@@ -36,9 +36,9 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.precision.half_range import half_of, half_weights, overflow_sign
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 SMALLEST_HALF = 6e-8
 """fp16's smallest number above zero."""

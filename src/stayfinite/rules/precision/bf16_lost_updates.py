@@ -36,8 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 LOST = 0.5
 """The share of updates that may round away before it is a fault."""

@@ -42,7 +42,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.precision.half_range import (
     FINE_OTHERWISE,
     against_half,
@@ -52,6 +51,7 @@ from stayfinite.rules.precision.half_range import (
     overflow_sign,
 )
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 MOST_NAMED = 4
 """Modules that are named in a sentence."""

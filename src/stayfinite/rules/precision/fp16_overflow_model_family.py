@@ -40,7 +40,6 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.model_families import SUREST
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.precision.half_range import (
     FINE_OTHERWISE,
     against_half,
@@ -50,6 +49,7 @@ from stayfinite.rules.precision.half_range import (
     overflow_sign,
 )
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

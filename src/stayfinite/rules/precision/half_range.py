@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known
-from stayfinite.rules.optimisation.course import began_well, not_finite
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue
+from stayfinite.rules.signs.going_bad import began_well, went_bad
 
 SCALE_AT_FLOOR = (
     r"loss scale already at minimum|minimum loss scale reached|grad_scale is too small|"
@@ -156,7 +156,7 @@ def overflow_sign(facts: Facts) -> Clue | None:
         if seen.good_losses >= 2 or seen.good_before >= 2:
             return Clue("steps overflow one after another, after a start that worked", HINT / 2, fallen.where)
         return Clue("every step overflows until the loss scale is at its floor", FAIR, fallen.where)
-    broken = not_finite(facts)
+    broken = went_bad(facts)
     if broken is not None:
         text, where = broken
         healthy = began_well(facts)

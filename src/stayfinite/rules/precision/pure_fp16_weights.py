@@ -37,7 +37,6 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.adam_eps_underflow import LARGER_EPS_HELPS, adam_on_half
 from stayfinite.rules.precision.half_range import (
@@ -49,6 +48,7 @@ from stayfinite.rules.precision.half_range import (
     overflow_sign,
 )
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 SOON = 5
 """Logged points within which the first update shows."""

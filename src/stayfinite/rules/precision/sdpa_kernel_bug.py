@@ -39,8 +39,8 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import not_finite, remark
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark, went_bad
 
 KERNEL_BACKWARD = (
     r"ScaledDotProduct\w*Backward|_?flash_?attn\w*backward|FlashAttn\w*Backward|_efficient_attention_backward|"
@@ -94,7 +94,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     backward = next((each for each in facts.all_said(KERNEL_BACKWARD) if "nan" in each.text.lower()), None)
     if backward is not None:
         yield Clue(backward.text, STRONG + HINT, backward.where)
-    broken = not_finite(facts)
+    broken = went_bad(facts)
     told = remark(facts, OTHER_KERNEL_FINE)
     if told is not None and (broken is not None or facts.mentioned(r"\bnan\b")):
         yield Clue(told[1].strip(), STRONG, told[0], risk=True)

@@ -36,8 +36,8 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.course import remark
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
 
 WEIGHTS_ALONE = (
     r"(?:resum\w*|reload\w*|restor\w*|load\w*)\b.{0,60}(?:only\b|without (?:the )?optimi[sz]er|no (?:optimi[sz]er|"

@@ -26,7 +26,10 @@ _DENIED = re.compile(
 
 
 def not_finite(facts: Facts) -> tuple[str, str] | None:
-    """``(what, where)`` of the first sign that a loss, a gradient or a printed tensor is NaN or infinite."""
+    """``(what, where)`` of the first sign that a loss, a gradient or a printed tensor is NaN or infinite.
+
+    Any sign counts, in any metric; `going_bad.went_bad` asks whether the run was lost to it.
+    """
     symptoms = facts.symptoms
     if symptoms.bad_losses:
         return "the loss is not finite", symptoms.where.get("first_bad", symptoms.where.get("summary", ""))

@@ -1,0 +1,137 @@
+"""How a run went from good numbers to NaN and infinity: what shows it, when it began, what was said of it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from stayfinite.rules.facts import Facts
+
+LATE_STEP = 100
+"""A first bad point logged beyond this step had good ones before it, logged or not."""
+
+FEW = 3
+"""Points that cannot vouch for a run whose messages speak of NaN."""
+
+SAYS_NOT_FINITE = (
+    r"\bloss(?:es)?\b\W{0,4}[^a-z\n]{0,60}\b(?:nan|inf)\b|loss became infinite or nan|loss (?:is|was|became|becomes|"
+    r"became:?|turned) (?:\w+ )?(?:nan|inf)|"
+    r"non-?finite loss|\b(?:nan|inf) loss\b|"
+    r"loss (?:nan|inf)\b|training has diverged|loss explod|contains? inf/?nan|contains? nan|"
+    r"loss.{0,20}stopping training|non-?finite, so it cannot be clipped|"
+    r"returned nan values in its|detected inf/nan|found nan|nan (?:detected|encountered|or inf)|(?:nan|"
+    r"inf) or (?:nan|inf)|\btensor\(\[*-?nan\b|"
+    r"\b\w*(?:emb|weight|param|grad|loss)\w*\s{0,2}[=:]\s{0,2}(?:tensor\()?\[*\(?-?(?:nan|inf)\b|"
+    r"\bparameter \w+\b.{0,160}\binvalid values|non-finite norm encountered"
+)
+"""Words with which libraries and scripts say that a loss, a gradient or an output is not finite."""
+
+TELLS_NOT_FINITE = (
+    r"\b(?:loss\w*|cost|perplexity|ppl|elbo|kld?|nll|objective|energy|reward|err(?:or)?|weights?|param(?:eter)?s?|"
+    r"grad(?:ient)?s?(?:[_ ]norm)?|logits?|outputs?|preds?|predictions?|activations?|hidden(?:[_ ]states?)?|"
+    r"embeddings?|features?)\b[^.;\n]{0,25}?(?<![\w/.])-?(?:nans?|infs?)\b(?!\W{0,4}(?:false|0\b|none\b|no\b))"
+)
+"""The same in anybody's words: `cost nan`, `weights NaN after the update`."""
+
+_ANSWERED_NO = re.compile(r"\b(?:nans?|infs?)\b\W{0,5}(?:false|0\b(?!\.)|none\b|no\b)", re.IGNORECASE)
+"""`contains nan: False`."""
+
+_DENIES = re.compile(
+    r"\b(?:no|not|never|without|free of|isn't|aren't|if|whether|unless|skip|check\w*|assert|detect_anomaly|"
+    r"nan_to_num|filter)\b",
+    re.IGNORECASE,
+)
+
+RISES = (
+    r"\b(?:loss\w*|cost|perplexity|ppl|norms?|gradients?|train(?:ing)? error)\b[^.;\n]{0,30}\b(?:ris(?:es|ing)|rose|"
+    r"increas(?:es|ing|ed)|climb\w*|goes up|went up|going up|grow(?:s|ing)|grew|blow(?:s|ing)? up|blew up|explod\w*|"
+    r"shoots? up|sky-?rocket\w*|diverg(?:es|ed|ing)|huge|astronomical\w*)\b"
+)
+"""Somebody says that it climbed."""
+
+_FROM_TO = re.compile(
+    r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|→|to|then|up to|\.\.+|,)\s*"
+    r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
+    re.IGNORECASE,
+)
+
+
+def went_bad(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)``: how the run shows that it was lost to NaN or infinity; None where it is finite, or settles.
+
+    Stricter than `witness.not_finite`, which takes any sign: a loss scaler that looks for its scale is none here.
+    """
+    seen = facts.symptoms
+    if seen.bad and not seen.settles:
+        what = "the loss is not finite" if seen.bad_losses else "the gradient norm is not finite"
+        return what, seen.where.get("first_bad", "")
+    if seen.bad_losses:
+        return "the final training loss is not finite", seen.where.get("summary", "")
+    if seen.healthy and seen.points > FEW:
+        return None
+    said = next((each for each in facts.all_said(SAYS_NOT_FINITE) if not _ANSWERED_NO.search(each.text)), None)
+    if said is not None:
+        return said.text, said.where
+    told = next((each for each in facts.all_said(TELLS_NOT_FINITE) if not _DENIES.search(each.text)), None)
+    if told is not None:
+        return told.text, told.where
+    if seen.bad_evals:
+        return "the evaluation loss is not finite", seen.where.get("bad_eval", "")
+    return None
+
+
+def remark(facts: Facts, pattern: str) -> tuple[str, str] | None:
+    """``(where, text)`` of what somebody wrote about it; None for a healthy run, where words alone are no finding."""
+    return None if facts.symptoms.healthy else facts.mentioned(pattern)
+
+
+def began_well(facts: Facts) -> str | None:
+    """What shows that steps worked before the first one that did not; None when nothing does."""
+    seen = facts.symptoms
+    if seen.good_before >= 2:
+        return f"{seen.good_before} logged points are fine before it"
+    if seen.first_bad is not None:
+        step, epoch = seen.first_bad.step, seen.first_bad.epoch
+        if step is not None and math.isfinite(step) and step > LATE_STEP:
+            return f"it appears at step {step:.0f}, not at the beginning"
+        # Epochs are counted from 1 as often as from 0: a whole 1 is the first one.
+        if epoch is not None and math.isfinite(epoch) and epoch >= 0.5 and epoch != 1:
+            return f"it appears at epoch {epoch:g}, not at the beginning"
+    iteration = facts.said(
+        r"(?:iteration|iter|step)\s?[=:]?\s?\d{3,}.{0,80}\b(?:nan|inf)|(?:nan|infinite).{0,40}(?:iteration|iter|"
+        r"step)\s?[=:]?\s?\d{3,}"
+    )
+    if iteration is not None:
+        return "it appears long after the first step"
+    averages = [
+        value for value, _ in facts.metric("train_loss", "training_loss") if math.isfinite(value) and value > 1e-3
+    ]
+    if averages and (seen.bad or seen.zero_losses):
+        return f"the average loss of the run is {averages[-1]:.4g}, so that most steps had one"
+    return None
+
+
+def at_first_step(facts: Facts) -> bool:
+    """Whether the very first step, before any update, was already not finite."""
+    first = facts.symptoms.first_bad
+    return (
+        first is not None
+        and facts.symptoms.good_before == 0
+        and first.step is not None
+        and first.step <= 1
+        and first.step != first.epoch
+        and first.loss is not None
+        and not math.isfinite(first.loss)
+    )
+
+
+def told_climb(facts: Facts) -> tuple[str, str, bool] | None:
+    """``(text, where, by numbers)`` of a remark that loss or gradient climbed: in words, or by two numbers."""
+    for where, text in [*facts.settings.notes, *((each.where, each.text) for each in facts.messages)]:
+        for before, after in _FROM_TO.findall(text):
+            if 0 < 1.8 * float(before) <= float(after):
+                return text.strip(), where, True
+    found = facts.mentioned(RISES)
+    if found is None or re.search(r"\b(?:no|not|never|without|if|when)\b", found[1], re.IGNORECASE):
+        return None
+    return found[1].strip(), found[0], False
