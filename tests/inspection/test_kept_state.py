@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from inspection.healthy_setups import NAMED, OTHERS
 from inspection.planted import batch, cross_entropy, net
 from stayfinite import preflight
-from stayfinite.inspection.process_switches import capture_switches
+from stayfinite.inspection.bench.process_switches import capture_switches
 from stayfinite.state.rng import capture_rng
 
 

@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 
 from stayfinite.core.finding import Finding
 from stayfinite.errors import StayfiniteError
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.loss_of import forward_for
+from stayfinite.inspection.bench.wrong_use import check_parts_of_training
 from stayfinite.inspection.inspection import Inspection, conclude
-from stayfinite.inspection.loss_of import forward_for
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.wrong_use import check_parts_of_training
 
 PROBES = (
     "banner", "devices", "optimizer", "modes", "loss", "gradients", "graph", "headroom", "mixed_precision", "learning",

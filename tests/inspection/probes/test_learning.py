@@ -212,7 +212,7 @@ def test_no_steps_are_taken_when_none_are_wanted() -> None:
 
 
 def test_where_a_pass_takes_long_two_rows_are_driven_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stayfinite.inspection.bench.LONG", 0.0)
+    monkeypatch.setattr("stayfinite.inspection.bench.bench.LONG", 0.0)
     model = small_model()
     plain, rows = loss_of(model), list[int]()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.autopsy.step import Step
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench.bench import Bench
 from stayfinite.state.rng import restore_rng
 
 SKIPPED_MOST = 24

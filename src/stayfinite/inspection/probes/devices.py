@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from stayfinite.autopsy.batch_parts import batch_items
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.names import tensors_of, without_values
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.names import tensors_of, without_values
 from stayfinite.inspection.notes import Notes
 
 TITLE = "model, batch and optimizer state are on one device"

@@ -7,15 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.depth import course_over_depth
-from stayfinite.inspection.explaining import explain
-from stayfinite.inspection.left_over import left_over
-from stayfinite.inspection.names import names_in_short
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.names import names_in_short
 from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.probes.depth import course_over_depth
+from stayfinite.inspection.probes.explaining import explain
+from stayfinite.inspection.probes.left_over import left_over
 from stayfinite.inspection.probes.loss import checkpointing_warnings, note_checkpointing, told_error
-from stayfinite.inspection.starting_weights import alike
-from stayfinite.inspection.stuck import routed_past, without_gradient_at_all
+from stayfinite.inspection.probes.starting_weights import alike
+from stayfinite.inspection.probes.stuck import routed_past, without_gradient_at_all
 
 MOST_LOST = 0.9
 WILD = 10.0

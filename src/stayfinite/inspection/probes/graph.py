@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.autopsy.batch_parts import batch_size
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.causality import causal_leak
-from stayfinite.inspection.inputs import emptied, has_graph, inputs_of, with_inputs
-from stayfinite.inspection.names import names_in_short
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.inputs import emptied, has_graph, inputs_of, with_inputs
+from stayfinite.inspection.bench.names import names_in_short
+from stayfinite.inspection.bench.still_pass import still_pass
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.sample_leak import leak_between_samples
-from stayfinite.inspection.still_pass import still_pass
-from stayfinite.inspection.stuck import nudge
-from stayfinite.inspection.unregistered import made_anew, unregistered
+from stayfinite.inspection.probes.causality import causal_leak
+from stayfinite.inspection.probes.sample_leak import leak_between_samples
+from stayfinite.inspection.probes.stuck import nudge
+from stayfinite.inspection.probes.unregistered import made_anew, unregistered
 from stayfinite.state.parts import unwrapped
 
 IGNORED, LEAK, AHEAD = (

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes, Table
 from stayfinite.inspection.probes.operators import LARGEST
 from stayfinite.inspection.probes.ranges import Overflow, Ranges, ranges_of

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from stayfinite.autopsy.looking import dense
 from stayfinite.errors import UsageError
-from stayfinite.inspection.bench import FEW, Bench
+from stayfinite.inspection.bench.bench import FEW, Bench
+from stayfinite.inspection.bench.update import one_update
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.descent import (
     CLEARLY,
@@ -21,7 +22,6 @@ from stayfinite.inspection.probes.descent import (
     warms_up,
 )
 from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
-from stayfinite.inspection.update import one_update
 
 GROUP = "Learning"
 TITLE = "one batch is driven down"

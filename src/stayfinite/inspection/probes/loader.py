@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from stayfinite.autopsy.batch_parts import batch_items, batch_size, take_rows
 from stayfinite.autopsy.step import untouched
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.loader_readings import (
     Readings,

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.autopsy.batch_parts import batch_items
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.explaining import explain
-from stayfinite.inspection.loss_readings import (
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.watch import out_of_range
+from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.probes.explaining import explain
+from stayfinite.inspection.probes.loss_readings import (
     gets_probabilities,
     gets_scores,
     negated,
@@ -18,8 +20,6 @@ from stayfinite.inspection.loss_readings import (
     start_of,
     supervised_share,
 )
-from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.watch import out_of_range
 from stayfinite.state.parts import unwrapped
 
 FAR_FROM_UNIT = 100.0

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes, Table
 from stayfinite.inspection.probes.descent import descend, planned_rate
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.update import one_update
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.descent import at_planned_rate
-from stayfinite.inspection.update import one_update
 
 GROUP = "Mixed precision"
 AUTOCAST = "autocast is on"

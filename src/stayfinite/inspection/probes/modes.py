@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.names import names_in_short
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.names import names_in_short
 from stayfinite.inspection.notes import Notes
 
 

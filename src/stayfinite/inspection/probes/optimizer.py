@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.names import names_in_short
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.names import names_in_short
 from stayfinite.inspection.notes import Notes, Table
 
 COLUMNS = ("lr", "weight_decay", "betas", "momentum", "eps")

@@ -8,9 +8,9 @@ from functools import partial
 from torch import Tensor
 
 from stayfinite.autopsy.batch_parts import batch_items, batch_size
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.inputs import with_inputs, with_other_row
-from stayfinite.inspection.still_pass import StillPass, still_pass
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.inputs import with_inputs, with_other_row
+from stayfinite.inspection.bench.still_pass import StillPass, still_pass
 
 NOTHING = 1e-6
 """A change that is this small beside the values themselves is rounding."""

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from stayfinite.inspection.watch import LossCall
+from stayfinite.inspection.bench.watch import LossCall
 
 FAR = 0.5
 """Of the logarithm of a sum of probabilities from 0."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.sample_leak import NOTHING, Leak
-from stayfinite.inspection.still_pass import still_pass
-from stayfinite.inspection.watch import LossCall, Seen
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.still_pass import still_pass
+from stayfinite.inspection.bench.watch import LossCall, Seen
+from stayfinite.inspection.probes.sample_leak import NOTHING, Leak
 
 SHIFTED = 0.95
 """The share of labels that must be the token after."""

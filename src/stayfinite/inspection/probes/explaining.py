@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.autopsy import perform
 from stayfinite.core.finding import Finding
-from stayfinite.inspection.bench import Bench
+from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.registry import rule_of
 

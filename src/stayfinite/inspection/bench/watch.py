@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from stayfinite.autopsy.frames import Lines
 from stayfinite.autopsy.function_mode import FunctionChange
-from stayfinite.inspection.graph_walk import leaves_of, made_by
+from stayfinite.inspection.bench.graph_walk import leaves_of, made_by
 
 MOST_CUTS = 8
 LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.inspection.process_switches import capture_switches, restore_switches
+from stayfinite.inspection.bench.process_switches import capture_switches, restore_switches
 from stayfinite.state.rng import capture_rng, restore_rng
 
 LARGE = 8 << 30

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from stayfinite.inspection.bench import Bench
-from stayfinite.inspection.first_pass import first_pass
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.first_pass import first_pass
 
 NUDGE = 0.02
 """Standard deviation of what is added to every trainable value."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stayfinite.inspection.first_pass import FirstPass
-from stayfinite.inspection.keeping import Keeping
+from stayfinite.inspection.bench.first_pass import FirstPass
+from stayfinite.inspection.bench.keeping import Keeping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

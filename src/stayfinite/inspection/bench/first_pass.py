@@ -15,8 +15,8 @@ from torch.amp.grad_scaler import GradScaler
 from stayfinite.autopsy.changes import eager
 from stayfinite.autopsy.step import Step, untouched
 from stayfinite.errors import StayfiniteError
-from stayfinite.inspection.graph_walk import leaves_of
-from stayfinite.inspection.watch import Seen, Watch
+from stayfinite.inspection.bench.graph_walk import leaves_of
+from stayfinite.inspection.bench.watch import Seen, Watch
 from stayfinite.state.rng import restore_rng
 
 SMALLER = 2.0**-8

@@ -13,7 +13,7 @@ from torch import Tensor
 from stayfinite.autopsy.batch_parts import batch_items
 from stayfinite.autopsy.changes import eager
 from stayfinite.autopsy.step import Step, untouched
-from stayfinite.inspection.watch import Seen, Watch
+from stayfinite.inspection.bench.watch import Seen, Watch
 from stayfinite.state.rng import restore_rng
 
 

@@ -14,12 +14,12 @@ from torch.optim import Optimizer
 
 from stayfinite.autopsy.batch_parts import batch_size, take_rows
 from stayfinite.autopsy.step import Step
-from stayfinite.inspection.first_pass import FirstPass, first_pass, unable
-from stayfinite.inspection.keeping import Keeping
-from stayfinite.inspection.names import names_in_short, without_values
-from stayfinite.inspection.still_pass import StillPass, still_pass
-from stayfinite.inspection.update import Update, one_update
-from stayfinite.inspection.watch import RefusedIndex
+from stayfinite.inspection.bench.first_pass import FirstPass, first_pass, unable
+from stayfinite.inspection.bench.keeping import Keeping
+from stayfinite.inspection.bench.names import names_in_short, without_values
+from stayfinite.inspection.bench.still_pass import StillPass, still_pass
+from stayfinite.inspection.bench.update import Update, one_update
+from stayfinite.inspection.bench.watch import RefusedIndex
 from stayfinite.state.rng import capture_rng
 
 LONG = 3.0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.autopsy.batch_parts import batch_items, with_changed
-from stayfinite.inspection.watch import LossCall
+from stayfinite.inspection.bench.watch import LossCall
 
 _NO_INPUT = re.compile(
     r"label|target|mask|length|\blens?\b|position|weight|index|cu_seq|offset|\by\b|answer|advantage|reward|bbox|boxes|"

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stayfinite.inspection.watch import Seen
+from stayfinite.inspection.bench.watch import Seen
 
 
 def unregistered(model: nn.Module, leaves: frozenset[int]) -> list[str]:
