@@ -62,6 +62,12 @@ def test_a_number_that_is_not_above_zero_is_refused_by_name(name, value):
         Policy(**{name: value})
 
 
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Policy)])
+def test_no_setting_takes_just_anything(name):
+    with pytest.raises(PolicyError, match=rf"Policy\({name}=\['off'\]\): expected"):
+        Policy(**{name: ["off"]})
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

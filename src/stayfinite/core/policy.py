@@ -45,16 +45,18 @@ class Policy:
     """So many finite spikes are refused; the next one is taken for a new level and accepted."""
 
     max_vetoes_in_a_row: int = 20
-    """One refused step more than this, without an accepted one in between, stops the training."""
+    """One refused step more than this, without an accepted one in between, leads to the next rung: cut, rollback,
+    escalate, stop."""
 
     max_vetoes: int | None = 256
-    """One refused step more than this in all stops the training; None for no such limit."""
+    """One refused step more than this in all, less those earned back, stops the training; None for no such limit."""
 
     forgive_after: int = 20
     """So many accepted steps earn one veto of the total back: a long run may refuse a few per cent for ever."""
 
     patience: int = 5
-    """After a rung was taken, so many further vetoes in a row lead to the next one."""
+    """After a rung was taken, one veto more than this in a row leads to the next one, where steps are not finite;
+    finite spikes, which may be a new level, are given `max_vetoes_in_a_row` again."""
 
     calm_steps: int = 100
     """So many accepted steps after a rung end the trouble: the next one starts at the lowest rung."""
@@ -172,16 +174,14 @@ class Policy:
         seconds = self.autopsy_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
             raise _refusal("autopsy_seconds", seconds, "a number of at least 0")
-        for name in ("explain_scale_search", "report"):
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(name, getattr(self, name), "True or False")
         if self.warmup_widening < 1:
             raise _refusal("warmup_widening", self.warmup_widening, "at least 1: the first steps vary more, not less")
-        for name in ("cut_factor", "snapshot_share"):
+        for name in ("cut_factor", "snapshot_share", "silent_share"):
             if getattr(self, name) > 1:
                 raise _refusal(name, getattr(self, name), "a share above 0 and up to 1")
-        if self.silent_share > 1:
-            raise _refusal("silent_share", self.silent_share, "a share above 0 and up to 1")
         if self.warmup > self.window:
             raise _refusal("warmup", self.warmup, f"at most the window ({self.window})")
 
@@ -212,6 +212,7 @@ _POSITIVE = (
     "sigmas", "warmup_widening", "loss_floor", "norm_floor", "min_loss_scale", "silent_share", "cut_factor",
     "snapshot_share", "checkpoint_minutes",
 )  # fmt: skip
+_SWITCHES = ("snapshots", "keep_frozen", "explain_scale_search", "report")
 _OPTIONAL = ("max_vetoes", "checkpoint_steps", "checkpoint_minutes")
 
 
