@@ -1,1 +1,1 @@
-"""Explaining an incident: capture, trace, worlds, verdict, replay."""
+"""Explaining an incident: trace, origin, worlds, conclusions; incidents on disk, and replaying them."""
