@@ -155,6 +155,19 @@ def test_an_iterator_is_left_for_the_training() -> None:
     assert len(list(rows)) == 3
 
 
+class Unnumbered(Dataset[Row]):
+    """Gives any row that it is asked for, and does not say how many there are: the sampler knows."""
+
+    def __getitem__(self, index: int) -> Row:
+        return X[index], index % 4
+
+
+def test_a_dataset_that_does_not_say_its_length_is_looked_at_all_the_same() -> None:
+    found = found_in(DataLoader(Unnumbered(), sampler=range(32), batch_size=8, num_workers=2))
+    assert causes(found) == []
+    assert "2 workers" in line(found, "workers").seen
+
+
 def test_workers_that_stay_alive_are_not_left_behind() -> None:
     lasting = shuffled(num_workers=2, persistent_workers=True)
     assert causes(found_in(lasting)) == []

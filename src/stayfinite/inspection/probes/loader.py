@@ -15,6 +15,7 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.loader_readings import (
     Readings,
     labels_in,
+    length_of,
     purity,
     read_some,
     spread_labels,
@@ -73,7 +74,7 @@ def _look_at_rows(loader: Any, readings: Readings, notes: Notes) -> None:
     if readings.all_alike():
         count = len(readings.batches)
         notes.saw("data.duplicate_share", (count - 1) / count, f"the first {count} batches of the loader")
-    known = f" of {len(loader)}" if hasattr(loader, "__len__") and _length(loader) is not None else ""
+    known = f" of {len(loader)}" if hasattr(loader, "__len__") and length_of(loader) is not None else ""
     seen = f"{len(sizes)}{known} batches read, of {min(sizes, default=0)} to {max(sizes, default=0)} rows"
     notes.check(GROUP, ROWS, "empty-batch", "duplicate-rows", seen=seen)
     bad = readings.bad()
@@ -120,7 +121,7 @@ def _look_at_last_batch(bench: Bench, loader: Any, notes: Notes) -> None:
     norms = [name for name, m in bench.model.named_modules() if isinstance(m, NORMS) and m.training]
     if not norms or not isinstance(loader, DataLoader) or loader.batch_size is None or loader.drop_last:
         return
-    rows = _length(loader.dataset)
+    rows = length_of(loader.dataset)
     if rows is None:
         return
     left = rows % loader.batch_size
@@ -168,13 +169,6 @@ def _look_at_devices(bench: Bench, loader: Any, readings: Readings, notes: Notes
         pinned = bool(getattr(loader, "pin_memory", False))
         seen += ", pinned" if pinned else "; pin_memory=True and .to(device, non_blocking=True) let the copy overlap"
     notes.check(GROUP, "where batches are", seen=seen)
-
-
-def _length(source: Any) -> int | None:
-    try:
-        return len(source)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _time(seconds: float) -> str:

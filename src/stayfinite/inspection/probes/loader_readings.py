@@ -107,7 +107,7 @@ def workers_draw_alike(loader: Any) -> bool | None:
     """Whether two workers draw the same random numbers for a row that is drawn anew each time; None if none is."""
     if not isinstance(loader, DataLoader) or loader.num_workers < 2 or isinstance(loader.dataset, IterableDataset):
         return None
-    if not len(loader.dataset):  # type: ignore[arg-type]
+    if length_of(loader.dataset) == 0:
         return None
     probe: DataLoader[Any] = DataLoader(
         loader.dataset,
@@ -128,6 +128,14 @@ def workers_draw_alike(loader: Any) -> bool | None:
     if alike(one[0], one[1]):
         return None
     return alike(one[0], other[0]) and alike(one[1], other[1])
+
+
+def length_of(source: Any) -> int | None:
+    """How many rows a dataset has; None where it does not say."""
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def labels_in(batch: Any) -> Tensor | None:
