@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
 from stayfinite.autopsy.conclusions.weights import BEFORE
+from stayfinite.autopsy.edges import WITHIN_ONE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
 HUGE = 1e15
 ABSURD_EXPONENT = 1e4
 NORMS = ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm", "rms_norm")
-ARCS = ("acos", "asin", "atanh", "erfinv")
 LIMITS = {"float16": 11.0, "float64": 709.0}
 """exp of more than this is infinite; in fp32 and bf16 it is 88.7."""
 
@@ -144,7 +144,7 @@ def _away(operator: str) -> str:
         return f"keep the input above 0: {operator}(x.clamp_min(0) + 1e-6); in fp16 use 1e-3"
     if operator in ROOTS:
         return f"add a small number inside: {operator}(x + 1e-8), or clamp the input; 1e-8 is 0 in fp16, use 1e-4 there"
-    if operator in ARCS:
+    if operator in WITHIN_ONE:
         return f"clamp the input: {operator}(x.clamp(-1 + 1e-6, 1 - 1e-6))"
     if operator.startswith("log") or operator == "xlogy":
         return "clamp the input: log(x.clamp_min(1e-6)), or use a fused loss that works on logits"

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stayfinite.readers.checkpoints.formats import safetensors
+from stayfinite.readers.checkpoints.formats.dcp import TABLE
 from stayfinite.readers.checkpoints.formats.opening import SUFFIXES
 from stayfinite.readers.checkpoints.steps import step_in_name
 from stayfinite.readers.pickles.torch_files import looks_old
 
-TABLE = ".metadata"
 _DEEPEST = 12
 _MOST_ENTRIES = 200_000
 _PASSED_OVER = frozenset({"__pycache__", "incidents", "node_modules", "wandb", "site-packages"})

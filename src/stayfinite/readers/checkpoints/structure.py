@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from stayfinite.readers.checkpoints.discovery import TABLE, Group, discover
+from stayfinite.readers.checkpoints.discovery import Group, discover
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble
 from stayfinite.readers.checkpoints.formats import dcp
+from stayfinite.readers.checkpoints.formats.dcp import TABLE
 from stayfinite.readers.checkpoints.formats.opening import open_regular, read_file
 from stayfinite.readers.checkpoints.hashes import MANIFEST, expect_hashes
 from stayfinite.readers.checkpoints.shard_index import check_index, check_numbers

@@ -16,6 +16,7 @@ from stayfinite.readers.pickles.inert import read_inert
 from stayfinite.readers.pickles.machine import Made, Pairs
 
 TABLE = ".metadata"
+"""The file that tells what is in the others."""
 
 
 class Piece(NamedTuple):
