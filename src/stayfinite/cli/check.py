@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from stayfinite.errors import StayfiniteError, UsageError
+from stayfinite.cli.ending import exit_code
+from stayfinite.errors import UsageError
 
 if TYPE_CHECKING:
     from stayfinite.inspection.inspection import Inspection
@@ -110,19 +111,16 @@ def run(arguments: Sequence[str]) -> int:
     own, others = _own_flags(list(arguments))
     settings = tyro.cli(Check, args=own, prog="stayfinite check")
     try:
-        found = _inspect(settings) if settings.quick is None else _inspect_recipe(settings.quick, others)
-    except StayfiniteError as error:
-        print(f"stayfinite check: {error}", file=sys.stderr)
-        return 2
+        return exit_code("check", lambda: _run(settings, others))
     except KeyboardInterrupt:
         print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
         return 130
+
+
+def _run(settings: Check, others: Sequence[str]) -> int:
+    found = _inspect(settings) if settings.quick is None else _inspect_recipe(settings.quick, others)
     if found is None:
-        print(
-            "stayfinite check: name a config, or --data, --memory, --build or --quick; --help tells more",
-            file=sys.stderr,
-        )
-        return 2
+        raise UsageError("name a config, or --data, --memory, --build or --quick; --help tells more")
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.cli.ending import exit_code
+from stayfinite.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,24 +33,20 @@ class Diagnose:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when nothing is wrong, 1 with findings, 2 when nothing could be read."""
     settings = tyro.cli(Diagnose, args=list(arguments), prog="stayfinite diagnose")
+    return exit_code("diagnose", lambda: _run(settings))
+
+
+def _run(settings: Diagnose) -> int:
     if not settings.paths:
-        print(
-            "stayfinite diagnose: name a file or a directory: stayfinite diagnose train.log config.yaml",
-            file=sys.stderr,
-        )
-        return 2
+        raise UsageError("name a file or a directory: stayfinite diagnose train.log config.yaml")
     from stayfinite.diagnosis.diagnose import diagnose, diagnose_text
     from stayfinite.report.progress import reading_progress
 
-    try:
-        if settings.paths == ("-",):
-            found = diagnose_text(sys.stdin.buffer.read().decode("utf-8", "replace"))
-        else:
-            with reading_progress(quiet=settings.json) as progress:
-                found = diagnose(*settings.paths, progress=progress)
-    except StayfiniteError as error:
-        print(f"stayfinite diagnose: {error}", file=sys.stderr)
-        return 2
+    if settings.paths == ("-",):
+        found = diagnose_text(sys.stdin.buffer.read().decode("utf-8", "replace"))
+    else:
+        with reading_progress(quiet=settings.json) as progress:
+            found = diagnose(*settings.paths, progress=progress)
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.cli.ending import exit_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +35,13 @@ class Diff:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when both are the same, 1 when they differ, 2 on wrong use."""
     settings = tyro.cli(Diff, args=list(arguments), prog="stayfinite diff")
+    return exit_code("diff", lambda: _run(settings))
+
+
+def _run(settings: Diff) -> int:
     from stayfinite.inspection.files.comparing import compare
 
-    try:
-        found = compare(settings.left, settings.right)
-    except StayfiniteError as error:
-        print(f"stayfinite diff: {error}", file=sys.stderr)
-        return 2
+    found = compare(settings.left, settings.right)
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.cli.ending import exit_code
+from stayfinite.errors import UsageError
 from stayfinite.report.printable import printable
 
 
@@ -35,20 +35,19 @@ class Plot:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the picture is there, 2 when it cannot be."""
     settings = tyro.cli(Plot, args=list(arguments), prog="stayfinite plot")
+    return exit_code("plot", lambda: _run(settings), also=(OSError,))
+
+
+def _run(settings: Plot) -> int:
     if not settings.paths:
-        print("stayfinite plot: name a log or a run directory: stayfinite plot train.log -o loss.png", file=sys.stderr)
-        return 2
+        raise UsageError("name a log or a run directory: stayfinite plot train.log -o loss.png")
     from stayfinite.diagnosis.reading import main_series
     from stayfinite.report.plot import save_plot
     from stayfinite.report.progress import reading_progress
 
-    try:
-        with reading_progress(quiet=settings.json) as progress:
-            runs = [main_series(path, progress) for path in settings.paths]
-        save_plot(runs, settings.out, title=settings.title)
-    except (StayfiniteError, OSError) as error:
-        print(f"stayfinite plot: {error}", file=sys.stderr)
-        return 2
+    with reading_progress(quiet=settings.json) as progress:
+        runs = [main_series(path, progress) for path in settings.paths]
+    save_plot(runs, settings.out, title=settings.title)
     if settings.json:
         drawn = [{"source": run.source, "points": run.points_seen} for run in runs]
         print(json.dumps({"out": str(settings.out), "runs": drawn}, indent=1))

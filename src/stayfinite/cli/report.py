@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.cli.ending import exit_code
+from stayfinite.errors import UsageError
 from stayfinite.report.printable import printable
 
 
@@ -40,21 +40,20 @@ class Report:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the page is there, 2 when it cannot be."""
     settings = tyro.cli(Report, args=list(arguments), prog="stayfinite report")
+    return exit_code("report", lambda: _run(settings), also=(OSError,))
+
+
+def _run(settings: Report) -> int:
     if not settings.paths:
-        print("stayfinite report: name a run directory or a log: stayfinite report runs/first", file=sys.stderr)
-        return 2
+        raise UsageError("name a run directory or a log: stayfinite report runs/first")
     from stayfinite.guard.showing import shown_runs
     from stayfinite.report.page.data import page_data
     from stayfinite.report.page.file import write_page
     from stayfinite.report.progress import reading_progress
 
-    try:
-        with reading_progress(quiet=settings.json) as progress:
-            runs = shown_runs(settings.paths, progress)
-        size = write_page(page_data(runs, title=settings.title), settings.out)
-    except (StayfiniteError, OSError) as error:
-        print(f"stayfinite report: {error}", file=sys.stderr)
-        return 2
+    with reading_progress(quiet=settings.json) as progress:
+        runs = shown_runs(settings.paths, progress)
+    size = write_page(page_data(runs, title=settings.title), settings.out)
     if settings.json:
         told = {"out": str(settings.out), "bytes": size, "runs": [_facts(each) for each in runs]}
         print(json.dumps(told, indent=1, ensure_ascii=False))
