@@ -11,73 +11,25 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.amp.grad_scaler import GradScaler
-from torch.optim import Optimizer
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OrderError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.guard.reader import is_unscaled
+from stayfinite.integrations.loop_seams import Seams
 from stayfinite.integrations.model_calls import ModelCalls
 from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadows
 from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seams:
-    """Where a framework's loop is met."""
-
-    owner: object
-    """The framework's object that has ``backward`` and the methods that clip."""
-
-    called: nn.Module
-    """The model as the loop calls it."""
-
-    clips: tuple[str, ...]
-    """Names of its methods that clip gradients."""
-
-    log: str
-    """Name of its method that takes a mapping of metrics."""
-
-    loss: str
-    """Name of the first argument of ``backward``."""
-
-    metrics: str
-    """Name of the first argument of the method that logs."""
-
-    optimizer: Any
-    """The optimizer that the loop steps."""
-
-    raw: Optimizer
-    """torch's, inside of it."""
-
-    scaler: GradScaler | None
-
-    autocast: Callable[[], AbstractContextManager[Any]]
-    """What the model runs in."""
-
-    bare: Callable[[], AbstractContextManager[Any]]
-    """Within, the model leaves precision to whoever calls it."""
-
-    share: Callable[[], float]
-    """What ``backward`` divides the loss by."""
-
-    steps_now: Callable[[], bool]
-    """Whether ``optimizer.step`` will step, or go on gathering gradients."""
-
-    tell_skipped: Callable[[bool], None]
-    """Tell the framework whether the step was skipped."""
 
 
 class LoopGuard:
