@@ -25,6 +25,9 @@ from stayfinite.state.tree import decode, encode
 KIND = "stayfinite"
 """The key by which a dict of the tree says that it stands for something else."""
 
+ANOTHER = "use another incident of the run"
+"""What helps where an incident is damaged."""
+
 DEEPEST = 32
 SHOWN = 20
 
@@ -221,12 +224,12 @@ def _raised(value: Any) -> Any:
             case "bytes":
                 dtype = getattr(torch, str(value["dtype"]))
                 if not isinstance(inner, Tensor) or not isinstance(dtype, torch.dtype):
-                    raise StateError("a tensor of the saved batch is damaged")
+                    raise StateError("a tensor of the saved batch is damaged", fix=ANOTHER)
                 return inner.view(dtype).reshape(value["shape"])
     except (TypeError, KeyError, AttributeError, RuntimeError, ValueError) as error:
         if isinstance(error, StateError):
             raise
-        raise StateError(f"the saved batch is damaged: {type(error).__name__}: {error}") from error
+        raise StateError(f"the saved batch is damaged: {type(error).__name__}: {error}", fix=ANOTHER) from error
     raise StateError(
         f"the saved batch holds a {kind!r}, which this stayfinite does not know",
         fix="read it with the stayfinite that wrote it",

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from stayfinite.autopsy.batch_form import put_together
+from stayfinite.autopsy.batch_form import ANOTHER, put_together
 from stayfinite.autopsy.incident_files import (
     BATCH,
     BATCH_TENSORS,
@@ -73,7 +73,7 @@ class Incident:
         """The random number generators as they stood before the forward pass."""
         state = decode(self._tree(RNG), {})
         if not isinstance(state, dict):
-            raise StateError(f"{RNG} of {self.path} is damaged: it holds no generators")
+            raise _damaged(self.path, f"{RNG} holds no generators")
         return state
 
     def weights(self) -> dict[str, Tensor] | None:
@@ -95,7 +95,7 @@ class Incident:
         try:
             return json.loads((self.path / name).read_bytes())
         except (OSError, ValueError, RecursionError) as error:
-            raise StateError(f"{name} of {self.path} cannot be read: {error}") from error
+            raise _damaged(self.path, f"{name} cannot be read: {error}") from error
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         if name not in self.record["files"]:
@@ -103,7 +103,7 @@ class Incident:
         try:
             held: dict[str, Tensor] = load_file(self.path / name)
         except (OSError, SafetensorError) as error:
-            raise StateError(f"{name} of {self.path} cannot be read: {error}") from error
+            raise _damaged(self.path, f"{name} cannot be read: {error}") from error
         return held
 
 
@@ -141,7 +141,8 @@ def _record(path: Path) -> dict[str, Any]:
             f"{path} is no incident: it has no {INCIDENT}", fix="name a directory such as RUN/incidents/0001"
         ) from None
     except OSError as error:
-        raise StateError(f"{path / INCIDENT} cannot be read: {error.strerror or error}") from error
+        text = f"{path / INCIDENT} cannot be read: {error.strerror or error}"
+        raise StateError(text, fix="check the path and its permissions") from error
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"{INCIDENT} is no JSON: {error}") from error
     if not isinstance(record, dict):
@@ -158,4 +159,4 @@ def _record(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> StateError:
-    return StateError(f"the incident {path} is damaged: {what}", fix="use another incident of the run")
+    return StateError(f"the incident {path} is damaged: {what}", fix=ANOTHER)

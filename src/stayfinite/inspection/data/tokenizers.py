@@ -14,6 +14,7 @@ from stayfinite.inspection.data.measures import Bytes, Fast, Measure, Pieces, Sl
 UNLIMITED = 1_000_000
 """A `model_max_length` from here on means that there is none."""
 SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
+_AGAIN = "write it again with tokenizer.save_pretrained, or download its files anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
+        raise UsageError(f"{path}: cannot be read as JSON: {error}", fix=_AGAIN) from error
     return found if isinstance(found, dict) else {}
 
 
@@ -109,7 +110,7 @@ def _from_json(path: Path, settings: dict[str, Any] | None) -> Fast:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
     except Exception as error:  # tokenizers raises bare exceptions of its own
-        raise UsageError(f"{path}: cannot be read as a tokenizer: {str(error)[:160]}") from error
+        raise UsageError(f"{path}: cannot be read as a tokenizer: {str(error)[:160]}", fix=_AGAIN) from error
     unknown = model.get("unk_token")
     if unknown is None and isinstance(model.get("unk_id"), int) and not model.get("byte_fallback"):
         unknown = tokenizer.id_to_token(model["unk_id"])
@@ -127,7 +128,8 @@ def _from_pieces(path: Path) -> Pieces:
     try:
         return Pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
     except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own kind
-        raise UsageError(f"{path}: cannot be read as a SentencePiece model: {str(error)[:160]}") from error
+        text = f"{path}: cannot be read as a SentencePiece model: {str(error)[:160]}"
+        raise UsageError(text, fix=_AGAIN) from error
 
 
 def _through_transformers(path: Path) -> Slow:
@@ -138,7 +140,8 @@ def _through_transformers(path: Path) -> Slow:
     try:
         return Slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
     except Exception as error:  # whatever a tokenizer's files may lead to
-        raise UsageError(f"{path}: transformers cannot load a tokenizer from it: {str(error)[:160]}") from error
+        text = f"{path}: transformers cannot load a tokenizer from it: {str(error)[:160]}"
+        raise UsageError(text, fix=_AGAIN) from error
 
 
 def _cached(name: str) -> Path:

@@ -9,6 +9,9 @@ from stayfinite.errors import UsageError
 
 Config = Mapping[str, Any]
 
+BESIDE = "give the config.json that lies beside the weights"
+"""What helps where a config cannot be one."""
+
 
 class Fields:
     """The fields of a config. Whatever cannot be raises UsageError with the name of the field."""
@@ -27,9 +30,7 @@ class Fields:
                 raise UsageError(f'{self.name}: "{key}" should be a whole number above 0, not {value!r}')
             return value
         if default is None:
-            raise UsageError(
-                f'{self.name}: "{keys[0]}" is missing', fix="give the config.json that lies beside the weights"
-            )
+            raise UsageError(f'{self.name}: "{keys[0]}" is missing', fix=BESIDE)
         return default
 
     def rate(self, key: str, default: float) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.inspection.memory.config_fields import BESIDE
 from stayfinite.inspection.memory.config_reading import shape_from_config
 from stayfinite.inspection.memory.known_shapes import KNOWN, known_as, near_names
 from stayfinite.inspection.memory.shape import Shape
@@ -31,7 +32,10 @@ def find_shape(model: str) -> Shape:
         return shape_from_config(KNOWN[name], name)
     looks_like_path = model.endswith((".json", *_WEIGHTS)) or model.startswith((".", "/", "~"))
     if looks_like_path:
-        raise UsageError(f"--memory: there is no file or directory {model!r}")
+        raise UsageError(
+            f"--memory: there is no file or directory {model!r}",
+            fix="give the model's config.json, the directory that it lies in, or a name such as t5-small",
+        )
     close = near_names(model)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
@@ -64,12 +68,15 @@ def _config_beside(path: Path) -> Path:
 def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LONGEST_CONFIG:
-            raise UsageError(f"--memory: {path} has {path.stat().st_size:,} bytes, too many for a config.json")
+            text = f"--memory: {path} has {path.stat().st_size:,} bytes, too many for a config.json"
+            raise UsageError(text, fix=BESIDE)
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"--memory: {path} cannot be read: {error.strerror or error}") from error
+        text = f"--memory: {path} cannot be read: {error.strerror or error}"
+        raise UsageError(text, fix="check the path and its permissions") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--memory: {path} is not JSON: {error}") from error
+        raise UsageError(f"--memory: {path} is not JSON: {error}", fix=BESIDE) from error
     if not isinstance(value, dict):
-        raise UsageError(f"--memory: {path} should hold an object with the model's sizes, not {type(value).__name__}")
+        text = f"--memory: {path} should hold an object with the model's sizes, not {type(value).__name__}"
+        raise UsageError(text, fix=BESIDE)
     return value

@@ -80,7 +80,7 @@ def _kind(path: Path) -> str:
         with path.open("rb") as file:
             head = file.read(64)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        raise UsageError(f"{path}: {error.strerror or error}", fix="check the path and its permissions") from error
     for magic, name in _MAGIC:
         if head.startswith(magic):
             if name in READERS:
