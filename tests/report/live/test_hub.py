@@ -1,7 +1,6 @@
 """One writer, many viewers."""
 
 import threading
-import time
 
 import pytest
 
@@ -60,11 +59,9 @@ def test_large_messages_are_not_hoarded():
 def test_a_slow_viewer_is_dropped_and_holds_nobody_up():
     hub = Hub(lambda: b"whole")
     slow, quick = hub.join(hub.now()), hub.join(hub.now())
-    start = time.monotonic()
     for _ in range(BEHIND + 1):
-        hub.publish(b"news")
-        assert quick.take(1.0) is not None
-    assert time.monotonic() - start < 1.0
+        hub.publish(b"news")  # nobody ever takes what is slow's: to wait for it would be to wait for ever
+        assert quick.take(0.0) is not None
     assert (hub.viewers, hub.dropped) == (1, 1)
     with pytest.raises(EOFError):
         slow.take(0.0)
@@ -83,7 +80,7 @@ def test_a_viewer_who_waits_is_woken_by_news_and_by_the_end():
     hub = Hub(lambda: b"whole")
     viewer = hub.join(hub.now())
     threading.Timer(0.05, hub.publish, [b"news"]).start()
-    assert viewer.take(5.0)[1] == b"news"
+    assert viewer.take(60.0)[1] == b"news"
     threading.Timer(0.05, hub.close).start()
     with pytest.raises(EOFError):
-        viewer.take(5.0)
+        viewer.take(60.0)
