@@ -7,6 +7,9 @@ import shutil
 
 import pytest
 
+PATIENCE = 90_000
+"""Milliseconds for what takes a moment, also on a machine that stands still for a while."""
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -23,7 +26,7 @@ def browser():
         pytest.skip("needs a Chromium: apt-get install chromium, or STAYFINITE_CHROMIUM=/path/to/chrome")
     with playwright.sync_playwright() as driver:
         # In a container there is often no right to make the sandbox; the pages are our own.
-        opened = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        opened = driver.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE)
         yield opened
         opened.close()
 
@@ -46,7 +49,7 @@ class Tab:
 
     def open(self, path) -> Tab:
         self.page.goto(path.resolve().as_uri())
-        self.page.wait_for_selector("html[data-ready]", timeout=10_000)
+        self.page.wait_for_selector("html[data-ready]", timeout=PATIENCE)
         return self
 
     def see(self, script: str):
@@ -60,6 +63,7 @@ def tab(browser):
 
     def make(**settings):
         context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | settings)
+        context.set_default_timeout(PATIENCE)
         opened.append(context)
         return Tab(context.new_page())
 

@@ -39,7 +39,7 @@ def test_the_command_follows_a_growing_file_and_leaves_at_the_turn(tmp_path):
     assert tail.poll() is None
     with log.open("a") as file:
         file.write("Traceback (most recent call last):\nValueError: Attempting to unscale FP16 gradients.\n")
-    out, _ = tail.communicate(timeout=30)
+    out, _ = tail.communicate(timeout=100)
     assert tail.returncode == 1
     assert json.loads(out.splitlines()[0])["cause"] == "double-fp16"
 
