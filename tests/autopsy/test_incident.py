@@ -141,13 +141,13 @@ def test_an_incident_that_was_just_put_in_its_place_counts_once(tmp_path, monkey
     def write_and_linger(*given):
         path = write_incident(*given)
         in_place.set()
-        go_on.wait(20)
+        go_on.wait(100)
         return path
 
     monkeypatch.setattr("stayfinite.autopsy.archive.write_incident", write_and_linger)
     archive = Archive(tmp_path, 2)
     archive.file(1, draft(1))
-    assert in_place.wait(20)
+    assert in_place.wait(100)
     assert archive.number() == 2
     go_on.set()
     archive.collect(wait=True)

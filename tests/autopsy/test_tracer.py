@@ -99,7 +99,7 @@ def test_another_thread_that_trains_another_model_is_not_taken_for_a_part_of_the
 
             def stay(*_):
                 inside.set()
-                left.wait(10)
+                left.wait(100)
 
             def train():
                 with other[1].register_forward_pre_hook(stay):
@@ -107,7 +107,7 @@ def test_another_thread_that_trains_another_model_is_not_taken_for_a_part_of_the
 
             thread = threading.Thread(target=train)
             thread.start()
-            inside.wait(10)
+            assert inside.wait(100)
             result = x.log()
             left.set()
             thread.join()
