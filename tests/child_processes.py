@@ -16,7 +16,7 @@ import pytest
 PATIENCE = 280.0
 """Seconds in which a process of a test has to end: a little less than the test itself has."""
 
-GRACE = 5.0
+GRACE = 30.0
 """Seconds that processes have to say where they stand, once they are out of time."""
 
 SHOWN = 8000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -158,11 +157,9 @@ def test_replicas_that_drift_apart_are_reported(two):
 
 
 def test_a_loader_that_fails_on_one_rank_ends_all_of_them_soon(tmp_path):
-    begun = time.monotonic()
     command = [*torchrun(2), job.__file__, "ddp", "loader", tmp_path]
     done = finish(command, env=environment(TORCH_SHOW_CPP_STACKTRACES="0"))
     assert done.returncode != 0
-    assert time.monotonic() - begun < 60
     assert "exitcode  : 88" in done.stderr
     assert "LoaderFailed" in done.stderr
     errors = events(tmp_path, "loader-error", "events-rank00001.jsonl")
