@@ -94,6 +94,16 @@ def test_it_leaves_by_itself_when_the_runs_have_ended(healthy, capsys):
     assert "ended" in capsys.readouterr().out
 
 
+def test_the_last_word_is_on_all_of_the_run_however_late_it_was_read(healthy, capsys, monkeypatch):
+    monkeypatch.setattr("stayfinite.readers.runs.growing.BLOCK", 1000)  # so that one look is not enough
+    healthy.accept(50)
+    healthy.accept(1, loss=NAN)
+    healthy.event("closed", reason="the guard was closed")
+    assert run([str(healthy.directory), "--poll", "0.01", "--json"]) == 1
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["step"], last["health"], last["ended"]) == (81, "critical", "closed")
+
+
 def test_stop_leaves_at_the_first_unhealthy_run(healthy, capsys):
     healthy.refuse(4)
     assert run([str(healthy.directory), "--poll", "0.01", "--stop", "--json"]) == 1

@@ -141,6 +141,10 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
                     page.publish([_shown(run, status) for run, status in zip(watched.runs, statuses, strict=True)])
             show(statuses)
             over = all(status.ended in ("closed", "stopped") for status in statuses) and page is None
+            if over:
+                # The last word is on all of a run, also on what was not due to be read or judged yet.
+                watched.look(at_once=True)
+                show(statuses := watched.statuses())
             if over or (settings.stop and any(_alarming(status) for status in statuses)):
                 break
             if not watched.behind:
