@@ -7,6 +7,7 @@ import pytest
 
 from live_runs import WrittenRun
 from stayfinite.readers.runs.directory import RunDirectory, step_of
+from stayfinite.readers.runs.growing import GrowingLines
 
 
 def test_steps_and_events_come_once_and_in_order(tmp_path):
@@ -20,6 +21,24 @@ def test_steps_and_events_come_once_and_in_order(tmp_path):
     assert [step_of(record).refused for record in news.steps] == [True]
     assert [record["event"] for record in news.events] == ["veto"]
     assert not reader.news().any
+
+
+def test_an_event_never_comes_before_the_step_that_it_is_about(tmp_path, monkeypatch):
+    run, reader = WrittenRun(tmp_path / "run"), RunDirectory(tmp_path / "run")
+    look = GrowingLines.look
+
+    def look_and_be_overtaken(lines):
+        found = look(lines)
+        run.refuse()  # between two files of the same look
+        return found
+
+    monkeypatch.setattr(GrowingLines, "look", look_and_be_overtaken)
+    known = set()
+    for _ in range(3):
+        news = reader.news()
+        known |= {record["step"] for record in news.steps}
+        assert known >= {record["step"] for record in news.events if record["event"] == "veto"}
+    assert known
 
 
 def test_a_directory_that_is_deleted_and_comes_back_is_another_run(tmp_path):

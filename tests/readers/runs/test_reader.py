@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from planted_runs import an_autopsy, an_incident, event, plant_layers, plant_run
+from stayfinite.readers.runs.directory import RunDirectory
 from stayfinite.readers.runs.layers import read_layers
 from stayfinite.readers.runs.reader import RunReader, is_run_directory
 
@@ -46,6 +47,24 @@ def test_a_refresh_says_whether_anything_is_new(tmp_path):
         file.write(json.dumps(event("rollback", 121, reason="back")) + "\n")
     assert reader.refresh()
     assert [span.first for span in reader.events.marks["rollback"]] == [121]
+
+
+def test_a_launch_that_is_written_while_the_directory_is_read_is_not_missed(tmp_path, monkeypatch):
+    run = plant_run(tmp_path)
+    reader, news = RunReader(run), RunDirectory.news
+    launches = json.loads((run / "run.json").read_text())["launches"]
+
+    def read_and_be_overtaken(directory):
+        found = news(directory)
+        (run / "aside").write_text(json.dumps({"version": 1, "launches": [*launches, {"time": "later"}]}))
+        (run / "aside").replace(run / "run.json")
+        return found
+
+    monkeypatch.setattr(RunDirectory, "news", read_and_be_overtaken)
+    reader.refresh()
+    monkeypatch.undo()
+    reader.refresh()
+    assert reader.launches[-1] == {"time": "later"}
 
 
 def test_half_a_line_is_waited_for(tmp_path):

@@ -27,11 +27,12 @@ class RunReader:
 
     def news(self) -> tuple[Scalars, Words]:
         """Steps and events since the last call."""
+        # Events first: each is written after the step that it is about, so that step is read now at the latest.
+        events = [(int(line.get("step", 0)), str(line["event"]), _words(line)) for line in self._events.new()]
         steps: Scalars = []
         for line in self._steps.new():
             self._vetoes += line.get("decision") in REFUSED
             steps.append((int(line["step"]), self._values(line)))
-        events = [(int(line.get("step", 0)), str(line["event"]), _words(line)) for line in self._events.new()]
         return steps, [each for each in events if each[1] not in SILENT]
 
     def _values(self, line: Mapping[str, Any]) -> dict[str, float]:

@@ -77,15 +77,26 @@ class RunDirectory:
 
     def news(self) -> News:
         """Steps and events since the last call."""
-        news = News()
+        # Events first: each is written after the steps that it is about, so whoever has read of it finds them.
+        news = self._events_since()
         steps, lines = self._steps.look()
         if steps.anew:
             # Another run's steps: its events are read from their beginning as well.
             self._open()
+            news = self._events_since()
             steps, lines = self._steps.look()
             news.anew = True
-        news.there, news.more, news.modified = steps.there, steps.more, steps.modified
+        news.there, news.more, news.modified = news.there or steps.there, news.more or steps.more, steps.modified
         news.steps = [record for line in lines if "step" in (record := _record(line))]
+        piece = self._run.look()
+        if piece.content and not piece.more:
+            self.launch = _record(piece.content)
+        elif piece.anew or not piece.there:
+            self.launch = self.launch if not news.anew else {}
+        return news
+
+    def _events_since(self) -> News:
+        news = News(there=False)
         self._meet_ranks()
         for name, events in self._events.items():
             piece, lines = events.look()
@@ -96,11 +107,6 @@ class RunDirectory:
                 record = _record(line)
                 if isinstance(record.get("event"), str):
                     news.events.append(record | ({"rank": rank} if rank else {}))
-        piece = self._run.look()
-        if piece.content and not piece.more:
-            self.launch = _record(piece.content)
-        elif piece.anew or not piece.there:
-            self.launch = self.launch if not news.anew else {}
         return news
 
     @property

@@ -42,7 +42,7 @@ class GrowingFile:
     """Remembers how far a file was read."""
 
     def __init__(self, path: Path, *, rewritten: bool = False) -> None:
-        """``rewritten``: the file is always written as a whole, and void whenever its time stamp changes."""
+        """``rewritten``: it is always written as a whole, and void whenever it is another file or was written to."""
         self.path = path
         self._rewritten = rewritten
         self._identity: tuple[int, int] | None = None
@@ -82,7 +82,8 @@ class GrowingFile:
         return Piece(anew=anew, content=content, more=self._position < status.st_size, modified=modified)
 
     def _goes_on(self, descriptor: int, status: os.stat_result) -> bool:
-        if self._rewritten and status.st_mtime_ns != self._stamp:
+        identity = (status.st_dev, status.st_ino)
+        if self._rewritten and (status.st_mtime_ns != self._stamp or identity != self._identity):
             return False
         if status.st_size < self._position:
             return False

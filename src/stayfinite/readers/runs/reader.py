@@ -38,6 +38,7 @@ class RunReader:
         self.incidents: list[dict[str, Any]] = []
         self.ledger: dict[str, Any] = {}
         self._growing = RunDirectory(directory)
+        self._told = self._growing.launch
         self._stamps: dict[str, tuple[int, ...]] = {}
 
     def refresh(self) -> bool:
@@ -80,7 +81,9 @@ class RunReader:
     def _look_beside(self) -> bool:
         """Read the files that are written as a whole, where they have changed."""
         changed = False
-        if self._touched(RUN, [self.directory / RUN]):
+        # What was read counts: the file may have been replaced since.
+        if self.launch is not self._told:
+            self._told = self.launch
             launches = self.launch.get("launches")
             self.launches = [each for each in launches if isinstance(each, dict)] if isinstance(launches, list) else []
             changed = True
