@@ -12,7 +12,7 @@ from guarded_training import NAN, GuardedTraining
 from run_files import events_of, eventually, lines_of
 from stayfinite import Policy
 from stayfinite.autopsy import archive
-from stayfinite.guard import reporting
+from stayfinite.guard import reporting, showing
 from stayfinite.guard.recorder import Recorder
 from stayfinite.report.page import file as page_file
 from tiny_training import Lines, Training
@@ -125,6 +125,30 @@ def test_a_failure_beside_training_is_told_at_the_next_step(tmp_path, monkeypatc
     recorder.collect()
     recorder.collect()
     assert events_of(tmp_path) == ["start", "autopsy", "report-failed"]
+
+
+def test_a_page_that_was_begun_before_the_end_does_not_replace_the_last_one(tmp_path, monkeypatch):
+    begun, go_on, read = threading.Event(), threading.Event(), showing.guarded_run
+
+    def slowly(directory):
+        found = read(directory)
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            go_on.wait()
+        return found
+
+    monkeypatch.setattr(showing, "guarded_run", slowly)
+    monkeypatch.setattr(reporting, "SOON", 0.0)
+    monkeypatch.setattr(reporting, "LONGEST_WAIT", 0.01)
+    recorder = Recorder(tmp_path, Lines())
+    recorder.launch(0, dict)
+    recorder.trouble("incident", 3, path="incidents/0001")
+    assert begun.wait(100)
+    recorder.finish("stopped", 3, "the last word of this run")
+    go_on.set()
+    recorder._reporter._thread.join()
+    assert "the last word of this run" in (tmp_path / "report.html").read_text()
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
 
 
 def test_only_the_first_rank_draws(tmp_path):

@@ -30,6 +30,9 @@ class Reporter:
         """Held by whoever looks at or changes the next two."""
         self._wanted = False
         self._under_way = False
+        self._pen = threading.Lock()
+        """Held by whoever puts a page in its place."""
+        self._over = False
 
     def soon(self) -> None:
         """Something is worth a look: draw the page in a thread, once more if one is under way. Any thread may ask."""
@@ -55,7 +58,7 @@ class Reporter:
             self._wanted = False
         if self._thread is not None:
             self._thread.join(LONGEST_WAIT)
-        return self._draw()
+        return self._draw(last=True)
 
     def failure(self) -> str:
         """Why the page could not be drawn, told once; empty where it could."""
@@ -73,7 +76,7 @@ class Reporter:
                     self._under_way = False
                     return
 
-    def _draw(self) -> bool:
+    def _draw(self, *, last: bool = False) -> bool:
         assert self._directory is not None
         try:
             # What it takes to read and judge a run is loaded when there is something to draw.
@@ -81,7 +84,12 @@ class Reporter:
             from stayfinite.report.page.data import page_data
             from stayfinite.report.page.file import write_page
 
-            write_page(page_data([guarded_run(self._directory)]), self._directory / REPORT)
+            data = page_data([guarded_run(self._directory)])
+            with self._pen:
+                # A page that was begun before the end and comes after it would show the run as it was then.
+                if last or not self._over:
+                    write_page(data, self._directory / REPORT)
+                self._over = self._over or last
         except Exception as error:
             self._reason = f"{type(error).__name__}: {error}"
             return False
