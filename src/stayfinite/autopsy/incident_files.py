@@ -128,6 +128,12 @@ def _put_up(partial: Path, number: int) -> Path:
     while True:
         final = partial.parent / f"{number:04d}"
         if not final.exists():
-            partial.rename(final)
-            return final
+            try:
+                partial.rename(final)
+            except OSError:
+                # Another process may have put its own there since.
+                if not final.exists():
+                    raise
+            else:
+                return final
         number += 1
