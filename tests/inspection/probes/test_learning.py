@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,12 @@ def test_a_healthy_training_learns() -> None:
     assert causes(found) == []
     assert line(found, TITLE).status == "pass"
     assert "in 10 steps" in line(found, TITLE).seen
+
+
+def test_a_first_pass_that_took_long_is_no_reason_for_fewer_steps() -> None:
+    bench = bench_of()
+    bench.__dict__["first"] = replace(bench.first, seconds=2.0)
+    assert "in 10 steps" in line(looked(bench, learning), TITLE).seen
 
 
 @pytest.mark.parametrize("rate", [1e-5, 1e-6])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from stayfinite.autopsy.batch_parts import bad_rows, batch_items, batch_size
 
 MOST_BATCHES = 8
 BUDGET = 4.0
-"""Seconds after which no further batch is asked for."""
+"""Seconds after the first batch has come, workers started, in which further ones are asked for: at least a second."""
 PATIENCE = 30.0
 """Seconds that workers may take for a batch."""
 LABELS = ("label", "labels", "target", "targets", "y", "class", "classes", "label_ids")
@@ -68,7 +69,7 @@ def read_some(loader: Iterable[Any]) -> Readings:
     with warnings.catch_warnings(), _left_alone(loader):
         warnings.simplefilter("ignore")
         try:
-            start = last = time.perf_counter()
+            start, last = math.inf, time.perf_counter()
             reading = iter(loader)
             while len(found.batches) < MOST_BATCHES and last - start < BUDGET:
                 try:
@@ -78,6 +79,7 @@ def read_some(loader: Iterable[Any]) -> Readings:
                     break
                 found.seconds.append(time.perf_counter() - last)
                 last = time.perf_counter()
+                start = min(start, last)
         except Exception as error:  # whatever a dataset or a collator may raise
             found.error = _in_short(error)
         finally:
