@@ -56,7 +56,7 @@ class GuardedTraining:
             self.model,
             self.optimizer,
             self.scheduler,
-            policy=policy or Policy(prove_steps=2),
+            policy=policy or Policy(prove_steps=2, autopsy_seconds=600),  # however often the machine stands still
             run_dir=run_dir,
             forward=forward or self.loss,
             console=self.console,

@@ -571,7 +571,7 @@ def test_an_autopsy_that_takes_long_says_what_training_is_waiting_for(tmp_path, 
     training.steps(3)
     training.steps(1, NAN)
     training.guard.close()
-    assert training.console.lines[0] == "stayfinite: step 4 is bad and is being explained, for up to 60 s"
+    assert training.console.lines[0] == "stayfinite: step 4 is bad and is being explained, for up to 600 s"
 
 
 def test_a_loop_that_fails_is_not_kept_waiting_by_an_autopsy(tmp_path):
