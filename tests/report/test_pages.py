@@ -43,6 +43,6 @@ def test_the_pages_in_the_docs_are_those_of_the_rules(tmp_path, capsys):
 
 
 def test_explaining_loads_neither_torch_nor_rich_and_is_there_at_once():
-    loaded, seconds = command_cost(["explain", "SF101"], modules=["torch", "rich", "tyro"], times=5)
+    loaded, starts = command_cost(["explain", "SF101"], modules=["torch", "rich", "tyro"], times=5)
     assert loaded == []
-    assert seconds < 0.3
+    assert starts < 30
