@@ -91,6 +91,13 @@ def signal_soon(number: signal.Signals, seconds: float) -> None:
     timer.start()
 
 
+def await_threads(name: str) -> None:
+    """Wait for those of this process that have a name which begins so."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(name):
+            thread.join()
+
+
 def kill_at_sync(count: int) -> None:
     """Kill this process by SIGKILL at the ``count``-th time that a file is brought to the disk: inside a checkpoint."""
     sync, calls = os.fsync, iter(range(1, count + 1))

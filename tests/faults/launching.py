@@ -19,7 +19,7 @@ from typing import Any
 
 from faults.short_training import Job, Sabotage, train
 
-LIMIT = 40.0
+LIMIT = 150.0
 """Seconds that one life of a job may take; a healthy one takes less than two."""
 
 PRELOAD = [

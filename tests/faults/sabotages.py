@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import fault_injector as inject
-from faults.short_training import Job, Sabotage
+from faults.short_training import CHECKPOINT_STEPS, STEPS, Job, Sabotage
 from stayfinite import Guard
 
 
@@ -85,7 +86,9 @@ class CorruptData(Sabotage):
 
 
 class Signalled(Sabotage):
-    """A signal arrives a moment after a step, wherever the process is by then."""
+    """A signal arrives a moment after a step, wherever the process is by then; before the end it is waited for."""
+
+    sent = heard = False
 
     def __init__(self, *where: Any, at: int, number: signal.Signals, seconds: float, slow_disk: float = 0.0) -> None:
         super().__init__(*where)
@@ -97,14 +100,16 @@ class Signalled(Sabotage):
         return dataset
 
     def after_step(self, step: int, job: Job, model: nn.Module, guard: Guard) -> None:
-        if step == self.at:
+        # A life before this one may have come further than this, if its signal took long.
+        if step >= self.at and not self.sent:
+            self.sent = True
             inject.signal_soon(self.number, self.seconds)
+        while self.sent and step >= STEPS - CHECKPOINT_STEPS and not self.heard:
+            time.sleep(0.01)
 
 
 class SavedOnSignal(Signalled):
     """The loop hears the signal, saves, and ends: what docs/many_machines.md shows."""
-
-    heard = False
 
     def before_guard(self, job: Job, dataset: Dataset[Any]) -> Dataset[Any]:
         def hear(_number: int, _frame: FrameType | None) -> None:
@@ -144,6 +149,7 @@ class FullDisk(Sabotage):
         if step == self.since:
             inject.fill_disk(self.room)
         if step == self.until:
+            inject.await_threads("stayfinite checkpoint")  # what was begun while the disk was full has met it
             inject.empty_disk()
 
     def at_end(self) -> None:

@@ -149,7 +149,7 @@ def train(job: Job, sabotage: Sabotage) -> None:
     if job.ranks > 1:
         dist.init_process_group(
             "gloo", init_method=f"file://{job.folder}/meet-{launch}", rank=rank, world_size=job.ranks,
-            timeout=timedelta(seconds=20),
+            timeout=timedelta(seconds=60),
         )  # fmt: skip
     torch.manual_seed(job.seed + 1000 * rank)
     dataset = sabotage.before_guard(job, make_data(job.seed, ITEMS * job.ranks))

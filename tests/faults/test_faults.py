@@ -18,7 +18,7 @@ def fault_free(tmp_path_factory):
 
 
 # A fresh process loads torch once, for the server that all trainings are forked from.
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_ends_in_the_right_outcome(kind, tmp_path, fault_free):
     outcome = meet(kind, 0, SEED, tmp_path, fault_free)
