@@ -36,7 +36,7 @@ def play_recipe(
         (file := folder / f"{name}.yaml").write_text(yaml.safe_dump(plain))
         acts[name] = (recipe, file, kill_at)
     loads = [f"stayfinite.recipes.{recipe}", *LOADED_ON_THE_WAY[recipe]]
-    return play(__name__, acts, folder / "stage", ranks=ranks, loads=loads, timeout=300)
+    return play(__name__, acts, folder / "stage", ranks=ranks, loads=loads, timeout=1000)
 
 
 def weights_of_ranks(output: Path, ranks: int = 2) -> list[dict[int, str]]:

@@ -135,7 +135,7 @@ def test_neither_torch_nor_transformers_is_loaded_and_it_takes_about_a_second_at
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_gigabyte_is_read_in_constant_memory(tmp_path):
     log = tmp_path / "train.log"
     block = HEALTHY.encode() * 10_000
@@ -149,5 +149,5 @@ found = diagnose({str(log)!r})
 (peak,) = [line for line in pathlib.Path('/proc/self/status').read_text().splitlines() if line.startswith('VmHWM')]
 print(found.verdict, int(peak.split()[1]) // 1024)
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600).stdout
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=1700).stdout
     assert int(out.split()[1]) < 120

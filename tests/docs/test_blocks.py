@@ -30,7 +30,7 @@ ALL = [block for page in pages() for block in blocks_of(page)]
 NOT_RUN = [block for block in ALL if block.language in PYTHON + SHELL and block.not_run]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [p for p in pages() if p not in RUN_ELSEWHERE and any(b.runs for b in blocks_of(p))])
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path):
     environment = os.environ | {
@@ -40,7 +40,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path):
     }
     command = [sys.executable, str(ROOT / "tests" / "run_doc_page.py"), page]
     ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=580
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

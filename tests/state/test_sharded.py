@@ -40,7 +40,7 @@ def _play(folder: Path, part: str, ranks: int, acts: dict[str, tuple[str, str, P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("saved_by", "resumed_by"), PAIRS, ids=lambda each: f"{each[0]}{each[1]}")
 def test_a_checkpoint_fits_any_number_of_ranks_and_any_wrapping(
     folder: Path, saved_by: tuple[str, int], resumed_by: tuple[str, int]

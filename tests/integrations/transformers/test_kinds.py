@@ -28,7 +28,7 @@ class TwoLayers(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    "build", [TwoLayers, pytest.param(tiny_t5, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    "build", [TwoLayers, pytest.param(tiny_t5, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )
 def test_a_compiled_model_is_guarded_and_explained(tmp_path, build):
     settings = {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_steps": 10}

@@ -25,7 +25,7 @@ def run(folder: Path, *kinds: str, timeout: float = PATIENCE) -> dict[str, list[
 def slow_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     ways = [f"{way}{guarded}" for way in ("", "accumulate-", "sharded-") for guarded in ("plain", "good")]
-    return folder, run(folder, "plain-bad", *ways, "sharded-bad", "twice-gradient", timeout=400)
+    return folder, run(folder, "plain-bad", *ways, "sharded-bad", "twice-gradient", timeout=1000)
 
 
 def veto_of(place: Path) -> dict:

@@ -64,7 +64,7 @@ def played(files: Path) -> dict[str, Played]:
             files / "guarded", files / "resumed", guarded, *words(files, "resumed", "--resume_from_checkpoint", middle)
         ),
     }  # fmt: skip
-    return play("script_job", acts, files / "stage", loads=["translation_script"], timeout=300)
+    return play("script_job", acts, files / "stage", loads=["translation_script"], timeout=1000)
 
 
 def weights(files: Path, name: str) -> bytes:
@@ -72,7 +72,7 @@ def weights(files: Path, name: str) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_translation_script_with_our_line_ends_with_the_same_model(files, played):
     for name in ("plain", "guarded", "resumed"):
         played[name].check()
@@ -84,12 +84,12 @@ def test_a_translation_script_with_our_line_ends_with_the_same_model(files, play
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_the_doctor_runs_the_script_without_our_line(files, played):
     played["plain"].check()
     doctor = "import sys; from stayfinite.cli.doctor import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", doctor, script(files, "seen", line=False), *words(files, "seen")]
-    seen = finish(command, timeout=300)
+    seen = finish(command, timeout=1000)
     assert "attached to Seq2SeqTrainer" in seen.stderr, seen.stderr[-3000:]
     assert seen.returncode in (0, 1)  # twelve steps with a loss in sums tell little
     assert (

@@ -86,6 +86,4 @@ assert time.process_time() - began < 0.3
 heavy = {"torch", "numpy", "yaml", "ast", "zipfile", "pickletools", "tomllib", "rich"} & set(sys.modules)
 assert not heavy - {"ast"}, heavy
 """
-    subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"], check=True, timeout=60
-    )
+    subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"], check=True)

@@ -43,7 +43,7 @@ def test_a_model_that_fp16_cannot_hold_is_refused_by_the_check_with_its_cause(tm
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_model_that_fp16_holds_is_trained_in_it_with_its_gradients_unscaled_before_clipping(tmp_path: Path) -> None:
     sound = _model(tmp_path / "sound", factor=1.0)
     settings = small_settings(
@@ -60,7 +60,7 @@ def test_a_model_that_fp16_holds_is_trained_in_it_with_its_gradients_unscaled_be
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed, switching to BLAS:UserWarning")  # a CPU without bf16
 def test_an_overflow_during_training_is_explained_and_survived_by_leaving_fp16(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

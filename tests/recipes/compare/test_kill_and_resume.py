@@ -30,7 +30,7 @@ def played(folder: Path) -> dict[str, Played]:
         acts[f"killed-{kill_at}"] = (folder / f"{kill_at}", kill_at)
         acts[f"again-{kill_at}"] = (folder / f"{kill_at}", NEVER)
     loads = ["peft", "transformers.models.llava.modeling_llava"]
-    return play("compare_job", acts, folder / "stage", loads=loads, timeout=300)
+    return play("compare_job", acts, folder / "stage", loads=loads, timeout=1000)
 
 
 def _log(directory: Path) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def _log(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kill_at", KILLS)
 def test_a_killed_run_ends_with_the_same_bits_and_the_same_log(played: Any, folder: Path, kill_at: int) -> None:
     assert played[f"killed-{kill_at}"].ends == [-signal.SIGKILL]

@@ -9,7 +9,7 @@ from stayfinite.recipes.mmdit import Mmdit, settled, train
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2800)
 def test_the_built_in_set_is_learned_in_both_directions(tmp_path):
     said: list[str] = []
     result = train(settled(Mmdit(output_dir=str(tmp_path / "run"), device="cpu")), said.append)

@@ -15,7 +15,7 @@ from mmdit_runs import SMALL, run, steps_of, weights_of, write_data
 from recipe_job import NEVER, check_went_on, play_recipe
 from stage import Played
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def half_a_batch(accumulation: int) -> dict[str, Any]:

@@ -288,7 +288,7 @@ def test_flags_have_their_original_names_and_a_yaml_file_says_the_same(tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 def test_the_built_in_text_is_learnt(tmp_path):
     result = mt5.train(mt5.settled(mt5.Mt5(output_dir=str(tmp_path / "run"))), print)
     assert result.last_loss < 0.5 * result.first_loss

@@ -213,7 +213,7 @@ def test_a_run_resumed_with_another_rank_is_refused(run: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:
     def settings(name: str) -> dict[str, Any]:
         return asdict(
@@ -244,7 +244,7 @@ def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_built_in_task_is_learned(tmp_path: Path) -> None:
     result = train(settled(Sft(device="cpu", output_dir=str(tmp_path))), quiet)
     assert result.last_loss < result.first_loss / 2

@@ -17,7 +17,7 @@ from stayfinite.recipes.sft import train
 
 from .conftest import small
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 HALF: dict[str, Any] = {"rows": 64, "batch_size": 8, "base_score": False}

@@ -32,7 +32,7 @@ def test_every_sentence_is_one():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 def test_without_arguments_it_learns_to_translate(tmp_path):
     result = train(settled(Translate(output_dir=str(tmp_path / "run"))), lambda line: None)
     assert result.last_loss < result.first_loss / 2

@@ -14,7 +14,7 @@ from child_processes import finish
 from tiny_translations import quick_settings
 
 JOB = Path(__file__).parents[2] / "translation_job.py"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def runs(tmp_path_factory):
     config.dropout_rate = 0.1
     torch.manual_seed(0)
     T5ForConditionalGeneration(config).save_pretrained(folder / "model")
-    done = finish([sys.executable, JOB, folder], timeout=500)
+    done = finish([sys.executable, JOB, folder], timeout=1500)
     assert done.returncode == 0, done.stderr
     return folder, json.loads((folder / "ends.json").read_text()), done.stdout
 
