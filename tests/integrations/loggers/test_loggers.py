@@ -122,6 +122,13 @@ def test_our_own_reader_of_tensorboards_files_reads_it(run, tmp_path):
     assert series.last.grad_norm is not None
 
 
+@pytest.fixture
+def wandb_at_leisure(monkeypatch):
+    """Its service may take long to start: on a busy machine half a minute, which is what it is given otherwise."""
+    for name, value in {"SILENT": "true", "X_SERVICE_WAIT": "200", "INIT_TIMEOUT": "200"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+
+
 def wandb_records(folder: Path) -> list[Any]:
     """What W&B has written for its server: records in blocks of 32 KiB, each with a header of 7 bytes."""
     from wandb.proto.wandb_internal_pb2 import Record
@@ -159,8 +166,7 @@ def wandb_history(folder: Path) -> list[dict[str, float]]:
     ]
 
 
-def test_wandb_has_it(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_SILENT", "true")
+def test_wandb_has_it(run, tmp_path, wandb_at_leisure):
     mirror(run, WandbSink(project="first", mode="offline", dir=tmp_path))
     history = wandb_history(tmp_path)
     steps = [line for line in history if "stayfinite/loss" in line]
@@ -170,10 +176,9 @@ def test_wandb_has_it(run, tmp_path, monkeypatch):
     assert [row[1] for row in json.loads(table.read_text())["data"]] == ["veto", "autopsy"]
 
 
-def test_a_wandb_run_of_the_loop_is_not_disturbed(run, tmp_path, monkeypatch):
+def test_a_wandb_run_of_the_loop_is_not_disturbed(run, tmp_path, wandb_at_leisure):
     import wandb
 
-    monkeypatch.setenv("WANDB_SILENT", "true")
     own = wandb.init(project="first", mode="offline", dir=tmp_path / "own")
     own.log({"mine": 1.0}, step=1)
     sink = WandbSink(mode="offline", dir=tmp_path / "ours")
