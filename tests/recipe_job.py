@@ -56,6 +56,12 @@ def check_went_on(played: Mapping[str, Played], folder: Path, steps: int) -> Non
     assert list(whole[0]) == list(range(1, steps + 1))
 
 
+def all_have_told(output: Path, step: int) -> bool:
+    ranks = range(int(os.environ.get("WORLD_SIZE", "1")))
+    files = [output / f"weights-{rank}.txt" for rank in ranks]
+    return all(file.exists() and f"\n{step} " in f"\n{file.read_text()}" for file in files)
+
+
 def main(recipe: str, config: str, kill_at: str) -> int:
     output = Path(yaml.safe_load(Path(config).read_text())["output_dir"])
     step = Guard.step
@@ -68,7 +74,8 @@ def main(recipe: str, config: str, kill_at: str) -> int:
         with (output / f"weights-{os.environ.get('RANK', '0')}.txt").open("a") as file:
             file.write(f"{self._step} {weights.hexdigest()}\n")
         if self._step == int(kill_at):
-            while not list((output / "checkpoints").glob("step-*")):
+            # Not before the others have come as far: one that is left alone in the middle of a step ends by an error.
+            while not (list((output / "checkpoints").glob("step-*")) and all_have_told(output, self._step)):
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
