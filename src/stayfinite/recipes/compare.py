@@ -26,7 +26,6 @@ from stayfinite.autopsy.surroundings import device_in_words
 from stayfinite.core.policy import Policy
 from stayfinite.errors import UsageError
 from stayfinite.guard.guard import Guard
-from stayfinite.integrations.loggers.live import following
 from stayfinite.recipes.images.answers import prompt_for
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.batching import Batch, PairRows, Pixels, loader_of, with_weight
@@ -54,7 +53,7 @@ from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch
-from stayfinite.recipes.running.sinks import Logger, sinks_of
+from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
@@ -286,8 +285,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     rising = int(config.consistency_ramp * steps)
     start = time.monotonic()
     with ExitStack() as around:
-        if config.log_to:
-            around.enter_context(following(output, *sinks_of(config.log_to, output)))
+        tell = around.enter_context(telling(config.log_to, output))
         guard = Guard(
             model, optimizer, scheduler, scaler, max_norm=config.clip_grad_norm or None, policy=policy,
             run_dir=output, forward=comparison.loss, describe=lambda batch: _in_words(batch, pairs.training),
@@ -319,6 +317,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
                 with logbook.rest():
                     scores = ask(guard)
                 better = best.judge(logbook.steps_taken, scores.numbers(), save)
+                tell(logbook.steps_taken, scores.numbers())
                 write_whole(output / "last", save)
                 rate, projector_rate = rates_of(optimizer)
                 epochs.write(

@@ -24,7 +24,6 @@ from torch import Tensor
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
 from stayfinite.inspection.inspection import Inspection
-from stayfinite.integrations.loggers.live import following
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
@@ -46,7 +45,7 @@ from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
-from stayfinite.recipes.running.sinks import Logger, sinks_of
+from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.settings import read_settings
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
@@ -267,8 +266,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     start = time.monotonic()
     if place.first:
         write_end(output, config.minutes)
-    sinks = sinks_of(config.log_to, output) if place.first else []
-    with following(output, *sinks), Guard(
+    with telling(config.log_to if place.first else (), output) as tell, Guard(
         shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
         forward=compute_loss, describe=lambda batch: rows_in_words(base.tokenizer, batch),
     ) as guard:  # fmt: skip
@@ -302,6 +300,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
                 found = ask(config.eval_rows, guard.autocast)
                 if place.first:
                     better = best.judge(logbook.steps_taken, found, save)
+                    tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
                     say(f"epoch {epoch + 1}: {in_words(found)}{'  (best so far)' if better else ''}")
             if last or place.from_first(best.over):
                 break

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
+from stayfinite.errors import MissingExtra
 from stayfinite.integrations.loggers.live import SinkFailed
 from stayfinite.recipes.running import sinks
-from stayfinite.recipes.running.sinks import telling
+from stayfinite.recipes.running.sinks import sinks_of, telling
 
 
 def write_steps(run, steps):
@@ -53,6 +56,9 @@ def test_a_logger_that_fails_is_told_nothing_any_more_and_training_goes_on(tmp_p
     class Full:
         told = 0
 
+        def __init__(self, **settings):
+            return
+
         def scalars(self, step, values):
             Full.told += 1
             raise OSError("the disk is full")
@@ -66,3 +72,63 @@ def test_a_logger_that_fails_is_told_nothing_any_more_and_training_goes_on(tmp_p
             tell(1, {"bleu": 1.0})
         tell(2, {"bleu": 2.0})
     assert Full.told == 1
+
+
+def test_a_logger_that_cannot_be_opened_costs_its_curves_and_not_the_training(tmp_path, monkeypatch):
+    def refuse(**settings):
+        raise RuntimeError("no API key configured")
+
+    monkeypatch.setattr(sinks, "WandbSink", refuse)
+    with pytest.warns(SinkFailed, match="wandb is told nothing: RuntimeError: no API key"):
+        opened = sinks_of(["wandb", "tensorboard"], tmp_path)
+    assert [type(each).__name__ for each in opened] == ["TensorBoardSink"]
+    opened[0].close()
+
+
+def test_a_logger_that_is_not_installed_is_an_error_with_the_line_that_installs_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(MissingExtra, match="loggers"):
+        sinks_of(["wandb"], tmp_path)
+
+
+def test_wandb_writes_into_the_run_and_lists_it_by_its_directory_unless_its_variables_say_otherwise(
+    tmp_path, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(sinks, "WandbSink", lambda **settings: asked.append(settings))
+    for variable in ("WANDB_PROJECT", "WANDB_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    sinks_of(["wandb"], tmp_path / "first")
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setenv("WANDB_DIR", "elsewhere")
+    sinks_of(["wandb"], tmp_path / "first")
+    assert asked == [
+        {"name": "first", "project": "stayfinite", "dir": str(tmp_path / "first")},
+        {"name": "first"},
+    ]
+
+
+IN_TRACKIO = """
+import json, sys
+from pathlib import Path
+from stayfinite.recipes.running.sinks import telling
+run = Path(sys.argv[1])
+run.mkdir()
+with telling(["trackio"], run) as tell:
+    (run / "steps.jsonl").write_text(json.dumps({"step": 1, "loss": 0.5, "grad_norm": 1.0}) + "\\n")
+    tell(1, {"accuracy": 0.75})
+from trackio.sqlite_storage import SQLiteStorage
+logs = SQLiteStorage.get_logs("stayfinite", "first")
+print(sorted({name: value for line in logs for name, value in line.items() if "/" in name}.items()))
+"""
+
+
+def test_trackio_has_the_curves_and_evaluations_of_a_run_by_the_name_of_its_directory(tmp_path, monkeypatch):
+    # It decides where it writes when it is loaded, so in a process of its own.
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TRACKIO, str(tmp_path / "first")], capture_output=True, text=True, check=False
+    )
+    assert "('evaluation/accuracy', 0.75)" in done.stdout, done.stderr[-2000:]
+    assert "('stayfinite/loss', 0.5)" in done.stdout

@@ -74,7 +74,8 @@ class WandbSink:
         self._run: Any = wandb.init(**settings) if run is None else run
         self._table = wandb.Table(columns=["step", "event", "words"])
         self._run.define_metric("stayfinite/step", hidden=True)
-        self._run.define_metric("stayfinite/*", step_metric="stayfinite/step")
+        for names in ("stayfinite/*", "evaluation/*"):
+            self._run.define_metric(names, step_metric="stayfinite/step")
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """The numbers of a step."""

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from stayfinite.errors import StayfiniteError
 from stayfinite.integrations.loggers.live import SinkFailed, following
 from stayfinite.integrations.loggers.sinks import Sink, TensorBoardSink, TrackioSink, WandbSink
 
 Logger = Literal["tensorboard", "wandb", "trackio"]
+PROJECT = "stayfinite"
+"""Where runs are listed; ``WANDB_PROJECT`` names another for W&B."""
 
 
 def sinks_of(names: Sequence[Logger], directory: Path) -> list[Sink]:
-    """One sink for each name, for ``following(run_dir, *sinks)``."""
-    makers: dict[Logger, Any] = {
+    """One sink for each name, for ``following(run_dir, *sinks)``; in a logger a run has the name of its directory.
+
+    A logger that cannot be opened (no login, no network) costs its curves and not the training: it is left out with a
+    warning.
+
+    Raises:
+        MissingExtra: one of them is not installed.
+    """
+    title = directory.resolve().name
+    makers: dict[Logger, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoardSink(directory / "tensorboard"),
-        "wandb": WandbSink,
-        "trackio": TrackioSink,
+        "wandb": lambda: WandbSink(name=title, **_for_wandb(directory)),
+        "trackio": lambda: TrackioSink(project=PROJECT, name=title),
     }
-    return [makers[name]() for name in dict.fromkeys(names)]
+    opened: list[Sink] = []
+    for name in dict.fromkeys(names):
+        try:
+            opened.append(makers[name]())
+        except StayfiniteError:
+            raise
+        except Exception as error:  # whatever a logger may raise
+            warnings.warn(f"{name} is told nothing: {type(error).__name__}: {error}", SinkFailed, stacklevel=2)
+    return opened
 
 
 @contextmanager
@@ -39,3 +59,9 @@ def telling(names: Sequence[Logger], directory: Path) -> Iterator[Callable[[int,
 
     with following(directory, *sinks):
         yield tell
+
+
+def _for_wandb(directory: Path) -> dict[str, str]:
+    """What W&B is told, unless its own variables say it."""
+    told = {"WANDB_PROJECT": ("project", PROJECT), "WANDB_DIR": ("dir", str(directory))}
+    return dict(pair for variable, pair in told.items() if not os.environ.get(variable))
