@@ -21,6 +21,8 @@ class Kind:
     """Time."""
     check: bool = True
     """Look."""
+    said: str = ""
+    """Words."""
     compare: bool | None = None
     """Hold against the start; by default where there is something to hold against it."""
 
@@ -47,6 +49,11 @@ def test_a_file_says_the_same_as_flags(tmp_path):
 @pytest.mark.parametrize(("said", "meant"), [("true", True), ("false", False), ("null", None)])
 def test_what_is_true_false_or_left_open_can_be_said_in_a_file(tmp_path, said, meant):
     assert read(tmp_path, f"compare: {said}\n") == Kind(compare=meant)
+
+
+@pytest.mark.parametrize("text", ["-x", "--train", "- a list", "a=b", "", "None"])
+def test_a_text_in_a_file_may_be_any_text(tmp_path, text):
+    assert read(tmp_path, f"said: {text!r}\nlearning_rate: 1e-3") == Kind(said=text, learning_rate=1e-3)
 
 
 def test_flags_win_over_the_file(tmp_path):

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from stayfinite.autopsy.surroundings import device_in_words
 from stayfinite.core.policy import Policy
-from stayfinite.errors import UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.images.answers import prompt_for
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
@@ -48,7 +47,7 @@ from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.continuing import goes_on
-from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
@@ -179,8 +178,8 @@ BUILT_IN: dict[str, Any] = {
 """Settings that the built-in task has where nothing else was asked for."""
 QUESTIONS = {"size": "Which image shows the larger shape?", "brightness": "Which image shows the brighter shape?"}
 FIXED = (
-    "train", "val", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank", "vision", "question", "answers",
-    "image_size", "batch_size", "accumulation", "seed", "built_in",
+    "train", "val", "image_dir", "margin", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank",
+    "lora_alpha", "vision", "question", "answers", "image_size", "batch_size", "accumulation", "seed", "built_in",
 )  # fmt: skip
 """Settings that a run which is resumed must share with the one that was begun."""
 
@@ -214,8 +213,6 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
 
 def _train(config: Compare, device: torch.device, say: Callable[[str], None]) -> Result:
     output = Path(config.output_dir)
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"--output-dir {output} is a file", fix="name a directory, or one that is yet to be made")
     begun = goes_on(output, "compare", config, FIXED, say)
     torch.manual_seed(config.seed)
     say(f"device: {device_in_words(device)}")
@@ -334,6 +331,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         load_trained(model, best.directory)
         scores = ask(guard)
     logbook.finish()
+    require_one_finite(output, logbook.steps_taken)
     first_loss, last_loss = first_and_last(losses_of(output))
     result = Result(
         scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,

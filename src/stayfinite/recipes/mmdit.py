@@ -45,7 +45,7 @@ from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.continuing import goes_on
-from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.outcome import Outcome
@@ -311,6 +311,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         # -- result --------------------------------------------------------------------------------------------------
         if not place.first:
             return None
+        require_one_finite(output, taken)
         trained.load_weights(model, best.directory)
         scores = examiner.examine(sampler, supply.validation, supply.validation, guard.autocast)
         result = Result(

@@ -94,7 +94,7 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
         elif isinstance(value, list | tuple):
             yield from (f"--{flag}", *map(str, value))
         else:
-            yield from (f"--{flag}", str(value))
+            yield f"--{flag}={value}"  # in one word: a value may begin with a dash
 
 
 Ends = Literal["[0, 1)", "(0, 1)", "[0, 1]", "(0, 1]"]

@@ -38,7 +38,8 @@ from stayfinite.recipes.chat.refusals import refuse_impossible
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
-from stayfinite.recipes.running.curve import first_and_last, losses_of
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.outcome import Outcome
@@ -83,7 +84,7 @@ class Sft:
     model: str = "tiny"
     """A size built here (tiny, small), smollm2 (a package carries it), a directory, a GGUF file, or a hub's name."""
     adapter: str | None = None
-    """Go on from this trained adapter instead of a fresh one."""
+    """Go on from this trained adapter, with its rank, alpha and dropout, instead of a fresh one."""
     bits: Bits = "full"
     """How the base is stored: full, 8bit, or 4bit (QLoRA)."""
     base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
@@ -164,6 +165,11 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Settings that a built-in task has where nothing else is asked for."""
+FIXED = (
+    "train", "val", "question", "answer", "reasoning", "val_share", "task", "rows", "held_out", "system", "max_length",
+    "model", "adapter", "bits", "rank", "alpha", "batch_size", "accumulation", "seed",
+)  # fmt: skip
+"""Settings that a run which is resumed must share with the one that was begun."""
 
 
 def settled(config: Sft) -> Sft:
@@ -195,6 +201,7 @@ def train(config: Sft, say: Callable[[str], None] = print) -> Result:
 
 def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     output, device = Path(config.output_dir), place.device
+    place.by_first(lambda: goes_on(output, "sft", config, FIXED, say))
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
@@ -316,6 +323,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         last_loss=last_loss, steps=logbook.steps_taken, seconds=time.monotonic() - start, directory=output,
     )  # fmt: skip
     if place.first:
+        require_one_finite(output, logbook.steps_taken)
         _write_result(result, found, before, best, logbook)
     if before is not None:
         say(f"base   {in_words(before)}")

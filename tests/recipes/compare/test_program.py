@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from image_pairs import small_settings, small_table
 from stayfinite.cli.train import run
-from stayfinite.errors import BadStep, LossError, NotReady, UsageError
+from stayfinite.errors import BadStep, LossError, NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes.compare import Compare, build, train
 from stayfinite.recipes.images.losses import Comparison
 from stayfinite.recipes.settings import read_settings
@@ -52,6 +53,16 @@ def test_the_training_log_has_a_line_an_epoch_with_what_people_ask_for(trained: 
         assert rows[1][name], name
     losses = [record["loss"] for record in _steps(trained)[6:]]
     assert float(rows[1]["train_loss"]) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
+def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "best", tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    save_file({name: value * float("nan") for name, value in load_file(path).items()}, path, metadata={"format": "pt"})
+    config = small_settings(tmp_path, model=str(path.parent), tuning="full", max_steps=3, checkpoint_steps=9)
+    with pytest.raises(TrainingDiverged, match="none of the 3 steps had a finite loss"):
+        train(config, _silent)
+    assert not (tmp_path / "run" / "result.json").exists()
 
 
 def test_both_parts_of_the_loss_are_logged_apart_and_the_ramp_starts_at_nothing(trained: Path) -> None:

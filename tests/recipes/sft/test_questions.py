@@ -25,6 +25,28 @@ def test_numbers_come_as_they_are_written(tmp_path: Path) -> None:
     assert [each.answer for each in found] == ["0.1", "2500000", "1e3"]
 
 
+def test_yes_and_no_are_answers_as_json_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"question": "x", "answer": true}\n{"question": "y", "answer": false}\n')
+    assert [each.answer for each in read_questions([str(tmp_path / "a.jsonl")], Columns())] == ["true", "false"]
+
+
+def test_an_answer_that_has_its_tags_on_already_does_not_get_them_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("question,answer\nx,<answer> 12 </answer>\ny,a < b\n")
+    assert [each.answer for each in read_questions([str(tmp_path / "a.csv")], Columns())] == ["12", "a < b"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["so it is <answer>12</answer>", "12</answer>", "<answer>1</answer><answer>2</answer>", "<answer></answer>"],
+)
+def test_an_answer_that_could_not_be_found_between_its_tags_is_an_error_with_its_line(
+    tmp_path: Path, answer: str
+) -> None:
+    (tmp_path / "a.csv").write_text(f"question,answer\nx,1\ny,{answer}\n")
+    with pytest.raises(UsageError, match=r"a.csv:3: answer has tags in it"):
+        read_questions([str(tmp_path / "a.csv")], Columns())
+
+
 def test_a_missing_column_is_named_with_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("frage,antwort\nx,y\n")
     with pytest.raises(UsageError, match="no column for the question: it has frage, antwort"):

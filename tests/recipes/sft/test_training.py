@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
@@ -10,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from recipe_job import NEVER, play_recipe, weights_of_ranks
 from stayfinite.autopsy.build import load_build
 from stayfinite.cli import main
-from stayfinite.errors import StateError, UsageError
+from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
@@ -67,8 +68,6 @@ def test_the_program_says_what_is_trained_and_supervised_and_when_its_time_is_ov
 def test_a_finished_run_that_is_started_again_trains_no_further_and_keeps_its_adapter(
     run: Path, tmp_path: Path
 ) -> None:
-    import shutil
-
     place = tmp_path / "again"
     shutil.copytree(run, place)
     before = (place / "best" / "adapter_model.safetensors").read_bytes()
@@ -78,8 +77,6 @@ def test_a_finished_run_that_is_started_again_trains_no_further_and_keeps_its_ad
 
 
 def test_a_trained_adapter_without_checkpoints_is_not_written_over(run: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(run / "best", tmp_path / "best")
     with pytest.raises(UsageError, match="holds a trained adapter, and there is no checkpoint to go on from"):
         train(small(tmp_path), quiet)
@@ -115,12 +112,24 @@ def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, t
     assert {tensor.dtype for tensor in adapter_of(tmp_path / "run").values()} == {torch.float32}
 
 
+def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "base", tmp_path / "base")
+    weights = load_file(tmp_path / "base" / "model.safetensors")
+    weights["model.norm.weight"].fill_(float("nan"))
+    save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
+    config = small(tmp_path / "run", model=str(tmp_path / "base"), task="metric", epochs=1, base_score=False)
+    with pytest.raises(TrainingDiverged, match="none of the 3 steps had a finite loss"):
+        train(config, quiet)
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("learning_rate", 0.0), ("learning_rate", -1e-3), ("learning_rate", float("nan")), ("rank", 0), ("epochs", 0),
         ("batch_size", 0), ("dropout", 1.0), ("val_share", 1.5), ("max_grad_norm", 0.0), ("held_out", 0),
-        ("weight_decay", -0.1), ("minutes", float("nan")), ("max_length", 7),
+        ("weight_decay", -0.1), ("minutes", float("nan")), ("max_length", 7), ("samples", -1), ("patience", -1), ("checkpoint_steps", 0),
+        ("keep_checkpoints", 0), ("logging_steps", 0),
     ],
 )  # fmt: skip
 def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(
@@ -203,13 +212,27 @@ def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"--{field.name.replace('_', '-')}" in shown or f"--no-{field.name}" in shown for field in fields(Sft))
 
 
-def test_a_run_resumed_with_another_rank_is_refused(run: Path, tmp_path: Path) -> None:
-    import shutil
-
+@pytest.mark.parametrize(
+    ("name", "value"), [("rank", 8), ("seed", 1), ("train", ("other.csv",)), ("system", "Be brief."), ("batch_size", 8)]
+)
+def test_a_run_is_not_gone_on_with_other_data_another_model_or_another_order(
+    run: Path, tmp_path: Path, name: str, value: Any
+) -> None:
     place = tmp_path / "again"
     shutil.copytree(run, place)
-    with pytest.raises(StateError, match="another architecture"):
-        train(small(place, rank=8), quiet)
+    before = {path: path.read_bytes() for path in place.rglob("*.json")}
+    with pytest.raises(UsageError, match=f"holds a run with other settings: .*{name}"):
+        train(replace(small(place, base_score=True, check="stop"), **{name: value}), quiet)
+    assert {path: path.read_bytes() for path in place.rglob("*.json")} == before
+
+
+def test_the_run_of_another_program_is_not_gone_on_with(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "again"
+    shutil.copytree(run, place)
+    record = json.loads((place / "run.json").read_text())
+    (place / "run.json").write_text(json.dumps(record | {"recipe": "mmdit"}))
+    with pytest.raises(UsageError, match="is of mmdit, not of sft"):
+        train(small(place, base_score=True, check="stop"), quiet)
 
 
 @pytest.mark.slow

@@ -56,6 +56,26 @@ def test_wrong_use_is_exit_code_2(run: Path, capsys: pytest.CaptureFixture[str])
     assert "--adapter runs/sft/best" in shown
 
 
+def test_a_model_that_a_training_builds_cannot_be_asked_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sft", "datagen", "--model", "tiny", "--output", "never.jsonl"]) == 2
+    assert main(["sft", "test", "--base", "small"]) == 2
+    assert capsys.readouterr().err.count("there is no such model to ask") == 2
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    for command in (["test", "--rows", "2"], ["datagen", "--task", "metric", "--rows", "2"]):
+        words = ["sft", *command, "--adapter", str(run / "best"), "--device", "cpu"]
+        assert main([*words, "--output", str(tmp_path / "file" / "said.jsonl")]) == 2
+        assert main([*words, "--output", str(tmp_path)]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.count("name a file in a directory that can be written") == 4
+    assert not shown.out
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_an_adapter_that_was_taken_from_its_run_asks_for_its_base(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "best", tmp_path / "alone")
     with pytest.raises(UsageError, match="which is not there") as caught:

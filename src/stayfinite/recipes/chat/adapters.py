@@ -15,6 +15,7 @@ from stayfinite.recipes.chat.fingerprints import fingerprint
 
 WEIGHTS, CONFIG, RECORD = "adapter_model.safetensors", "adapter_config.json", "sft.json"
 VERSION = 1
+NAME_IT = "name the base that it was trained on: --base NAME, or --model NAME in training"
 
 
 def attach(base: Any, *, rank: int, alpha: float, dropout: float, head: bool = False) -> Any:
@@ -114,9 +115,9 @@ def load_adapter(base: Any, directory: str | Path, *, trainable: bool = False) -
     present = fingerprint(base)
     if known is not None and known != present:
         raise UsageError(
-            f"{place} was trained on another base ({record['base'].get('model')}, fingerprint {known}); "
+            f"{place} was trained on another base ({_base_in_words(record, place)}, fingerprint {known}); "
             f"this one has {present}",
-            fix="name the base that it was trained on: --base NAME",
+            fix=NAME_IT,
         )
     _check_shapes(base, weights, place)
     from peft import PeftModel
@@ -176,6 +177,11 @@ def holds_trained(directory: Path) -> bool:
     return (directory / WEIGHTS).is_file() and not is_fresh(read_weights(directory))
 
 
+def _base_in_words(record: Mapping[str, Any], place: Path) -> str:
+    name = str(record["base"].get("model"))
+    return str((place / name).resolve()) if name.startswith("../") else name
+
+
 def _check_shapes(base: Any, weights: Mapping[str, Tensor], place: Path) -> None:
     modules = dict(base.named_modules())
     for name, tensor in weights.items():
@@ -187,9 +193,7 @@ def _check_shapes(base: Any, weights: Mapping[str, Tensor], place: Path) -> None
         given = tensor.shape[1] if part[0] == "A" else tensor.shape[0]
         if module is None or (wanted is not None and wanted != given):
             found = "is not in this base" if module is None else f"has {wanted} there, the adapter {given}"
-            raise UsageError(
-                f"{place} does not fit: {target} {found}", fix="name the base that it was trained on: --base NAME"
-            )
+            raise UsageError(f"{place} does not fit: {target} {found}", fix=NAME_IT)
 
 
 def _linear_names(model: Any) -> Sequence[str]:

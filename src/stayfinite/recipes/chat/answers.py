@@ -19,6 +19,12 @@ def wrapped(answer: str) -> str:
     return f"{OPEN}{answer}{CLOSE}"
 
 
+def bare(answer: str) -> str:
+    """An answer without the tags that it may have been given already."""
+    whole = _TAGGED.fullmatch(answer.strip())
+    return whole[1].strip() if whole else answer
+
+
 def found_in(text: str) -> str | None:
     """What stands in the last complete pair of tags; None where there is none, or nothing in it."""
     tagged = _TAGGED.findall(text)

@@ -10,11 +10,12 @@ import torch
 
 from stayfinite.core.policy import Precision
 from stayfinite.recipes.chat.adapters import attach, load_adapter, prepare_quantised, spare_memory
-from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base, without_bars
+from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base
 from stayfinite.recipes.chat.prompts import Example
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.tokenizers import train_tokenizer
 from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.whole import write_whole
 
 KEPT = "base"
 """Where a run keeps a base that was built for it."""
@@ -27,11 +28,7 @@ def base_of(config: Any, place: Place, questions: Sequence[Question]) -> Base:
     kept = Path(config.output_dir) / KEPT
     if place.first and not (kept / "config.json").is_file():
         tokenizer = train_tokenizer(text for question in questions for text in (question.text, question.answer))
-        base = build_base(config.model, tokenizer)
-        kept.mkdir(parents=True, exist_ok=True)
-        with without_bars():
-            base.tokenizer.save_pretrained(str(kept))
-            base.model.save_pretrained(str(kept))
+        write_whole(kept, build_base(config.model, tokenizer).save)
     place.wait()
     # The same way in every process and at every launch, so that nothing depends on who built it.
     return load_base(str(kept), bits=config.bits)

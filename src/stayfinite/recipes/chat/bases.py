@@ -46,6 +46,12 @@ class Base:
     model: Any
     tokenizer: Any
 
+    def save(self, into: Path) -> None:
+        """Write both, so that `load_base` finds them."""
+        with without_bars():
+            self.tokenizer.save_pretrained(str(into))
+            self.model.save_pretrained(str(into))
+
 
 def is_size(name: str) -> bool:
     """Whether the model is built here rather than loaded."""
@@ -161,9 +167,8 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
 
 def _requantised(base: Base, bits: Bits) -> Base:
     """A base whose weights are in memory, in fewer bits: quantising is done where files are read."""
-    with TemporaryDirectory() as place, without_bars():
-        base.model.save_pretrained(place)
-        base.tokenizer.save_pretrained(place)
+    with TemporaryDirectory() as place:
+        base.save(Path(place))
         return load_base(place, bits=bits)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.opening import open_data
+from stayfinite.recipes.chat.answers import CLOSE, OPEN, bare
 
 QUESTION_NAMES = ("question", "prompt", "instruction", "input", "query", "problem")
 ANSWER_NAMES = ("answer", "response", "output", "completion", "target", "solution")
@@ -101,7 +102,7 @@ def _rows(source: Any, columns: Columns) -> list[Question]:
             found.append(
                 Question(
                     text=_text(asked, where, question),
-                    answer=_text(said, where, answer),
+                    answer=_answer(said, where, answer),
                     reasoning="" if way is None else str(way).strip(),
                     where=where,
                 )
@@ -126,10 +127,23 @@ def _column(names: Sequence[str], asked: str | None, usual: Sequence[str], what:
     )
 
 
+def _answer(value: Any, where: str, column: str) -> str:
+    """An answer as text; tags that it has on already are taken off, as it gets them in training."""
+    text = bare(_text(value, where, column))
+    if not text or OPEN in text or CLOSE in text:
+        raise UsageError(
+            f"{where}: {column} has tags in it ({text[:60]!r}), and would never be found again between its own",
+            fix=f"the answer alone, or in one pair of {OPEN}{CLOSE}; the way to it has a column of its own, `reasoning`",
+        )
+    return text
+
+
 def _text(value: Any, where: str, column: str) -> str:
-    """A value as text; numbers as they are written."""
-    if isinstance(value, bool) or value is None:
+    """A value as text; numbers as they are written, and yes and no as JSON has them."""
+    if value is None:
         text = ""
+    elif isinstance(value, bool):
+        text = str(value).lower()
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise UsageError(f"{where}: {column} is {value}", fix="repair or remove that row")

@@ -7,6 +7,7 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.adapters import holds_trained
+from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
 
@@ -27,15 +28,16 @@ def refuse_impossible(config: Any) -> None:
         at_least={
             1: (
                 "rank", "epochs", "batch_size", "accumulation", "rows", "held_out", "eval_epochs", "eval_rows",
-                "new_tokens",
+                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints",
             ),
-            0: ("weight_decay",),
+            0: ("weight_decay", "samples", "patience"),
             8: ("max_length",),
         },
         shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},
     )  # fmt: skip
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="give --train too, or neither for the built-in task")
+    require_room(config.output_dir)
     output = Path(config.output_dir)
     if holds_trained(output / "best") and not any((output / "checkpoints").glob("step-*")):
         raise UsageError(

@@ -14,6 +14,7 @@ from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
 from stayfinite.recipes.chat.using import UsePrecision, make_ready
+from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
 SYSTEM = "Think step by step in a few words. Then put the answer between tags, like this: <answer>12.5</answer>"
@@ -66,6 +67,7 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
     """Sample, keep what is right, write it."""
     # At a temperature of 0 every sample would be the same.
     require(config, above_zero=("temperature",), at_least={1: ("rows", "samples", "keep", "new_tokens", "batch_size")})
+    require_writable(config.output, "--output")
     if config.data:
         questions = read_questions(config.data, Columns(question=config.question, answer=config.answer))
     else:

@@ -17,6 +17,7 @@ from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions
 from stayfinite.recipes.chat.using import Ready, UsePrecision, make_ready
+from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
 
@@ -58,7 +59,9 @@ class Examine:
 
 def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Ask, and count."""
-    require(config, at_least={1: ("rows", "batch_size", "new_tokens")})
+    require(config, at_least={1: ("rows", "batch_size", "new_tokens"), 0: ("samples",)})
+    if config.output is not None:
+        require_writable(config.output, "--output")
     ready = make_ready(
         config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
         system=config.system, without_adapter=config.without_adapter,
@@ -98,7 +101,6 @@ def _questions(config: Examine, ready: Ready) -> list[Question]:
 
 
 def _write(path: Path, questions: Sequence[Question], texts: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for question, text in zip(questions, texts, strict=True):
             given = parsed(text, numeric=number_in(question.answer) is not None)

@@ -10,7 +10,7 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.adapters import load_adapter, read_record
-from stayfinite.recipes.chat.bases import load_base
+from stayfinite.recipes.chat.bases import is_size, load_base
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.running.place import choose_device
 
@@ -56,6 +56,11 @@ def make_ready(
     """
     if adapter is None and base is None:
         raise UsageError("nothing to ask: neither an adapter nor a model was named", fix="--adapter runs/sft/best")
+    if base is not None and is_size(base):
+        raise UsageError(
+            f"{base} is built by a training, with weights that know nothing: there is no such model to ask",
+            fix="--adapter runs/sft/best, a directory, or a hub's name",
+        )
     record = {} if adapter is None else read_record(adapter)
     place = choose_device(device)
     loaded = load_base(base or _base_of(record, str(adapter)))

@@ -18,6 +18,7 @@ from stayfinite.recipes.diffusion.telling import text_of
 from stayfinite.recipes.diffusion.trained import About, load
 from stayfinite.recipes.diffusion.words import reader_for, reader_of
 from stayfinite.recipes.running.place import choose_device
+from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
 
@@ -61,6 +62,8 @@ def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tens
     if config.latents is not None and config.tokens is not None:
         raise UsageError("--latents and --tokens: one side is drawn from the other", fix="leave one of them out")
     require(config, at_least={1: ("steps", "count"), 0: ("temperature",)})
+    if config.output is not None:
+        require_writable(Path(config.output).with_suffix(".npz"), "--output")
     model, about = load(config.run, choose_device(config.device))
     if config.length is not None and not 1 <= config.length <= about.shape.length:
         raise UsageError(f"--length {config.length}: the model has {about.shape.length} places", fix="leave it out")
@@ -140,7 +143,6 @@ def _mask(lengths: Sequence[int], places: int) -> Tensor:
 
 
 def _write(path: Path, ids: Tensor, mask: Tensor, latents: Tensor, say: Callable[[str], None]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path.with_suffix(".npz"), input_ids=ids.numpy(), attention_mask=mask.long().numpy())
     np.save(path.with_suffix(".npy"), latents.numpy())
     say(f"written to {path.with_suffix('.npz')} and {path.with_suffix('.npy')}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
 
@@ -29,3 +30,4 @@ def refuse_impossible(config: Any) -> None:
     counted = {"l2t": config.text_weight, "t2l": config.latent_weight}
     if not counted.get(config.mode, config.text_weight + config.latent_weight):
         raise UsageError(f"--mode {config.mode}: every loss that it has is given the weight 0", fix="--text-weight 1.0")
+    require_room(config.output_dir)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.writable import require_room
 
 STRENGTHS = {"dim": 0.6, "clear": 1.2, "bright": 2.0}
 COLOURS = {
@@ -76,6 +77,7 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
     directory = Path(arguments[0])
     if any((directory / part).exists() for part in ("tokens", "latents")):
         raise UsageError(f"{directory} holds data already", fix="name a new directory")
+    require_room(directory, "toy")
     count = write_toy_set(directory)
     say(f"{count:,} rows are in {directory}: stayfinite train mmdit --data {directory} --patch 3")
 

@@ -8,6 +8,7 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.recipes.images.assembling import uses_lora
 from stayfinite.recipes.images.tiny import PATCH, is_size
+from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
 
@@ -23,8 +24,27 @@ def refuse_impossible(config: Any) -> None:
         config,
         above_zero=("learning_rate", "projector_learning_rate", "lora_alpha"),
         at_least={
-            1: ("epochs", "batch_size", "accumulation", "lora_rank", "image_size", "max_steps"),
-            0: ("consistency", "clip_grad_norm", "margin", "weight_decay", "workers"),
+            1: (
+                "epochs",
+                "batch_size",
+                "accumulation",
+                "lora_rank",
+                "image_size",
+                "max_steps",
+                "logging_steps",
+                "checkpoint_steps",
+                "keep_checkpoints",
+            ),
+            0: (
+                "consistency",
+                "clip_grad_norm",
+                "margin",
+                "weight_decay",
+                "workers",
+                "patience",
+                "look_at_images",
+                "cache_megabytes",
+            ),
         },
         shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},
     )
@@ -41,3 +61,5 @@ def refuse_impossible(config: Any) -> None:
         raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
     if config.val is not None and config.train is None:
         raise UsageError("--val without --train", fix="name the training pairs as well")
+    if not config.dry_run:
+        require_room(config.output_dir)

@@ -1,0 +1,51 @@
+"""What cannot be written is refused before long work, and what can be is left as it was."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+
+import pytest
+
+from stayfinite.cli import main
+from stayfinite.errors import UsageError
+from stayfinite.recipes.running.writable import require_room, require_writable
+
+
+def test_a_file_that_can_be_written_is_left_as_it_was_and_a_new_one_is_not_made(tmp_path):
+    (tmp_path / "old.jsonl").write_text("mine")
+    require_writable(str(tmp_path / "old.jsonl"), "--output")
+    require_writable(str(tmp_path / "new" / "said.jsonl"), "--output")
+    assert (tmp_path / "old.jsonl").read_text() == "mine"
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_a_directory_that_can_be_written_is_left_as_it_was_and_a_new_one_is_not_made(tmp_path):
+    require_room(tmp_path)
+    require_room(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for place in ("file", "file/run", "file/runs/first"):
+        with pytest.raises(UsageError, match="file is a file"):
+            require_room(tmp_path / place)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_place_that_only_can_be_read_is_refused_with_the_reason(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(UsageError, match=r"--output-dir .*run: nothing can be written in .*: Read-only file system"):
+        require_room(tmp_path / "run")
+
+
+@pytest.mark.parametrize("program", ["sft", "mmdit", "compare"])
+def test_a_training_into_a_file_is_wrong_use_and_not_a_traceback(tmp_path, capsys, program):
+    (tmp_path / "file").write_text("mine")
+    assert main(["train", program, "--output-dir", str(tmp_path / "file" / "run")]) == 2
+    assert "file is a file" in capsys.readouterr().err
