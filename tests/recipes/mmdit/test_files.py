@@ -127,6 +127,21 @@ def test_negative_ids_are_refused(healthy):
         read_corpus(healthy, patch=1)
 
 
+@pytest.mark.parametrize("wild", [2**40, np.iinfo(np.uint64).max])
+def test_an_id_for_which_no_model_could_have_an_embedding_is_refused_by_its_file(healthy, wild):
+    ids = some(2).astype(np.uint64)
+    ids[1, 2] = wild
+    write(healthy, "b", ids, np.ones((2, 4, 6, 6)))
+    with pytest.raises(UsageError, match=f"b.npz: input_ids of uint64, from 0 to {wild}"):
+        read_corpus(healthy, patch=1)
+
+
+def test_latents_that_no_layout_fits_are_named_by_their_file(tmp_path):
+    write(tmp_path, "a", some(3), np.ones((3, 2, 3, 4, 5), dtype=np.float32))
+    with pytest.raises(UsageError, match=r"a.npy: a latent of shape \[2, 3, 4, 5\]"):
+        read_corpus(tmp_path, patch=1)
+
+
 def test_an_empty_directory_is_refused(tmp_path):
     with pytest.raises(UsageError, match="neither tokens"):
         read_corpus(tmp_path, patch=1)

@@ -42,6 +42,15 @@ def test_a_row_that_is_not_finite_is_named_and_stops_the_start(data, value):
         supply(data)
 
 
+def test_a_row_that_float32_cannot_hold_is_named_without_a_warning_of_numpy(data):
+    path = data / "latents" / "scenes-001.npy"
+    latents = np.load(path).astype(np.float64)
+    latents[3] = 1e300
+    np.save(path, latents)
+    with pytest.raises(NotReady, match=r"scenes-001.npy row 3: 324 of 324 values are not finite in float32"):
+        supply(data)
+
+
 def test_a_row_that_is_absurdly_large_is_named(data):
     change(data, "scenes-002", 5, 1e6)
     with pytest.raises(NotReady, match=r"scenes-002.npy row 5: values of about"):

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from mmdit_runs import SMALL, events_of, run, spoil, steps_of, weights_of, write_data
 from stayfinite.cli import train as command
-from stayfinite.errors import LoaderFailed, NotReady, UsageError
+from stayfinite.errors import LoaderFailed, NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes.diffusion.toy import write_toy_set
 from stayfinite.recipes.mmdit import Mmdit
 
@@ -215,6 +216,31 @@ def test_validation_can_be_a_directory_of_its_own(data, tmp_path):
     said: list[str] = []
     run(data, tmp_path / "run", said, val=str(other), steps=1)
     assert any("training on 120 rows" in line for line in said)
+
+
+def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(data, tmp_path):
+    run(data, tmp_path / "first", steps=2, eval_steps=2)
+    path = tmp_path / "first" / "best" / "model.safetensors"
+    save_file({name: value * float("nan") for name, value in load_file(path).items()}, path)
+    with pytest.raises(TrainingDiverged, match="none of the 3 steps had a finite loss"):
+        run(data, tmp_path / "second", start_from=str(tmp_path / "first"), steps=3, eval_steps=3)
+    assert not (tmp_path / "second" / "result.json").exists()
+
+
+@pytest.mark.parametrize("mode", ["sequential", "random"])
+def test_one_row_is_enough_to_tell_which_model_is_the_best(tmp_path, mode):
+    write_toy_set(tmp_path / "pairs", rows=40)
+    for part, ending in (("tokens", "npz"), ("latents", "npy")):
+        (tmp_path / "val" / part).mkdir(parents=True)
+        source = next((tmp_path / "pairs" / part).glob(f"*.{ending}"))
+        held = np.load(source)
+        if part == "tokens":
+            np.savez(tmp_path / "val" / part / "one.npz", **{name: held[name][::-1][:1] for name in held.files})
+        else:
+            np.save(tmp_path / "val" / part / "one.npy", held[:1])
+    result = run(tmp_path / "pairs", tmp_path / "run", mode=mode, val=str(tmp_path / "val"), steps=4, eval_steps=2)
+    assert all(np.isfinite([result.scores.loss, result.scores.text_loss, result.scores.latent_loss]))
+    assert result.scores.loss == pytest.approx(result.scores.text_loss + 0.1 * result.scores.latent_loss)
 
 
 def test_an_evaluation_changes_nothing_of_the_training(data, tmp_path):

@@ -115,7 +115,7 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
         rows=rows,
         ids=torch.from_numpy(np.concatenate([_fit(each, longest) for each in ids]).astype(np.int64)),
         mask=torch.from_numpy(np.concatenate([_fit(each, longest) for each in masks])),
-        layout=Layout(array=next(iter(shapes)), patch=patch),
+        layout=_layout(*next(iter(shapes.items())), patch),
         cut=sum(int(each[:, longest:].any(1).sum()) for each in masks),
     )
     if 4 * len(rows) * math.prod(on_disk.layout.array) > MEMORY:
@@ -145,6 +145,13 @@ def joined(first: Corpus, second: Corpus) -> Corpus:
         rows=[*first.rows, *second.rows], ids=ids, mask=masks, layout=first.layout,
         latents=torch.cat(held) if len(held) == 2 else None, cut=first.cut + second.cut,
     )  # fmt: skip
+
+
+def _layout(array: tuple[int, ...], path: Path, patch: int) -> Layout:
+    try:
+        return Layout(array=array, patch=patch)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
 
 
 def _fit(rows: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:

@@ -151,11 +151,16 @@ def collate(rows: Sequence[Batch]) -> Batch:
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def fixed_batches(rows: NoisyRows, indices: Sequence[int], size: int) -> Iterator[Batch]:
-    """The rows in their order, each with the same noise at every evaluation."""
+def fixed_batches(rows: NoisyRows, indices: Sequence[int], size: int, *, first: int = 0) -> Iterator[Batch]:
+    """The rows in their order, each with the same noise at every evaluation.
+
+    Arguments:
+        first: number of the first row's noise; another one gives other noise.
+    """
     for start in range(0, len(indices), size):
         chosen = indices[start : start + size]
-        yield collate([rows[Key(index, SEED + start + place, start + place)] for place, index in enumerate(chosen)])
+        places = range(first + start, first + start + len(chosen))
+        yield collate([rows[Key(index, SEED + place, place)] for place, index in zip(places, chosen, strict=True)])
 
 
 def tokens_in(batch: Batch) -> Tensor:

@@ -20,6 +20,8 @@ from stayfinite.recipes.diffusion.survey import Scale
 
 ROWS = 64
 """In a batch of an evaluation."""
+MOST_TURNS = 64
+"""Through the rows of an evaluation, until each loss has been seen; one turn is enough for more than a few rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,16 +114,24 @@ class Examiner:
     def _losses(
         self, sampler: Sampler, indices: Sequence[int], autocast: Callable[[], AbstractContextManager[Any]]
     ) -> tuple[float, float]:
-        """The mean text loss and latent loss of the rows that have them."""
+        """The mean text loss and latent loss of the rows that have them.
+
+        Of a few rows none may happen to have one that the mode trains: then they are gone through again, with other
+        noise, until one has. The mean of nothing would be NaN, and no model the best.
+        """
         training = sampler.model.training
         sampler.model.eval()
         sums, counts = torch.zeros(2, dtype=torch.float64), torch.zeros(2)
+        wanted = torch.tensor(shares(self.mode)) > 0
         try:
-            for batch in fixed_batches(self.rows, indices, ROWS):
-                with autocast():
-                    text, latent = self.objective.rows(batch)
-                sums += torch.stack([text.sum(), latent.sum()]).cpu().double()
-                counts += torch.stack([batch["has_text_loss"].sum(), batch["has_latent_loss"].sum()])
+            for turn in range(MOST_TURNS):
+                for batch in fixed_batches(self.rows, indices, ROWS, first=turn * len(indices)):
+                    with autocast():
+                        text, latent = self.objective.rows(batch)
+                    sums += torch.stack([text.sum(), latent.sum()]).cpu().double()
+                    counts += torch.stack([batch["has_text_loss"].sum(), batch["has_latent_loss"].sum()])
+                if bool((counts > 0)[wanted].all()):
+                    break
         finally:
             sampler.model.train(training)
         means = sums / counts

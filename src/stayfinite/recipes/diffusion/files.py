@@ -15,6 +15,8 @@ import numpy as np
 from stayfinite.errors import UsageError
 
 TOKENS, LATENTS = "tokens", "latents"
+HIGHEST = 2**22
+"""No tokenizer has so many tokens, and a model would have an embedding for each."""
 HOW = "a directory with tokens/NAME.npz (input_ids, attention_mask) and latents/NAME.npy, paired by name"
 
 
@@ -66,10 +68,11 @@ def read_tokens(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any],
             f"{path}: input_ids of shape {list(ids.shape)} and attention_mask of shape {list(mask.shape)}",
             fix="both (length), or both (rows, length), and not empty",
         )
-    least = np.where(mask != 0, ids, 0).min()
-    if not np.issubdtype(ids.dtype, np.integer) or int(least) < 0:
+    held = np.where(mask != 0, ids, 0)
+    if not np.issubdtype(ids.dtype, np.integer) or int(held.min()) < 0 or int(held.max()) >= HIGHEST:
         raise UsageError(
-            f"{path}: input_ids of {ids.dtype}, least {least}: expected whole numbers from 0 on",
+            f"{path}: input_ids of {ids.dtype}, from {held.min()} to {held.max()}: expected whole numbers from 0 on, "
+            f"below {HIGHEST:,}",
             fix="write the ids as a tokenizer gives them; labels with -100 are no input_ids",
         )
     return np.atleast_2d(ids), np.atleast_2d(mask) != 0, ids.ndim == 2
@@ -97,7 +100,7 @@ def read_latent(path: Path, row: int | None) -> np.ndarray[Any, Any]:
         UsageError: it cannot be read (any more).
     """
     array = open_latents(path)
-    with _named(path):
+    with _named(path), np.errstate(over="ignore"):  # what float32 cannot hold is infinite in it, and is found so
         return np.array(array if row is None else array[row], dtype=np.float32)
 
 

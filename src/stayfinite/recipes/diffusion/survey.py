@@ -63,7 +63,7 @@ def survey(corpus: Corpus) -> Survey:
         keys.append(hashlib.sha256(text.numpy().tobytes() + latent.numpy().tobytes()).digest())
         wrong = int((~latent.isfinite()).sum())
         if wrong:
-            bad[index] = f"{corpus.where(index)}: {wrong} of {latent.numel()} values are not finite"
+            bad[index] = f"{corpus.where(index)}: {wrong} of {latent.numel()} values are not finite in float32"
         elif not mask.any():
             bad[index] = f"{_tokens(corpus, index)}: no token is left, attention_mask is 0 everywhere"
         sizes[index] = latent.double().square().mean().sqrt()
