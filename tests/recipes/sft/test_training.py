@@ -128,8 +128,8 @@ def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(run: Path, t
     [
         ("learning_rate", 0.0), ("learning_rate", -1e-3), ("learning_rate", float("nan")), ("rank", 0), ("epochs", 0),
         ("batch_size", 0), ("dropout", 1.0), ("val_share", 1.5), ("max_grad_norm", 0.0), ("held_out", 0),
-        ("weight_decay", -0.1), ("minutes", float("nan")), ("max_length", 7), ("samples", -1), ("patience", -1), ("checkpoint_steps", 0),
-        ("keep_checkpoints", 0), ("logging_steps", 0),
+        ("weight_decay", -0.1), ("minutes", float("nan")), ("max_length", 7), ("samples", -1), ("patience", -1),
+        ("checkpoint_steps", 0), ("keep_checkpoints", 0), ("logging_steps", 0),
     ],
 )  # fmt: skip
 def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(

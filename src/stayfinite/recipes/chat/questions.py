@@ -133,7 +133,7 @@ def _answer(value: Any, where: str, column: str) -> str:
     if not text or OPEN in text or CLOSE in text:
         raise UsageError(
             f"{where}: {column} has tags in it ({text[:60]!r}), and would never be found again between its own",
-            fix=f"the answer alone, or in one pair of {OPEN}{CLOSE}; the way to it has a column of its own, `reasoning`",
+            fix=f"the answer alone, or in one pair of {OPEN}{CLOSE}; the way to it has its own column, `reasoning`",
         )
     return text
 
