@@ -46,6 +46,12 @@ def _adapted(base: str, kept: Any = "fp32") -> Any:
     return model
 
 
+def _with_vision(base: str) -> Any:
+    model = add_lora(load_model(base, base="fp32", device=CPU), rank=4, alpha=8, dropout=0.0, vision=True)
+    choose_trained(model, vision=True)
+    return model
+
+
 def _comparison(model: Any, base: str) -> Comparison:
     return Comparison(model, prompt_for(load_processor(base), QUESTION, LABELS), [1.0, 1.0, 1.0], CPU)
 
@@ -91,7 +97,15 @@ def test_under_lora_adapters_and_projector_are_trained_and_nothing_else(base: st
     assert not any("vision_tower" in name for name in trained)
 
 
-@pytest.mark.parametrize("make", [_plain, _adapted])
+def test_under_lora_a_vision_tower_that_is_trained_gets_gradients_wherever_it_is_read(base: str) -> None:
+    model = _with_vision(base)
+    _comparison(model, base).loss(_batch()).backward()
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert any("vision_tower" in name for name in trained)
+    assert [name for name, p in trained.items() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("make", [_plain, _adapted, _with_vision])
 def test_what_was_saved_answers_alike_in_a_fresh_model(base: str, tmp_path: Path, make: Any) -> None:
     model = make(base)
     optimizer = two_rates(model, lr=1e-2, projector_lr=1e-2, weight_decay=0.0, device=CPU)

@@ -40,11 +40,11 @@ def assembled(config: Any, device: torch.device) -> Any:
     """The model on its device, with adapters where they are asked for, and only that part open that is trained."""
     model = load_model(base_of(config), base=config.base, device=device, cache_dir=config.cache_dir)
     lora = uses_lora(config)
-    if lora:
-        model = add_lora(model, rank=config.lora_rank, alpha=config.lora_alpha, dropout=config.lora_dropout)
-        if config.vision == "trained":
-            model.get_base_model().model.vision_tower.requires_grad_(True)
     vision = config.vision == "trained" or (config.vision == "auto" and is_size(config.model) and not lora)
+    if lora:
+        model = add_lora(
+            model, rank=config.lora_rank, alpha=config.lora_alpha, dropout=config.lora_dropout, vision=vision
+        )
     choose_trained(model, vision=vision)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

@@ -63,8 +63,12 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
     return model if base in ("8bit", "4bit") else model.to(device)
 
 
-def add_lora(model: Any, *, rank: int, alpha: float, dropout: float) -> Any:
-    """Adapters on every linear layer of the language model; the projector is trained whole, the rest is frozen."""
+def add_lora(model: Any, *, rank: int, alpha: float, dropout: float, vision: bool = False) -> Any:
+    """Adapters on every linear layer of the language model; the projector is trained whole, the rest is frozen.
+
+    Arguments:
+        vision: train the vision tower whole as well; it is then saved with the adapters.
+    """
     try:
         import peft
     except ImportError:
@@ -74,8 +78,8 @@ def add_lora(model: Any, *, rank: int, alpha: float, dropout: float) -> Any:
     ]
     kind: Any = peft.LoraConfig
     settings = kind(
-        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, modules_to_save=[PROJECTOR],
-        task_type="CAUSAL_LM",
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets,
+        modules_to_save=[PROJECTOR, VISION] if vision else [PROJECTOR], task_type="CAUSAL_LM",
     )  # fmt: skip
     adapted: Any = peft.get_peft_model(model, settings)
     for _, parameter in adapted.named_parameters():
@@ -88,6 +92,9 @@ def choose_trained(model: Any, *, vision: bool) -> None:
     """Freeze the vision tower, or those of its layers that nobody reads: LLaVA may take one before the last."""
     tower = _part(model, VISION)
     assert tower is not None
+    copies: Any = getattr(tower, "modules_to_save", None)  # peft trains a copy beside the original
+    if copies is not None:
+        tower = copies["default"]
     if not vision:
         tower.requires_grad_(False)
         return
