@@ -123,12 +123,14 @@ print(sorted({name: value for line in logs for name, value in line.items() if "/
 """
 
 
+@pytest.mark.timeout(400)
 def test_trackio_has_the_curves_and_evaluations_of_a_run_by_the_name_of_its_directory(tmp_path, monkeypatch):
     # It decides where it writes when it is loaded, so in a process of its own.
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     done = subprocess.run(
-        [sys.executable, "-c", IN_TRACKIO, str(tmp_path / "first")], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", IN_TRACKIO, str(tmp_path / "first")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
     assert "('evaluation/accuracy', 0.75)" in done.stdout, done.stderr[-2000:]
     assert "('stayfinite/loss', 0.5)" in done.stdout

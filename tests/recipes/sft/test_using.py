@@ -56,8 +56,10 @@ def test_wrong_use_is_exit_code_2(run: Path, capsys: pytest.CaptureFixture[str])
     assert "--adapter runs/sft/best" in shown
 
 
-def test_a_model_that_a_training_builds_cannot_be_asked_without_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sft", "datagen", "--model", "tiny", "--output", "never.jsonl"]) == 2
+def test_a_model_that_a_training_builds_cannot_be_asked_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sft", "datagen", "--model", "tiny", "--output", str(tmp_path / "never.jsonl")]) == 2
     assert main(["sft", "test", "--base", "small"]) == 2
     assert capsys.readouterr().err.count("there is no such model to ask") == 2
 
@@ -89,6 +91,11 @@ def test_chat_answers_line_by_line_until_an_empty_one(run: Path) -> None:
     chat(Chat(adapter=str(run / "best"), device="cpu"), ["Convert 3 km to m.\n", "\n", "never asked\n"], said.append)
     assert len(said) == 2
     assert said[1].startswith(("answer: ", "no answer in it"))
+
+
+def test_an_empty_question_is_wrong_use(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sft", "chat", "--adapter", str(run / "best"), "--device", "cpu", "--ask", " "]) == 2
+    assert "--ask" in capsys.readouterr().err
 
 
 def test_the_prompt_of_use_is_the_prompt_of_training(run: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import found_in
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.using import UsePrecision, make_ready
@@ -41,6 +42,8 @@ class Chat:
 def chat(config: Chat, lines: Iterable[str], say: Callable[[str], None] = print) -> None:
     """Answer each line."""
     require(config, at_least={0: ("temperature",), 1: ("new_tokens",)})
+    if config.ask is not None and not config.ask.strip():
+        raise UsageError("--ask: the question is empty", fix='--ask "Convert 3 km to m."')
     ready = make_ready(
         config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
         system=config.system,
