@@ -339,10 +339,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def quick(arguments: Sequence[str]) -> Inspection:
     """One forward and backward pass and ten steps, with everything that is looked at; for ``check --quick sft``."""
-    config = read_settings(Sft, arguments, "stayfinite check --quick sft", settled)
-    refuse_impossible(config)
+    asked = read_settings(Sft, arguments, "stayfinite check --quick sft", settled)
     with TemporaryDirectory() as place:
-        return quick_look(replace(config, output_dir=place))
+        config = replace(asked, output_dir=place)  # whatever lies in --output-dir, nothing is written there
+        refuse_impossible(config)
+        return quick_look(config)
 
 
 def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Tensor]]:

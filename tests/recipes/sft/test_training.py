@@ -183,6 +183,13 @@ def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() ->
         assert [each.cause for each in found.findings if each.severity == "error"] == ["lr-too-high"]
 
 
+def test_a_quick_look_does_not_mind_what_lies_in_the_output_directory(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "best", tmp_path / "best")
+    flags = ["--output-dir", str(tmp_path), "--rows", "16", "--rank", "4", "--device", "cpu"]
+    assert quick(flags).lines
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+
+
 def test_a_yaml_file_says_the_same_as_flags(tmp_path: Path) -> None:
     from stayfinite.recipes.settings import read_settings
 
