@@ -30,7 +30,7 @@ def refuse_impossible(config: Any) -> None:
                 "rank", "epochs", "batch_size", "accumulation", "rows", "held_out", "eval_epochs", "eval_rows",
                 "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints",
             ),
-            0: ("weight_decay", "samples", "patience"),
+            0: ("weight_decay", "samples", "patience", "seed"),
             8: ("max_length",),
         },
         shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},

@@ -23,7 +23,10 @@ def refuse_impossible(config: Any) -> None:
                 "steps", "batch_size", "accumulation", "eval_steps", "eval_rows", "sample_steps", "logging_steps",
                 "checkpoint_steps", "keep_checkpoints", "max_length", "vocab_size", "patch",
             ),
-            0: ("warmup_steps", "weight_decay", "text_weight", "latent_weight", "loss_bound", "workers", "samples"),
+            0: (
+                "warmup_steps", "weight_decay", "text_weight", "latent_weight", "loss_bound", "workers", "samples",
+                "seed",
+            ),
         },
         shares={"(0, 1)": ("val_share",), "[0, 1)": ("dropout",)},
     )  # fmt: skip

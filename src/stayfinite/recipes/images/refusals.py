@@ -25,29 +25,16 @@ def refuse_impossible(config: Any) -> None:
         above_zero=("learning_rate", "projector_learning_rate", "lora_alpha"),
         at_least={
             1: (
-                "epochs",
-                "batch_size",
-                "accumulation",
-                "lora_rank",
-                "image_size",
-                "max_steps",
-                "logging_steps",
-                "checkpoint_steps",
-                "keep_checkpoints",
+                "epochs", "batch_size", "accumulation", "lora_rank", "image_size", "max_steps", "logging_steps",
+                "checkpoint_steps", "keep_checkpoints",
             ),
             0: (
-                "consistency",
-                "clip_grad_norm",
-                "margin",
-                "weight_decay",
-                "workers",
-                "patience",
-                "look_at_images",
-                "cache_megabytes",
+                "consistency", "clip_grad_norm", "margin", "weight_decay", "workers", "patience", "look_at_images",
+                "cache_megabytes", "seed",
             ),
         },
         shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},
-    )
+    )  # fmt: skip
     if config.base != "fp32" and not uses_lora(config):
         raise UsageError(
             f"--base {config.base} with --tuning full: weights that are kept in few bits cannot be trained",

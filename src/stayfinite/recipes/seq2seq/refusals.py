@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
 
@@ -29,3 +30,4 @@ def refuse_impossible(config: Any) -> None:
         },
         shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},
     )  # fmt: skip
+    require_room(config.output_dir)
