@@ -95,6 +95,24 @@ def test_a_tsv_whose_quotes_mean_nothing_keeps_them(tmp_path):
     assert broken == []
 
 
+def test_a_table_in_which_one_field_in_a_hundred_has_a_newline_keeps_it_in_the_field(tmp_path):
+    rows = [(f"word {n} here\nand more" if n % 100 == 7 else f"word {n} here", f"the word {n}") for n in range(300)]
+    for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
+        with (tmp_path / name).open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([("source", "target"), *rows])
+        columns, _, broken = read(tmp_path / name)
+        assert list(zip(columns["source"], columns["target"], strict=True)) == rows
+        assert broken == []
+
+
+def test_a_quoted_field_of_two_lines_is_one_field_also_where_each_line_could_be_a_row(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\n" + "".join(f'{n},"one {n}\ntwo, three"\n' for n in range(50)))
+    assert read(tmp_path / "a.csv")[0] == {
+        "id": [str(n) for n in range(50)],
+        "text": [f"one {n}\ntwo, three" for n in range(50)],
+    }
+
+
 def test_a_quote_that_is_never_closed_is_named(tmp_path):
     lines = ["source,target"] + [f"one {n},two {n}" for n in range(3000)]
     lines[700] = '"' + lines[700]

@@ -55,7 +55,7 @@ class Evenness(NamedTuple):
     rows: int
 
     def beats(self, other: Evenness) -> bool:
-        """More even; else wider; else in more rows, where quotes that mean nothing would glue two into one."""
+        """More even; else wider; else in more rows."""
         if abs(self.share - other.share) > 0.02:
             return self.share > other.share
         return (self.width, self.rows) > (other.width, other.rows)
@@ -67,12 +67,22 @@ def dialect_of(lines: Sequence[str], *, ending: str) -> Dialect:
     best, mark = Dialect(delimiter=delimiters[0]), Evenness(0.0, 0, 0)
     escapes = (False, True) if any('\\"' in line for line in lines) else (False,)
     for delimiter in delimiters:
-        for quoted, escaped in [(True, escape) for escape in escapes] + [(False, False)]:
-            dialect = Dialect(delimiter=delimiter, quoted=quoted, escaped=escaped)
-            found = _evenness(lines, dialect)
-            if found.beats(mark):
-                best, mark = dialect, found
+        quotings = [(True, escape) for escape in escapes] + [(False, False)]
+        dialects = [Dialect(delimiter=delimiter, quoted=quoted, escaped=escaped) for quoted, escaped in quotings]
+        found, dialect = max(((_evenness(lines, each), each) for each in dialects), key=_likelihood)
+        if found.beats(mark):
+            best, mark = dialect, found
     return best
+
+
+def _likelihood(found: tuple[Evenness, Dialect]) -> tuple[float, bool, int, int]:
+    """What decides between ways of quoting under one delimiter: a single row more that comes out even is enough.
+
+    Where they are alike, quotes have a meaning, and a newline within them belongs to the field; but not where tabs
+    separate: there a quote is mostly a character, and two that mean nothing would glue rows into one.
+    """
+    evenness, dialect = found
+    return evenness.share, dialect.quoted and dialect.delimiter != "\t", evenness.width, evenness.rows
 
 
 def _evenness(lines: Sequence[str], dialect: Dialect) -> Evenness:
