@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -25,6 +26,12 @@ class Kind:
     """Words."""
     compare: bool | None = None
     """Hold against the start; by default where there is something to hold against it."""
+    look: Literal["stop", "off"] = "stop"
+    """What to do with a finding."""
+    precision: Literal["auto", "no"] = "auto"
+    """What is computed in."""
+    seed: int = 0
+    """For chance."""
 
 
 def read(tmp_path, text, *flags):
@@ -54,6 +61,17 @@ def test_what_is_true_false_or_left_open_can_be_said_in_a_file(tmp_path, said, m
 @pytest.mark.parametrize("text", ["-x", "--train", "- a list", "a=b", "", "None"])
 def test_a_text_in_a_file_may_be_any_text(tmp_path, text):
     assert read(tmp_path, f"said: {text!r}\nlearning_rate: 1e-3") == Kind(said=text, learning_rate=1e-3)
+
+
+def test_a_word_that_yaml_takes_for_false_is_the_word_where_a_setting_has_it(tmp_path):
+    assert read(tmp_path, "look: off\nprecision: no\n") == Kind(look="off", precision="no")
+
+
+@pytest.mark.parametrize("text", ["learning_rate: yes\n", "look: on\n", "seed: no\n"])
+def test_true_and_false_where_they_mean_nothing_are_refused(tmp_path, text, capsys):
+    with pytest.raises(SystemExit):
+        read(tmp_path, text)
+    assert f"--{text.split(':')[0].replace('_', '-')}" in capsys.readouterr().err
 
 
 def test_flags_win_over_the_file(tmp_path):
@@ -115,6 +133,12 @@ def test_a_share_has_the_ends_that_it_is_given(ends, below, zero, one, above):
         expectation = nullcontext() if allowed else pytest.raises(UsageError, match=f"--minutes {value}: expected")
         with expectation:
             require(Kind(minutes=value), shares={ends: ("minutes",)})
+
+
+def test_a_seed_is_one_that_a_generator_can_hold():
+    require(Kind(seed=2**63 - 1))
+    with pytest.raises(UsageError, match=r"--seed 9223372036854775808: expected a number below 2\*\*63"):
+        require(Kind(seed=2**63))
 
 
 def test_numbers_that_work_and_none_pass():

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
-from operator import le, lt
+from operator import gt, le, lt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import tyro
 import yaml
@@ -72,9 +72,14 @@ def _mapping(path: str) -> Mapping[str, Any]:
     return read
 
 
+YAML_WORDS = {False: ("off", "no", "false"), True: ("on", "yes", "true")}
+"""What a person may have written where YAML reads false or true."""
+
+
 def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterator[str]:
     """A YAML file as the flags that say the same, so that both are checked alike."""
     known = {field.name: field for field in fields(kind)}
+    hints = get_type_hints(kind)
     for name, value in mapping.items():
         key = str(name).replace("-", "_")
         if key not in known:
@@ -87,10 +92,12 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
         if value is None:
             if "None" in str(known[key].type):
                 yield from (f"--{flag}", "None")
-        elif isinstance(value, bool) and "None" in str(known[key].type):
-            yield from (f"--{flag}", str(value))
-        elif isinstance(value, bool):
+        elif isinstance(value, bool) and hints[key] is bool:
             yield f"--{flag}" if value else f"--no-{flag}"
+        elif isinstance(value, bool):
+            # YAML takes `off` and `no` for false; where a setting has such a word, the word was meant.
+            words = (word for word in YAML_WORDS[value] if word in get_args(hints[key]))
+            yield from (f"--{flag}", next(words, str(value)))
         elif isinstance(value, list | tuple):
             yield from (f"--{flag}", *map(str, value))
         else:
@@ -116,6 +123,8 @@ def require(
 ) -> None:
     """Refuse numbers that cannot work, by the name of their flag; settings that are None are passed over.
 
+    A seed that torch's generators cannot hold is among them.
+
     Arguments:
         config: a dataclass.
         above_zero: names of settings.
@@ -127,6 +136,8 @@ def require(
     """
     for name in above_zero:
         _refuse(config, name, "above 0", partial(lt, 0))
+    if hasattr(config, "seed"):
+        _refuse(config, "seed", "below 2**63", partial(gt, 2**63))
     for least, names in at_least.items():
         for name in names:
             _refuse(config, name, f"of at least {least}", partial(le, least))
