@@ -108,6 +108,12 @@ def options_of(settings: Generate) -> dict[str, Any]:
             f"--num-return-sequences {settings.num_return_sequences}: the likeliest text is always the same one",
             fix=f"--temperature 0.8 to draw, or --num-beams {settings.num_return_sequences}",
         )
+    if settings.num_return_sequences > settings.num_beams > 1:
+        raise UsageError(
+            f"--num-return-sequences {settings.num_return_sequences} from --num-beams {settings.num_beams}: each text "
+            "is a beam",
+            fix=f"--num-beams {settings.num_return_sequences}, or leave --num-beams out",
+        )
     options: dict[str, Any] = {
         "max_new_tokens": settings.max_new_tokens, "num_return_sequences": settings.num_return_sequences,
         "num_beams": settings.num_beams, "no_repeat_ngram_size": settings.no_repeat_ngram_size,
@@ -123,10 +129,16 @@ def options_of(settings: Generate) -> dict[str, Any]:
 def _prompts(settings: Generate) -> list[str]:
     given = list(settings.prompt)
     if settings.file is not None:
+        from stayfinite.readers.data.text_lines import text_file
+        from stayfinite.recipes.seq2seq.normalising import legible
+
         try:
-            given += settings.file.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{settings.file} cannot be read: {error}", fix="name a text file in UTF-8") from error
+            with text_file(settings.file, newline=None) as file:
+                given += [legible(line.rstrip("\n")) for line in file.lines()]
+        except OSError as error:
+            raise UsageError(
+                f"{settings.file} cannot be read: {error.strerror or error}", fix="name a text, one prompt a line"
+            ) from error
     elif not given:
         given += sys.stdin.read().splitlines()
     prompts = [prompt for prompt in given if prompt.strip()]

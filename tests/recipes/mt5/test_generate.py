@@ -57,6 +57,9 @@ def test_prompts_come_from_a_file_or_from_standard_input(run, tmp_path, capsys, 
         "One <extra_id_0> three.",
         "Two <extra_id_0>",
     ]
+    (tmp_path / "wide.txt").write_text("Sieben <extra_id_0> zw\u00f6lf\r\n", encoding="utf-16")
+    assert main(["generate", str(run), "--file", str(tmp_path / "wide.txt"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["prompt"] == "Sieben <extra_id_0> zw\u00f6lf"
     monkeypatch.setattr("sys.stdin", io.StringIO("Four <extra_id_0> six.\n"))
     assert main(["generate", str(run)]) == 0
     assert capsys.readouterr().out.startswith("Four ")
@@ -103,6 +106,8 @@ def test_every_option_reaches_the_model():
         (["--temperature", "nan"], "--temperature nan"),
         (["--top-p", "1.5"], "--top-p 1.5"),
         (["--num-return-sequences", "3"], "the likeliest text is always the same one"),
+        (["--num-return-sequences", "3", "--num-beams", "2", "--temperature", "1"], "each text is a beam"),
+        (["--seed", str(2**64)], "--seed 18446744073709551616: expected a number below 2**63"),
         (["--max-new-tokens", "0"], "--max-new-tokens 0: expected a number of at least 1"),
         (["--file", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["--prompt", " "], "there is no prompt"),

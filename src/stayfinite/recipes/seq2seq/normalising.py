@@ -47,6 +47,11 @@ def normaliser(forms: Sequence[Form]) -> Callable[[str], str]:
     return normalise
 
 
+def legible(text: str) -> str:
+    """The text with a question mark for what is no character: bytes that could not be read, half a surrogate pair."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 EXAMPLES: tuple[tuple[Form, str, str], ...] = (
     ("nfc", "s\u030cu", "\u0161u"),
     ("nfkc", "u\u2082 \ufb01n", "u2 fin"),
