@@ -310,7 +310,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
                     )
                 tell(logbook.steps_taken, scores.to_json())
                 say(f"epoch {epoch + 1}: {scores}{'  (best so far)' if better else ''}")
-                say(samples(rows, translations, config.samples))
+                if config.samples:
+                    say(samples(rows, translations, config.samples))
             if last or best.over:
                 break
         logbook.finish()

@@ -176,6 +176,10 @@ def test_another_training_in_the_same_directory_is_refused(tmp_path):
         ({"train": (), "val": ("a.csv",)}, "--val without --train"),
         ({"source": "nope"}, "there is no column 'nope'"),
         ({"device": "abacus"}, "--device abacus"),
+        ({"logging_steps": 0}, "--logging-steps 0: expected a number of at least 1"),
+        ({"output_dir": __file__}, "--output-dir .* is a file"),
+        ({"output_dir": f"{__file__}/run"}, "--output-dir .* is a file"),
+        ({"model": "./nowhere", "tokenizer": None}, r"'./nowhere' cannot be loaded(.|\n)*one of tiny, small"),
         ({"too_long": "drop", "max_source_length": 4, "max_target_length": 4}, "every pair is longer"),
     ],
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
 from stayfinite.recipes.settings import require
 
@@ -43,20 +43,16 @@ def _refuse_places(config: Any) -> None:
                 f"{path}: there is no such file or directory",
                 fix="name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text",
             )
-    for name in ("output_dir", "checkpoint_dir", "tokenizer_dir"):
-        value = getattr(config, name)
-        if value is not None and Path(value).is_file():
-            raise UsageError(f"{_flag(name)} {value}: this is a file", fix="name a directory")
-        if value is not None and not _writable(Path(value)):
-            raise UsageError(f"{_flag(name)} {value}: nothing can be written there", fix="name another directory")
+    require_room(config.output_dir)
+    if config.checkpoint_dir is not None:
+        require_room(config.checkpoint_dir, "--checkpoint-dir")
+    if config.tokenizer_dir is not None and not _has_tokenizer(Path(config.tokenizer_dir)):
+        require_room(config.tokenizer_dir, "--tokenizer-dir")
 
 
-def _writable(place: Path) -> bool:
-    """Whether a directory can be written, or made; one that only has to be read may be protected."""
-    if (place / "spiece.model").is_file() or (place / "tokenizer.json").is_file():
-        return True
-    nearest = next(each for each in (place, *place.absolute().parents) if each.exists())
-    return nearest.is_dir() and os.access(nearest, os.W_OK)
+def _has_tokenizer(place: Path) -> bool:
+    """A directory that only has to be read may be protected."""
+    return (place / "spiece.model").is_file() or (place / "tokenizer.json").is_file()
 
 
 def _refuse_adapters(config: Any) -> None:
@@ -78,7 +74,3 @@ def _refuse_adapters(config: Any) -> None:
             "adapters with --tokenizer-dir: the embeddings of a new vocabulary have to be learnt, and would be frozen",
             fix="leave --tokenizer-dir out to use the model's own, or train all weights",
         )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.recipes.seq2seq.built_in import Pair
-from stayfinite.recipes.seq2seq.models import is_size
+from stayfinite.recipes.seq2seq.models import TO_TRAIN, is_size
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer, train_sentencepiece
 
 
@@ -35,7 +35,11 @@ def vocabulary(
     """
     if resuming:
         return load_tokenizer(str(own))
-    if given is not None or not is_size(model):
-        return load_tokenizer(model if given is None else given, cache_dir=cache_dir)
+    if given is not None:
+        return load_tokenizer(given, cache_dir=cache_dir)
+    if not is_size(model):
+        return load_tokenizer(
+            model, cache_dir=cache_dir, fix=f"{TO_TRAIN}; --tokenizer for one that has none of its own"
+        )
     texts = [text for pair in pairs for text in (prefix + pair.source, pair.target)]
     return train_sentencepiece(texts, own, size, seed=seed)
