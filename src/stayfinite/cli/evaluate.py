@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(settings: Evaluate) -> int:
     if not settings.data:
         raise UsageError("expected data to score on", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
-    from stayfinite.recipes.seq2seq.pairs import read_pairs
+    from stayfinite.recipes.seq2seq.pairs import read_pairs, to_score
     from stayfinite.recipes.seq2seq.predictions import Asked, write_table
     from stayfinite.recipes.seq2seq.tables import Columns
     from stayfinite.recipes.seq2seq.translating import find_model, load_translator
@@ -66,7 +66,7 @@ def _run(settings: Evaluate) -> int:
     trained = find_model(settings.model)
     usual = Columns(source=trained.settings["source"], target=trained.settings["target"])
     pairs = read_pairs(settings.data, Columns(source=settings.source, target=settings.target), usual=usual)
-    known = [pair for pair in pairs if pair.target.strip()]
+    known = to_score(pairs)
     if not known:
         raise UsageError(f"{', '.join(settings.data)}: no row has a target to compare with", fix="--target NAME")
     translator = load_translator(trained, device=settings.device, batch_size=settings.batch_size)

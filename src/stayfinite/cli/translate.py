@@ -28,7 +28,8 @@ class Translate:
     """A text with a line for each, or a CSV, TSV, JSON, JSONL or Parquet table."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """Write a CSV here: the columns that there were, and `translation`. By default it goes to the terminal."""
+    """Write a CSV here: the columns that there were, and `translation`; one of that name that was there is called
+    `translation (given)`. By default it goes to the terminal."""
 
     source: str | None = None
     """Name of the source column; by default the one that was trained on, or guessed."""

@@ -55,6 +55,25 @@ def test_a_table_keeps_its_columns_and_the_column_of_the_training_is_taken(run, 
     assert read_texts(tmp_path / "t.csv", "source", "akk").texts == ["not this", "nor this"]
 
 
+def test_a_translation_that_the_table_has_already_is_kept_beside_the_new_one(tmp_path):
+    for text, names, rows in (
+        ("to", "id,akk,translation (given),translation", "7,a-na,to,x"),
+        (" ", "id,akk,translation", "7,a-na,x"),
+    ):
+        (tmp_path / "t.csv").write_text(f"id,akk,translation\n7,a-na,{text}\n", encoding="utf-8")
+        write_table(read_texts(tmp_path / "t.csv", "akk"), ["x"], tmp_path / "o.csv")
+        assert (tmp_path / "o.csv").read_text(encoding="utf-8") == f"{names}\n{rows}\n"
+
+
+def test_half_a_character_in_a_table_is_translated_and_scored_as_a_question_mark(run, tmp_path, capsys):
+    (tmp_path / "p.jsonl").write_text('{"akk": "a \\ud83d b", "target": "c \\ud83d"}\n', encoding="utf-8")
+    assert main(["translate", str(run), str(tmp_path / "p.jsonl"), "--source", "akk", "--json", *QUICK]) == 0
+    assert json.loads(capsys.readouterr().out)["source"] == "a ? b"
+    into = str(tmp_path / "o.csv")
+    assert main(["evaluate", str(run), str(tmp_path / "p.jsonl"), "--json", "-o", into, *QUICK]) == 0
+    assert "a ? b,c ?," in (tmp_path / "o.csv").read_text(encoding="utf-8")
+
+
 def test_json_is_one_object_a_row_and_nothing_else(run, tmp_path, capsys):
     (tmp_path / "new.txt").write_text("a\nb\n")
     assert main(["translate", str(run), str(tmp_path / "new.txt"), "--json", *QUICK]) == 0

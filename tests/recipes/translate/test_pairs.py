@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.normalising import normaliser
-from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split
+from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 
 ROWS = [("a-na", "to"), ("LUGAL", "the king"), ("be-li2", "my lord")]
@@ -49,6 +50,28 @@ def test_nested_translations_of_a_hub_are_columns_too(tmp_path):
     path = written(tmp_path, "p.jsonl", rows)
     columns = Columns(source="translation.akk", target="translation.en")
     assert as_rows(read_pairs([path], columns)) == ROWS
+
+
+@pytest.mark.parametrize("name", ["group", "Group", "tablet_id", "document id"])
+def test_a_column_of_groups_is_known_by_its_name(tmp_path, name):
+    path = written(tmp_path, "p.csv", f"source,target,{name}\n" + "".join(f"{s},{t},7\n" for s, t in ROWS))
+    said = []
+    assert {pair.group for pair in read_pairs([path], Columns(), said.append)} == {"7"}
+    assert f"split by = {name}" in said[0]
+
+
+def test_what_is_no_character_does_not_stop_a_scoring():
+    found = to_score([Pair("a \ud83d b", "c \udcff"), Pair("no target", " "), Pair("a", "b"), Pair("a", "b")])
+    assert as_rows(found) == [("a ? b", "c ?"), ("a", "b"), ("a", "b")]
+
+
+def test_sources_that_are_trained_on_and_scored_on_are_counted(tmp_path):
+    train = written(tmp_path, "t.csv", "source,target\n" + "".join(f"{s},{t}\n" for s, t in ROWS))
+    val = written(tmp_path, "v.csv", "source,target\na-na,to\na-na,towards\nen-na,now\n")
+    for files, counted in (((val,), True), ((), False)):
+        said = []
+        pairs_for([train], files, Columns(), forms=["nfc"], max_ratio=8.0, share=0.3, say=said.append)
+        assert any("2 sources of the validation are trained on too" in line for line in said) is counted
 
 
 def test_columns_are_guessed_and_the_guess_is_said(tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair, store_records
 from stayfinite.recipes.seq2seq.normalising import Form, normaliser, self_test
-from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, tidy
+from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, tidy, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 
 BUILT_IN_PAIRS = 4000
@@ -41,12 +41,14 @@ def pairs_for(
     if not kept.pairs:
         raise UsageError(f"{', '.join(train or ())}: nothing is left to train on: {kept}", fix="look at the data")
     if val:
-        # Everything that has a reference counts, also what comes twice: others score the same file.
         training = kept.pairs
-        validation = [tidy(pair, normalise) for pair in read_pairs(val, columns, say) if pair.target.strip()]
+        validation = [tidy(pair, normalise) for pair in to_score(read_pairs(val, columns, say))]
     else:
         training, validation = split(kept.pairs, share)
     if not validation:
         raise UsageError("no pair is left for validation", fix="give some with --val, or raise --val-share")
     say(f"read {kept}; training on {len(training):,}, validation on {len(validation):,}")
+    trained_on = {pair.source for pair in training}
+    if both := sum(pair.source in trained_on for pair in validation):
+        say(f"  {both:,} sources of the validation are trained on too, word for word: its scores are the better for it")
     return training, validation

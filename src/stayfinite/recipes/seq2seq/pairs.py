@@ -13,6 +13,7 @@ from stayfinite.readers.data.opening import FORMATS
 from stayfinite.readers.data.text_lines import ending
 from stayfinite.readers.data.text_rows import aligned_chunks
 from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.normalising import legible
 from stayfinite.recipes.seq2seq.tables import Columns, pairs_of_tables, refuse_broken
 
 
@@ -58,7 +59,9 @@ def _aligned(one: Path, two: Path) -> list[Pair]:
     source = Source(path=one, kind="aligned", size=one.stat().st_size, chunks=lambda: iter(()))
     pairs: list[Pair] = []
     for chunk in aligned_chunks(source, two, ("source", "target")):
-        refuse_broken(one, chunk.broken)
+        refuse_broken(
+            one, chunk.broken, fix="give both files as many lines, the source and the target of a pair in the same"
+        )
         rows = zip(chunk.columns["source"], chunk.columns["target"], strict=True)
         pairs += [Pair(left, right) for left, right in rows]
     return pairs
@@ -110,6 +113,15 @@ def clean(pairs: Sequence[Pair], normalise: Callable[[str], str], *, max_ratio: 
 def tidy(pair: Pair, normalise: Callable[[str], str]) -> Pair:
     """The source as the model gets it, the target with single spaces."""
     return replace(pair, source=normalise(pair.source).strip(), target=" ".join(pair.target.split()))
+
+
+def to_score(pairs: Sequence[Pair]) -> list[Pair]:
+    """Those that have a target to compare with, also what comes twice: others score the same file.
+
+    What is no character in them becomes a question mark, since a tokenizer would refuse it.
+    """
+    legibly = (replace(pair, source=legible(pair.source), target=legible(pair.target)) for pair in pairs)
+    return [pair for pair in legibly if pair.target.strip()]
 
 
 def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:

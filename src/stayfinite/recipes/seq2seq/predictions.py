@@ -13,9 +13,12 @@ from stayfinite.inspection.data.roles import roles_of
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
+from stayfinite.recipes.seq2seq.normalising import legible
 from stayfinite.recipes.seq2seq.tables import refuse_broken
 
 TRANSLATION = "translation"
+GIVEN = "translation (given)"
+"""What a column of that name is called that was there before; one without a word in it makes room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
         raise UsageError(f"{path}: there is no such file", fix="name a text with a line for each, or a table")
     if FORMATS.get(ending(path), "txt") == "txt":
         with text_file(path, newline=None) as file:
-            rows = [[line.rstrip("\n")] for line in file.lines()]
+            rows = [[legible(line.rstrip("\n"))] for line in file.lines()]
         return Asked(names=["source"], rows=rows, source="source")
     names: list[str] = []
     table: list[list[str]] = []
@@ -61,7 +64,7 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
             named = source or (usual if usual in names else None)
             chosen = _source(path, {name: values[:500] for name, values in chunk.columns.items()}, named)
         columns = [chunk.columns.get(name, [None] * len(chunk.lines)) for name in names]
-        table += [[as_text(value) for value in row] for row in zip(*columns, strict=True)]
+        table += [[legible(as_text(value)) for value in row] for row in zip(*columns, strict=True)]
     if not names:
         raise UsageError(f"{path}: there is no row in it", fix="one text a row")
     return Asked(names=names, rows=table, source=chosen)
@@ -87,9 +90,14 @@ def write_table(asked: Asked, translations: Sequence[str], into: Path | IO[str])
 
 
 def _write(asked: Asked, translations: Sequence[str], file: IO[str]) -> None:
-    kept = [at for at, name in enumerate(asked.names) if name != TRANSLATION]
+    kept = [
+        at
+        for at, name in enumerate(asked.names)
+        if name != TRANSLATION or any(row[at].strip() for row in asked.rows)
+    ]  # fmt: skip
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*(asked.names[at] for at in kept), TRANSLATION])
+    names = [GIVEN if asked.names[at] == TRANSLATION else asked.names[at] for at in kept]
+    writer.writerow([*names, TRANSLATION])
     for row, translation in zip(asked.rows, translations, strict=True):
         writer.writerow([*(row[at] for at in kept), translation])
 

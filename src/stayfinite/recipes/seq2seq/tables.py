@@ -53,12 +53,13 @@ def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str],
     return pairs
 
 
-def refuse_broken(path: Path, broken: Sequence[Broken]) -> None:
+def refuse_broken(path: Path, broken: Sequence[Broken], fix: str | None = None) -> None:
     """Half a row would be a wrong pair: say where, and stop."""
     if broken:
         more = f" (and {len(broken) - 1} more like it)" if len(broken) > 1 else ""
         raise UsageError(
-            f"{path}:{broken[0].line}: {broken[0].why}{more}", fix=f"stayfinite check --data {path} lists all of them"
+            f"{path}:{broken[0].line}: {broken[0].why}{more}",
+            fix=fix or f"stayfinite check --data {path} lists all of them",
         )
 
 
@@ -81,8 +82,12 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
             f"{path}: which column is the source and which the target cannot be told from their names",
             fix=f"--source NAME --target NAME; the columns are {', '.join(table)}",
         )
-    group = asked.group or next((name for name in table if SPLITS_BY.match(plain(name))), None)
+    group = asked.group or next((name for name in table if _groups(name)), None)
     return Columns(source=source, target=target, group=group)
+
+
+def _groups(name: str) -> bool:
+    return plain(name) == "group" or bool(SPLITS_BY.match(plain(name)))
 
 
 def _told(columns: Columns) -> str:
