@@ -51,7 +51,10 @@ def measure_gradients(roster: Roster) -> GradientNorms:
     if not norms:
         nothing = torch.zeros(0, device=roster.device)
         return GradientNorms((), (), nothing, nothing.sum())
-    together = torch.stack([norm.to(roster.device, non_blocking=True) for norm in norms])
+    if len(roster.places) > 1:
+        home = roster.device
+        norms = [norm.to(home, non_blocking=True) for norm in norms]
+    together = torch.stack(norms)
     return GradientNorms(tuple(indices), tuple(groups), together, torch.linalg.vector_norm(together, 2.0))
 
 
@@ -63,6 +66,8 @@ def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
 
 
 def _local(grad: Tensor) -> Tensor:
+    if type(grad) is Tensor:
+        return grad
     # Of a gradient that is spread over ranks (a DTensor) each rank measures and clips its own part.
     to_local = getattr(grad, "to_local", None)
     return grad if to_local is None else cast(Tensor, to_local())

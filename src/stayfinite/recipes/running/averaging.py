@@ -27,7 +27,8 @@ class Average(nn.Module):
         self._decay = decay
         # Found once: to look for the tensors of a model at every step takes longer than to average them.
         pairs = list(zip(_tensors(self.module), _tensors(model), strict=True))
-        self._floats = [(own, new) for own, new in pairs if own.is_floating_point()]
+        floats = [(own, new) for own, new in pairs if own.is_floating_point()]
+        self._averages, self._weights = [own for own, _ in floats], [new for _, new in floats]
         self._others = [(own, new) for own, new in pairs if not own.is_floating_point()]
         # On the host, so that asking for it waits for nobody; a buffer, so that checkpoints keep it.
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
@@ -45,8 +46,8 @@ class Average(nn.Module):
         share = 1.0 - min(self._decay, (1 + step) / (10 + step))
         for own, new in self._others:
             own.copy_(new, non_blocking=True)
-        if self._floats:
-            torch._foreach_lerp_([own for own, _ in self._floats], [new.detach() for _, new in self._floats], share)
+        if self._averages:
+            torch._foreach_lerp_(self._averages, self._weights, share)
 
 
 def _tensors(model: nn.Module) -> list[Tensor]:

@@ -32,7 +32,7 @@ def generate(
     model.eval()
     model.config.use_cache = True
     each = int(options.get("num_return_sequences", 1))
-    rows = [tokenizer(text, truncation=True, max_length=max_source).input_ids for text in texts]
+    rows = tokenizer(list(texts), truncation=True, max_length=max_source).input_ids if texts else []
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     written: list[list[str]] = [[] for _ in rows]
     try:
