@@ -29,6 +29,7 @@ from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_befor
 from stayfinite.recipes.running.compiling import compile_blocks
 from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
+from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
@@ -327,7 +328,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
             seconds=time.monotonic() - began, tokens_per_second=logbook.rate, directory=output,
         )  # fmt: skip
-        write_result(output, result.to_json() | {"evaluations": best.history})
+        trained = None if logbook.steps_taken > resumed else finished_result(output, resumed)
+        write_result(output, result.to_json(trained) | {"evaluations": best.history})
     say(f"{scores}. The best model is in {best.directory}.")
     return result
 

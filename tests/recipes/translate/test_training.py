@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -152,6 +153,17 @@ def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     assert datetime.fromisoformat(plan["ends"]) <= over + timedelta(seconds=1.2)
     again = train(timed, silent)
     assert again.steps == result.steps  # the time was used up: a process that goes on trains no further
+
+
+def test_a_run_that_is_over_and_is_scored_again_keeps_the_time_of_its_training(tmp_path):
+    settings = quick_settings(tmp_path, epochs=1, eval_rows=1)
+    records = []
+    for beams in (1, 2):
+        train(replace(settings, beams=beams), silent)
+        records.append(json.loads((tmp_path / "run" / "result.json").read_text()))
+    first, again = ({name: record[name] for name in ("steps", "seconds", "tokens_per_second")} for record in records)
+    assert first == again
+    assert again["tokens_per_second"] > 0
 
 
 def test_token_budgets_plan_as_many_steps_as_are_taken(tmp_path):
