@@ -11,6 +11,7 @@ import pytest
 from guarded_training import NAN as BAD_VALUE
 from guarded_training import GuardedTraining
 from live_runs import NAN, WrittenRun
+from stayfinite.core.run_status import Health, HealthWord
 from stayfinite.diagnosis.live_run import SILENCE, LiveRun
 from stayfinite.guard.journal import now
 from stayfinite.readers.runs.reader import RunReader
@@ -159,18 +160,23 @@ def test_a_run_that_is_started_again_has_not_ended(written, live):
     assert (health(live).word, live.status().state) == ("healthy", "running")
 
 
-def test_the_search_for_a_loss_scale_alarms_nobody(written, live):
-    for scale in (65536.0, 32768.0, 16384.0, 8192.0):
+@pytest.mark.parametrize("start", [16, 32])
+def test_the_search_for_a_loss_scale_alarms_nobody_at_any_moment(start, written, live):
+    for power in range(start, 12, -1):
+        scale = 2.0**power
         written.step += 1
         written.journal.line(
             "steps.jsonl",
             {"step": written.step, "loss": 2.5, "grad_norm": float("inf"), "lr": 1e-4, "loss_scale": scale,
              "decision": "veto", "code": "scale-search"},
         )  # fmt: skip
+        assert not health(live).word.alarms
     for _ in range(30):
         written.accept(1, loss_scale=4096.0)
-    assert health(live).word == "healthy"
-    assert live.status().refused == 4
+        assert not health(live).word.alarms
+    told = f"{start - 12} refused while the loss scale was looked for"
+    assert health(live) == Health(word=HealthWord.HEALTHY, reason=f"nothing is wrong in {start + 18} steps; {told}")
+    assert live.status().refused == start - 12
 
 
 def test_slow_trouble_that_the_guard_reports_is_a_warning_and_passes(written, live):

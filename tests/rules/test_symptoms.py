@@ -88,6 +88,15 @@ def test_a_climb_before_the_nan_is_told_from_a_sudden_one():
     assert not sudden.explodes
 
 
+def test_a_search_from_far_above_that_finds_its_scale_is_no_collapse():
+    searching = [{"loss_scale": 2.0**power, "skipped": True} for power in range(32, 8, -1)]
+    learning = [{"loss": 3.0 - 0.02 * step, "loss_scale": 256.0} for step in range(60)]
+    assert not series(*searching, *learning).collapses
+    assert series(*searching).collapses
+    assert series(*learning, *searching).collapses
+    assert series(*learning[:5], *searching, *losses(*[math.nan] * 60)).collapses
+
+
 def test_a_scale_that_falls_to_nothing_collapses_and_one_that_settles_does_not():
     falling = [{"loss_scale": 2.0**-k, "skipped": True} for k in range(-3, 6)]
     settling = [{"loss_scale": 2.0**k, "skipped": True} for k in (15, 14)] + losses(2.0, 1.9, 1.8)

@@ -75,7 +75,11 @@ def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Heal
         return _say(HealthWord.WARNING, _named(cause), fix)
     if not course.seen:
         return _say(HealthWord.UNKNOWN, "no step yet", "")
-    past = f"; {course.refused:,} refused, the last at step {_at(course.last_refused)}" if course.refused else ""
+    past = ""
+    if course.refused:
+        searched = course.last_refused is None
+        when = " while the loss scale was looked for" if searched else f", the last at step {_at(course.last_refused)}"
+        past = f"; {course.refused:,} refused{when}"
     return _say(
         HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} step{'s' if course.seen > 1 else ''}{past}", ""
     )

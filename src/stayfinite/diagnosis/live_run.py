@@ -155,8 +155,8 @@ class LiveRun:
         if not step.refused:
             self._series.add(line, step.step, step.loss, step.grad_norm, step.lr, step.loss_scale)
         elif step.code == Code.SCALE_SEARCH:
-            # The scaler's own business, for the rules that know about scales.
-            self._series.add(line, step.step, lr=step.lr, loss_scale=step.loss_scale, skipped=True)
+            # The scaler's own business. A search that finds no scale is none any more: the guard then calls it a veto.
+            self._series.add(line, step.step, lr=step.lr, loss_scale=step.loss_scale)
 
     def _take_event(self, record: dict[str, Any]) -> None:
         happening = happening_of(record)

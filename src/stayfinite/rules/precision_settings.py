@@ -84,6 +84,8 @@ def _negated(setting: Setting) -> bool:
 def _format_of(setting: Setting) -> Known | None:
     if setting.value is None and setting.plain.endswith("dtype"):
         return None  # left to the library, which takes the card's or the checkpoint's
+    if setting.value is None and setting.plain.endswith("policy_precision"):
+        return None  # a guard's: autocast is left to the loop, which may well use fp16
     text = str(setting.value)
     for pattern, name in ((_BRAIN, "bf16"), (_HALF, "fp16"), (_FULL, "fp32")):
         if pattern.search(text):

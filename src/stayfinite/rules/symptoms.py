@@ -116,8 +116,20 @@ class Symptoms:
         )
 
     @property
+    def found_scale(self) -> bool:
+        """However many steps a scaler had to skip, its scale stayed above 1 and more steps than those were good."""
+        return (
+            self.skipped > 0
+            and not self.skipped_last
+            and self.bad_losses == 0
+            and self.lowest_scale is not None
+            and self.lowest_scale > 1.0
+            and self.good_losses > 2 * self.skipped
+        )
+
+    @property
     def collapses(self) -> bool:
-        """The loss scale fell to nothing, or step after step was skipped."""
+        """The loss scale fell to nothing, or step after step was skipped and no scale was found."""
         low = (
             self.lowest_scale is not None
             and self.lowest_scale <= 1.0
@@ -125,7 +137,8 @@ class Symptoms:
         )
         # Single skips at a scale near 1, with good steps between them, are how a scaler lives with a hard task.
         lowest = self.lowest_scale is not None and self.lowest_scale < 0.1 and self.skipped >= 2
-        return self.skipped > 0 and ((low and self.longest_skips >= 3) or lowest or self.longest_skips >= 12)
+        endless = self.longest_skips >= 12 and not self.found_scale
+        return self.skipped > 0 and ((low and self.longest_skips >= 3) or lowest or endless)
 
     @property
     def explodes(self) -> bool:

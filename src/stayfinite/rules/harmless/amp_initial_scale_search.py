@@ -14,7 +14,7 @@ doubles it again to see whether more fits, which costs one skipped step.
   `OVERFLOW! ... Attempted loss scale: 65536, reducing to 32768`, `overflow detected, setting loss scale to: 64.0`: a
   handful at the start, then single ones far apart.
 - `grad_norm: nan` or `inf` in the first line or lines of the log, with a finite loss that falls from line to line.
-- The scale settles at 128 or more.
+- The scale settles at 128 or more. From a start of 2^24 or 2^32 that takes more than a handful of skips.
 
 ## How to fix it
 Nothing needs to be done. If the lines disturb you:
@@ -51,7 +51,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
             symptoms.where.get("first_bad", ""),
         )
     scaled = symptoms.lowest_scale is not None or facts.said(r"\bloss[- _]?scal|grad[- _]?scal|gradient overflow")
-    if scaled and symptoms.skipped and not symptoms.collapses and symptoms.longest_skips < MOST_SKIPS_IN_A_ROW:
+    over = symptoms.longest_skips < MOST_SKIPS_IN_A_ROW or symptoms.found_scale
+    if scaled and symptoms.skipped and not symptoms.collapses and over:
         lowest = symptoms.lowest_scale
         if lowest is None or lowest >= LOWEST_USUAL_SCALE or symptoms.good_losses > symptoms.skipped:
             scale = "" if lowest is None else f", the scale stays at {lowest:g} or more"

@@ -118,7 +118,7 @@ def half_of(facts: Facts) -> Known | None:
 def collapse(facts: Facts) -> Clue | None:
     """How the run shows that its loss scale fell to nothing: the framework gives up, or skip follows skip.
 
-    A search that begins at 65,536 or 2**32 and has not come down yet is none.
+    A search that begins at 65,536 or 2**32 and has not come down yet is none, nor is one that found its scale.
     """
     floor = facts.said(SCALE_AT_FLOOR)
     if floor is not None:
@@ -127,7 +127,7 @@ def collapse(facts: Facts) -> Clue | None:
     lowest, row, where = seen.lowest_scale, seen.longest_skips, seen.where.get("last_skip", "")
     if lowest is not None and lowest <= NO_SCALE and row >= ROW:
         return Clue(f"{row} steps skipped in a row, down to a scale of {lowest:g}", STRONG + HINT, where)
-    if row >= 3 * ROW and (lowest is None or lowest <= STILL_LOW):
+    if row >= 3 * ROW and (lowest is None or lowest <= STILL_LOW) and not seen.found_scale:
         return Clue(f"{row} steps skipped in a row", STRONG, where)
     if lowest is not None and lowest <= NO_SCALE and row >= 2 and seen.skipped_last:
         return Clue(f"the log ends in skipped steps at a scale of {lowest:g}", FAIR + HINT, where)
