@@ -13,6 +13,8 @@ from stayfinite import Policy, TrainingDiverged, diagnose
 from stayfinite.cli import main
 from stayfinite.diagnosis.own_steps import refusals_in
 
+INFINITY = float("inf")
+
 
 def causes(found):
     return [finding.cause for finding in found.findings]
@@ -172,9 +174,46 @@ def test_a_rung_counts_as_more_than_a_bad_batch(tmp_path):
 
 
 def test_the_search_for_a_scale_is_no_refusal(tmp_path):
-    assert (
-        refusals_in(steps_file(tmp_path, ["veto"] * 4 + ["accept"] * 20, code="scale-search", loss_scale=8.0)) is None
-    )
+    found = refusals_in(steps_file(tmp_path, ["veto"] * 4 + ["accept"] * 20, code="scale-search", loss_scale=8.0))
+    assert (found.codes.total(), found.lines, found.searches) == (0, set(), {1, 2, 3, 4})
+
+
+def searching(directory, searches, *, start, steps=100):
+    """A run under a scaler: at the given steps the gradients overflow and the scale is halved."""
+    scale, lines = start, []
+    for step in range(1, steps + 1):
+        refused = step in searches
+        lines.append(
+            {"version": 1, "step": step, "loss": 1.0 + 1.0 / step, "grad_norm": INFINITY if refused else 1.0}
+            | {"lr": 3e-3, "loss_scale": scale, "decision": "veto" if refused else "accept"}
+            | {"code": "scale-search" if refused else "finite"}
+        )
+        scale = scale / 2 if refused else scale
+    (directory / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("searches", "start"),
+    [(range(1, 17), 2.0**24), ({70}, 2.0**16), ({1, 2, 3, 40, 90}, 2.0**16)],
+    ids=["from far above", "once in the middle", "now and then"],
+)
+def test_a_scale_that_is_looked_for_and_found_is_held_against_nobody(searches, start, tmp_path):
+    found = diagnose(searching(tmp_path, set(searches), start=start))
+    assert (found.verdict, list(found.trouble), list(found.refused)) == ("healthy", [], [])
+    assert causes(found) == ["amp-initial-scale-search"]
+
+
+def test_a_scale_that_is_looked_for_to_the_end_is_how_the_run_ended(tmp_path):
+    found = diagnose(searching(tmp_path, set(range(80, 101)), start=2.0**22))
+    assert found.verdict == "sick"
+    assert any("gradient norm is not finite from step 80" in word for word in found.trouble)
+
+
+def test_a_guard_that_leaves_autocast_to_the_loop_does_not_speak_against_fp16(tmp_path):
+    searching(tmp_path, {1, 2, 3}, start=2.0**16)
+    (tmp_path / "run.json").write_text(json.dumps({"version": 1, "launches": [{"policy": {"precision": None}}]}))
+    assert causes(diagnose(tmp_path)) == ["amp-initial-scale-search"]
 
 
 @pytest.mark.parametrize(

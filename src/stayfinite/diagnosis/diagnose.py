@@ -13,6 +13,7 @@ from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
 from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows, unexplained
 from stayfinite.diagnosis.reading import Progress, described, read_paths
+from stayfinite.diagnosis.retold import retold_lines, without
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.readers.logs import LogReader
 from stayfinite.rules.facts import Facts
@@ -84,6 +85,7 @@ def judge(
         refused=[
             each.in_words() + ("" if explained or each.in_rows else "; no autopsy says why")
             for each in refused.values()
+            if each.codes
         ],
         sources=sources,
         runs=runs,
@@ -91,7 +93,15 @@ def judge(
 
 
 def _to_judge(runs: Sequence[RunSeries], refused: Mapping[str, Refusals], *, whole: bool = False) -> list[RunSeries]:
-    return [as_judged(run, refused[run.source], whole=whole) if run.source in refused else run for run in runs]
+    by_steps = [each for each in refused.values() if not each.in_rows]
+    judged = []
+    for run in runs:
+        if run.source in refused:
+            judged.append(as_judged(run, refused[run.source], whole=whole))
+        else:
+            told_again = set() if whole else retold_lines(run, by_steps)
+            judged.append(without(run, told_again) if told_again else run)
+    return judged
 
 
 def with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Finding]:

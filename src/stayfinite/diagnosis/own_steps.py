@@ -2,7 +2,8 @@
 
 They are known from its steps.jsonl, and in a trainer's own log from what the guard adds to its rows. Such a step is
 told as what it is, and its autopsy says what was the matter with it. Refused steps at the end, from which the run never
-came back, are how it ended and stay among its numbers. So does the search for an fp16 scale: the rules know it.
+came back, are how it ended and stay among its numbers. The search for an fp16 scale is the scaler's own business: the
+rules hear of the skipped steps and of the scale, and its gradient norms are no symptom either.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from stayfinite.core.decision import REFUSING, Action, Code
 from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
 from stayfinite.diagnosis.course import RUNGS
-from stayfinite.readers.runs.directory import STEPS, step_of
+from stayfinite.readers.runs.directory import STEPS, Step, step_of
 from stayfinite.rules.registry import rule_of
 
 STUCK = 3
@@ -46,6 +47,10 @@ class Refusals:
     """Why steps were refused, and how often. Searching for an fp16 scale is no refusal here."""
     lines: set[int] = field(default_factory=set)
     """Of steps.jsonl, counted from 1: the refused steps that the run came back from."""
+    losses: dict[int, float | None] = field(default_factory=dict)
+    """The losses of the same steps, by step; NaN where only the gradient norm was not finite."""
+    searches: set[int] = field(default_factory=set)
+    """Lines of steps in which a scaler looked for its scale, and found it."""
     first: int | None = None
     """The first refused step."""
     not_finite: bool = False
@@ -56,6 +61,14 @@ class Refusals:
     """Several in a row, or a rung was taken: more than single bad batches."""
     in_rows: bool = False
     """The lines are rows of a trainer's log: their loss is that of the steps that were taken, NaN where none was."""
+
+    def come_back(self, steps: dict[int, Step]) -> None:
+        """The run went on after these refused steps, by line; they are taken out of ``steps``."""
+        self.lines.update(steps)
+        for step in steps.values():
+            if step.step is not None:
+                self.losses[step.step] = math.nan if _bad(step.grad_norm) else step.loss
+        steps.clear()
 
     def in_words(self) -> str:
         """`1 of 60 steps was refused and did not touch the weights (loss-not-finite, step 41)`."""
@@ -74,14 +87,14 @@ class Refusals:
 
 
 def refusals_in(path: Path) -> Refusals | None:
-    """What the guard refused, by its steps.jsonl; None where it refused nothing, or it is no such file.
+    """What the guard refused, by its steps.jsonl; None where every step was taken, or it is no such file.
 
     Raises:
         OSError: it cannot be read.
     """
     if path.name != STEPS:
         return None
-    found, tail = Refusals(), set[int]()
+    found, tail, searched = Refusals(), dict[int, Step](), set[int]()
     in_a_row = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -90,22 +103,23 @@ def refusals_in(path: Path) -> Refusals | None:
                 continue
             found.steps += 1
             if step is None or step.decision not in REFUSING:
-                found.lines |= tail
+                found.come_back(tail)
+                found.searches |= searched
                 found.stopped, in_a_row = None, 0
-                tail.clear()
-            elif step.code != Code.SCALE_SEARCH:
-                tail.add(number)
+                searched.clear()
+            elif step.code == Code.SCALE_SEARCH:
+                searched.add(number)
+            else:
+                tail[number] = step
                 in_a_row += 1
                 found.codes[step.code] += 1
-                numbers = (step.loss, step.grad_norm)
-                bad = any(each is not None and not math.isfinite(each) for each in numbers)
-                found.not_finite = found.not_finite or bad
+                found.not_finite = found.not_finite or _bad(step.loss) or _bad(step.grad_norm)
                 found.first = step.step if found.first is None else found.first
                 found.stopped = step.step if step.decision == Action.STOP else None
                 found.lasting = found.lasting or in_a_row >= STUCK or step.decision in RUNGS
     if in_a_row < STUCK and found.stopped is None:
-        found.lines |= tail
-    return found if found.codes else None
+        found.come_back(tail)
+    return found if found.codes or found.searches else None
 
 
 def refusals_in_rows(run: RunSeries) -> Refusals | None:
@@ -162,11 +176,16 @@ def as_judged(run: RunSeries, refusals: Refusals, *, whole: bool = False) -> Run
         elif whole or point.line not in refusals.lines:
             # Without a loss scale, nobody has skipped a step on its account.
             skipped = point.skipped and (refusals.in_rows or point.loss_scale is not None)
+            norm = None if point.line in refusals.searches else point.grad_norm
             left.add(
-                point.line, point.step, point.loss, point.grad_norm, point.lr, point.loss_scale, point.epoch,
-                point.throughput, skipped,
+                point.line, point.step, point.loss, norm, point.lr, point.loss_scale, point.epoch, point.throughput,
+                skipped,
             )  # fmt: skip
     return left
+
+
+def _bad(value: float | None) -> bool:
+    return value is not None and not math.isfinite(value)
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
 from stayfinite.diagnosis.own_events import own_events, read_own_events
 from stayfinite.diagnosis.own_steps import Refusals, refusals_in
+from stayfinite.diagnosis.retold import retold_lines
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.logs import read_log
+from stayfinite.readers.runs.directory import STEPS
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes read of it and its size."""
@@ -72,6 +74,7 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
                     _read(file, reading, progress)
             except (StayfiniteError, OSError) as error:
                 reading.sources.append(Source(path=str(file), read_as="", said=_why(error)))
+    _look_beside(reading)
     if not any(source.read_as for source in reading.sources):
         raise UsageError(
             "nothing could be read: " + "; ".join(f"{source.path}: {source.said}" for source in reading.sources),
@@ -124,6 +127,24 @@ def _look_at_checkpoints(path: Path, reading: Reading) -> None:
         # What merely could not be looked into is no damage.
         grave = [finding for finding in found.findings if finding.severity != "info"]
         reading.known += [finding for finding in grave if finding.confidence > UNSURE]
+
+
+def _look_beside(reading: Reading) -> None:
+    """Where a log lies beside a guard's steps and tells of those that it refused, the guard is heard too."""
+    read = {source.path for source in reading.sources if source.read_as}
+    for run in list(reading.runs):
+        steps = Path(run.source).parent / STEPS
+        if str(steps) in read or not steps.is_file():
+            continue
+        try:
+            refused = refusals_in(steps)
+        except OSError:
+            continue
+        if refused is not None and retold_lines(run, [refused]):
+            read.add(str(steps))
+            reading.refusals[str(steps)] = refused
+            reading.known += proved_causes(steps.parent)
+            reading.sources.append(Source(path=str(steps), read_as="log", said="the refused steps of a guarded run"))
 
 
 def _files(path: Path, sources: list[Source]) -> list[Path]:
