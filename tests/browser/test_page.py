@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 import pytest
 
 from planted_runs import an_autopsy, an_incident, plant_run
 from stayfinite.core.curve import Curve
 from stayfinite.guard.showing import shown_runs
+from stayfinite.report.page import html
 from stayfinite.report.page.data import page_data
 from stayfinite.report.page.file import write_page
 from stayfinite.report.page.series import series_data
@@ -100,6 +102,14 @@ def test_a_page_without_points_is_blank_where_the_other_is_not(tab, page_of, exp
       series: {loss: {x: [1, 2], y: [], bad: []}}, layers: null, incidents: [], details: [],
     }]})""")
     assert view.page.evaluate(CURVE, "#plot figure canvas") == 0
+
+
+def test_the_time_axis_has_no_tick_between_two_steps(tab):
+    scales = (Path(html.__file__).parent / "script" / "scales.js").read_text()
+    asked = "[[0, 2], [1, 4], [1, 7], [0, 0.9]].map(([low, high]) => ticks({ low, high }, 9, true))"
+    *steps, part_of_an_epoch = tab().see(f"() => {{ {scales}; return {asked}; }}")
+    assert steps == [[0, 1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7]]
+    assert len(part_of_an_epoch) > 4
 
 
 def test_hovering_tells_step_and_values(tab, page_of, explained):

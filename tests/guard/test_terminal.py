@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from stayfinite import Guard, Policy
+from stayfinite.report.summary import summary as summed_up
 from tiny_training import GATES, TinyNet, Training, batch
 
 both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
@@ -63,6 +64,16 @@ def test_the_summary_of_a_healthy_run_names_the_largest_gradients():
     assert "gradient norm up to" in summary
     assert "loss scale" not in summary
     assert "written to" not in summary
+
+
+def test_the_summary_counts_as_people_do():
+    words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "directory": None}
+    one = summed_up(steps=1, vetoes={}, clipped=1, lowest_scale=None, **words)
+    assert one == "1 step, none refused, 1 clipped; last loss 1"
+    many = summed_up(steps=100_000, vetoes={"scale-search": 1_234}, clipped=2_000, lowest_scale=2.0**24, **words)
+    assert many == (
+        "100,000 steps, 1,234 refused (1,234 scale-search), 2,000 clipped; last loss 1; lowest loss scale 16,777,216"
+    )
 
 
 def test_a_stop_is_said_and_then_summed_up():

@@ -184,7 +184,7 @@ def _why(signals: Signals, code: Code, before: LadderState, policy: Policy) -> s
                 f"{usual:.4g} (loss {signals.loss:.4g})"
             )
         case Code.SCALE_SEARCH:
-            return f"gradients overflow at loss scale {signals.loss_scale:g}; the scaler goes down and tries again"
+            return f"gradients overflow at loss scale {signals.loss_scale:,.10g}; the scaler goes down and tries again"
         case _:
             return _what_is_not_finite(signals, policy)
 

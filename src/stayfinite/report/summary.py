@@ -32,14 +32,15 @@ def summary(
         directory: where the run was written.
     """
     refused = sum(vetoes.values())
-    words = f"{steps} steps, {refused or 'none'} refused" + (f" ({_counted(vetoes)})" if vetoes else "")
+    words = f"{steps:,} step{'' if steps == 1 else 's'}, {f'{refused:,}' if refused else 'none'} refused"
+    words += f" ({_counted(vetoes)})" if vetoes else ""
     if watched:
-        words += f", {sum(watched.values())} bad ones taken while watching ({_counted(watched)})"
-    words += f", {clipped} clipped"
+        words += f", {sum(watched.values()):,} bad ones taken while watching ({_counted(watched)})"
+    words += f", {clipped:,} clipped"
     if math.isfinite(last_loss):
         words += f"; last loss {last_loss:.4g}"
     if lowest_scale is not None:
-        words += f"; lowest loss scale {lowest_scale:g}"
+        words += f"; lowest loss scale {lowest_scale:,.10g}"
     lines = [words]
     if worst:
         lines.append("worst layers: " + ", ".join(f"{name} ({what})" for name, what in worst))
@@ -52,4 +53,4 @@ def summary(
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())

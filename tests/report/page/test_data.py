@@ -6,7 +6,7 @@ import base64
 import json
 import math
 
-from planted_runs import an_autopsy, an_incident, plant_layers, plant_run
+from planted_runs import an_autopsy, an_incident, event, plant_layers, plant_run, write_lines
 from stayfinite.core.curve import Spans
 from stayfinite.guard.showing import shown_run, shown_runs
 from stayfinite.readers.runs.layers import read_layers
@@ -47,6 +47,55 @@ def test_a_healthy_run_is_called_so(tmp_path):
     run = shown_run(plant_run(tmp_path, vetoes=()))
     assert (run["verdict"], run["findings"]) == ("healthy", [])
     assert run["sentence"].startswith("Healthy: 120 steps, none refused; the last loss is 0.")
+
+
+def plant_course(directory, decisions):
+    """Steps by decision and code, with the event of each that was refused, and of the end."""
+    directory.mkdir(exist_ok=True)
+    steps = [
+        {"version": 1, "step": step, "loss": 1.0 + 1.0 / step, "grad_norm": math.inf if code != "finite" else 1.0}
+        | {"lr": 1e-3, "loss_scale": 2.0**20, "decision": decision, "code": code}
+        for step, (decision, code) in enumerate(decisions, start=1)
+    ]
+    events = [event(each["decision"], each["step"], code=each["code"]) for each in steps if each["code"] != "finite"]
+    end = "stopped" if decisions[-1][0] == "stop" else "closed"
+    write_lines(directory / "steps.jsonl", steps)
+    write_lines(directory / "events.jsonl", [*events, event(end, len(steps))])
+    return directory
+
+
+SEARCH, TAKEN = ("veto", "scale-search"), ("accept", "finite")
+REFUSED, STOP = ("veto", "gradient-not-finite"), ("stop", "vetoes-in-a-row")
+
+
+def test_a_loss_scale_that_was_looked_for_and_found_leaves_a_run_healthy(tmp_path):
+    run = shown_run(plant_course(tmp_path, [SEARCH] * 14 + [TAKEN] * 60))
+    assert run["verdict"] == "healthy"
+    assert run["sentence"] == (
+        "Healthy: 14 of 74 steps were skipped while the loss scale was looked for; the last loss is 1.014."
+    )
+    assert ["lowest loss scale", "1,048,576"] in run["figures"]
+
+
+def test_a_stop_is_marked_once_and_a_run_of_nothing_but_refusals_says_so(tmp_path):
+    run = shown_run(plant_course(tmp_path, [REFUSED] * 5 + [STOP]))
+    assert [mark["from"] for mark in run["marks"] if mark["kind"] == "stop"] == [6]
+    assert run["sentence"].startswith("Training was stopped after 6 steps, all of them refused.")
+    run = shown_run(plant_course(tmp_path, [TAKEN] + [REFUSED] * 5 + [STOP]))
+    assert run["sentence"].startswith("Training was stopped after 7 steps, 6 of them refused.")
+
+
+def test_one_of_a_thing_is_not_many(tmp_path):
+    (files,) = [table for table in shown_run(plant_course(tmp_path, [TAKEN]))["details"] if table["title"] == "Files"]
+    assert files["rows"][1][1] == "json lines log, 1 line, 1 measurement"
+
+
+def test_the_launch_is_told_in_words_whatever_stands_there(tmp_path):
+    run = plant_run(tmp_path)
+    for written, told in (("2026-11-15T19:39:27.653+01:00", "2026-11-15 18:39:27 UTC"), (7, "7"), ("9" * 80, None)):
+        (run / "run.json").write_text(json.dumps({"version": 1, "launches": [{"time": written}]}))
+        rows = next(table["rows"] for table in shown_run(run)["details"] if table["title"] == "Environment")
+        assert dict(rows)["launched"] == told or len(dict(rows)["launched"]) == 40
 
 
 def test_a_foreign_log_has_the_same_shape(tmp_path):

@@ -41,6 +41,8 @@ class Events:
         self.begun = ""
         self.ended = ""
         """How the run ended, if it did: closed, stopped, failed."""
+        self._stop: float | None = None
+        """The step at which the guard last decided to stop."""
         self.memory: dict[str, Any] = {}
         """Peaks, by where."""
 
@@ -66,6 +68,10 @@ class Events:
             self.watched += record.get("code") in BAD
         if kind is None or step is None or not abs(step) < 1e15:
             return
+        if event == "stopped" and self._stop == step:
+            return  # the decision to stop is marked there already
+        if event == "stop":
+            self._stop = step
         if kind == "veto":
             self.codes[str(record.get("code"))[:60]] += 1
         spans = self.marks.setdefault(kind, Spans(MOST_MARKS))

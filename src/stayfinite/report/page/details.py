@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from stayfinite.readers.runs.reader import RunReader
@@ -72,7 +73,7 @@ def _environment(run: RunReader) -> list[list[str]]:
     rows += _rows({name: launch[name] for name in ("platform", "devices") if name in launch})
     if "seed" in launch:
         rows.append(["seed", text(launch["seed"], 40)])
-    rows.append(["launched", text(launch.get("time", ""), 40)])
+    rows.append(["launched", _moment(launch.get("time", ""))])
     if len(run.launches) > 1:
         rows.append(["launches", str(len(run.launches))])
     return rows
@@ -89,6 +90,14 @@ def _data(run: RunReader) -> list[list[str]]:
     if passed:
         rows.append(["in the ledger", f"{passed:,} entries, passed over on resume"])
     return rows
+
+
+def _moment(when: Any) -> str:
+    """`2026-11-15 18:39:27 UTC`; as it stands where it is no time."""
+    try:
+        return datetime.fromisoformat(when).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return text(when, 40)
 
 
 def _size(peak: Any) -> str:

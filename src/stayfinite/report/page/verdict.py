@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stayfinite.core.curve import Curve
+from stayfinite.core.decision import Code
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import REFUSING
 from stayfinite.report.page.plain import text
@@ -18,10 +19,16 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
     loss = "" if run.steps.last_loss is None else f"; the last loss is {_number(run.steps.last_loss)}"
     if not steps:
         return "No step was taken yet."
+    searched = run.events.codes[Code.SCALE_SEARCH]
     if run.events.ended == "stopped" or run.steps.decisions["stop"]:
-        words = f"Training was stopped after {_count(steps, 'step')}, {refused:,} of them refused"
+        share = "all" if refused == steps > 1 else f"{refused:,}"
+        words = f"Training was stopped after {_count(steps, 'step')}, {share} of them refused"
     elif run.events.ended == "failed":
         words = f"The training loop failed after {_count(steps, 'step')}"
+    elif searched and refused == searched:
+        healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
+        skipped = f"{searched:,} of {_count(steps, 'step')} {'was' if searched == 1 else 'were'} skipped"
+        words = f"{healthy}{skipped} while the loss scale was looked for{loss}"
     elif refused:
         words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before "
         words += f"{'it' if refused == 1 else 'they'} could touch the weights"
@@ -81,7 +88,7 @@ def curve_figures(curves: Mapping[str, Curve], last: float | None = None) -> lis
     if loss is not None and loss.low is not None:
         figures.append(["lowest loss", f"{loss.low:.4g}"])
     if scale is not None and scale.low is not None:
-        figures.append(["lowest loss scale", f"{scale.low:g}"])
+        figures.append(["lowest loss scale", f"{scale.low:,.10g}"])
     return figures
 
 

@@ -74,14 +74,14 @@ function drawGrid(context, x, y, width, height) {
   context.lineWidth = 1;
   context.textBaseline = "middle";
   context.textAlign = "right";
-  for (const tick of ticks(y, Math.max(2, Math.floor(height / 42)))) {
+  for (const tick of ticks(y, Math.max(2, Math.floor(height / 30)))) {
     const place = Math.round(y.at(tick)) + 0.5;
     line(context, GUTTER, place, width - MARGIN, place);
     if (place > 6 && place < height - (y.floor ? 20 : 4)) context.fillText(number(tick), GUTTER - 8, place);
   }
   // A 0 has no place on a log scale: it lies on the floor.
   if (y.floor) context.fillText("0", GUTTER - 8, height - 8);
-  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)))) {
+  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), true)) {
     const place = Math.round(x.at(tick)) + 0.5;
     line(context, place, 0, place, height);
   }

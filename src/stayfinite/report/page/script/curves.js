@@ -134,7 +134,7 @@ function drawAxis() {
   context.textBaseline = "middle";
   context.textAlign = "right";
   context.fillText("step", GUTTER - 8, 10);
-  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)))) {
+  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), true)) {
     const words = whole(Number(tick.toPrecision(12))), half = context.measureText(words).width / 2;
     context.textAlign = "center";
     context.fillText(words, Math.min(x.at(tick), width - half), 10);

@@ -20,7 +20,7 @@ function setHeat(runs) {
       heat.runs.length > 1 && heat.runs.map((run) => choice(run.name, run.id === heat.run, () => { heat.run = run.id; })),
       Object.entries(layers.fields).map(([key, field]) => choice(field.title, key === heat.field, () => { heat.field = key; })))),
     el("div", { class: "plot", role: "img", "aria-label": `${chosen.title} of ${what} from step ${layers.first} to ${layers.steps[layers.steps.length - 1]}; the table below names those that stand out` }, heat.canvas, heat.tip),
-    heatLegend(chosen), el("p", { class: "help" }, `${what}, ${layers.steps.length} looks.`), worstTable(layers));
+    heatLegend(chosen), el("p", { class: "help" }, `${what}, ${layers.steps.length === 1 ? "1 look" : `${whole(layers.steps.length)} looks`}.`), worstTable(layers));
   heat.canvas.addEventListener("pointermove", hoverHeat);
   heat.canvas.addEventListener("pointerleave", () => { heat.tip.hidden = true; });
   drawHeat();

@@ -21,7 +21,8 @@ function niceStep(span, count) {
   return (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1) * power;
 }
 
-function ticks(scale, count) {
+// Steps are whole: an axis of `whole` numbers has no tick between two of them, unless it shows next to none.
+function ticks(scale, count, whole) {
   if (!(scale.high > scale.low)) return [scale.low];
   if (scale.log) {
     const first = Math.ceil(Math.log10(scale.low) - 1e-9), last = Math.floor(Math.log10(scale.high) + 1e-9);
@@ -39,7 +40,7 @@ function ticks(scale, count) {
     }
     if (found.length >= 2) return found;
   }
-  const step = niceStep(scale.high - scale.low, count);
+  const span = scale.high - scale.low, step = Math.max(whole && span >= 2 ? 1 : 0, niceStep(span, count));
   return range(Math.ceil(scale.low / step), Math.floor(scale.high / step + 1e-9), 1).map((place) => place * step);
 }
 
