@@ -12,10 +12,11 @@ from guarded_training import NAN as BAD_VALUE
 from guarded_training import GuardedTraining
 from live_runs import NAN, WrittenRun
 from stayfinite.core.run_status import Health, HealthWord
+from stayfinite.diagnosis.happenings import happening_of
 from stayfinite.diagnosis.live_run import SILENCE, LiveRun
 from stayfinite.guard.journal import now
 from stayfinite.readers.runs.reader import RunReader
-from stayfinite.report.live.words import pace
+from stayfinite.report.live.words import pace, progress
 
 
 @pytest.fixture
@@ -78,6 +79,38 @@ def test_of_steps_and_minutes_the_end_that_comes_first_counts(tmp_path, seconds,
         live = LiveRun(tmp_path, "run", source=drawn)
         live.look(at_once=True)
         assert live.status().eta_seconds < 60
+
+
+def test_the_share_that_is_done_is_that_of_the_time_where_time_ends_the_run(tmp_path):
+    written = WrittenRun(tmp_path, steps=1_000_000, minutes=100.0, ends=ends_in(40 * 60 - 30))
+    written.accept(3)
+    for drawn in (None, RunReader(tmp_path)):
+        live = LiveRun(tmp_path, "run", source=drawn)
+        live.look(at_once=True)
+        assert live.status().done == pytest.approx(0.605, abs=0.02)
+        assert re.fullmatch(r"step 3, 6[0-2]% of 100 min", progress(live.status()))
+    written.event("closed")
+    stood = time.time() - 30 * 60
+    os.utime(tmp_path / "steps.jsonl", (stood, stood))
+    ended = LiveRun(tmp_path, "run")
+    ended.look(at_once=True)
+    assert ended.status().done == pytest.approx(0.305, abs=0.02)
+
+
+def test_the_share_that_is_done_is_that_of_the_steps_where_they_end_first(tmp_path):
+    WrittenRun(tmp_path, steps=6, minutes=600.0, ends=ends_in(600 * 60)).accept(3)
+    live = LiveRun(tmp_path, "run")
+    live.look(at_once=True)
+    assert progress(live.status()) == "step 3 of 6 (50%)"
+
+
+@pytest.mark.parametrize("minutes", ["", "soon", 0, -1, NAN, float("inf"), None, [], True])
+def test_minutes_that_are_none_do_no_harm(tmp_path, minutes):
+    WrittenRun(tmp_path, minutes=minutes, ends=ends_in(60)).accept(3)
+    live = LiveRun(tmp_path, "run")
+    live.look(at_once=True)
+    assert progress(live.status()).startswith("step 3")
+    assert live.status().health.word == "healthy"
 
 
 @pytest.mark.parametrize("ends", ["", "soon", 7, None, [], "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
@@ -261,3 +294,17 @@ def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_p
     assert health(live).word == "healthy"
     assert live.diagnosis.verdict == "sick"
     assert {"veto", "autopsy", "closed"} <= {happening.event for happening in live.status().happenings}
+
+
+@pytest.mark.parametrize(
+    ("details", "told"),
+    [
+        ({"path": "runs/first/checkpoints/step-00000050", "bytes": 63312, "seconds": 0.0181},
+         "step-00000050, 62 KiB in 0.02 s"),
+        ({"path": "step-00000050", "bytes": 5 << 30, "seconds": 12}, "step-00000050, 5,120 MiB in 12.00 s"),
+        ({"path": None, "bytes": "much", "seconds": NAN}, ""),
+        ({"path": "step-1", "bytes": NAN}, "step-1"),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_is_told_by_its_name_and_size(details, told):
+    assert happening_of({"event": "checkpoint", "step": 50, **details}).text == told

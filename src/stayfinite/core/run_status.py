@@ -72,6 +72,10 @@ class RunStatus:
     step: int | None = None
     """The newest."""
     total_steps: int | None = None
+    minutes: float | None = None
+    """That the run is to have, where time ends it."""
+    minutes_over: float | None = None
+    """The share of them that is over, 0 to 1."""
     seen: int = 0
     """Steps, or measurements, that were read."""
     refused: int = 0
@@ -90,6 +94,23 @@ class RunStatus:
     losses: Sequence[Stroke] = ()
     grad_norms: Sequence[Stroke] = ()
 
+    @property
+    def steps_done(self) -> float | None:
+        """The share of its steps that the run has behind it, 0 to 1."""
+        if self.step is None or not self.total_steps:
+            return None
+        return min(1.0, max(0.0, self.step / self.total_steps))
+
+    @property
+    def ends_by_time(self) -> bool:
+        """Whether, of steps and minutes, the minutes are over first, as far as one can tell."""
+        return self.minutes_over is not None and self.minutes_over >= (self.steps_done or 0.0)
+
+    @property
+    def done(self) -> float | None:
+        """How much of the run is done, 0 to 1: by its steps or by its minutes, whichever ends it."""
+        return self.minutes_over if self.ends_by_time else self.steps_done
+
     def to_json(self) -> dict[str, Any]:
         """As plain data that any JSON reader takes: what is not finite is the text `nan`, `inf` or `-inf`."""
         return {
@@ -102,6 +123,8 @@ class RunStatus:
             "ended": self.ended,
             "step": self.step,
             "total_steps": self.total_steps,
+            "minutes": plain_number(self.minutes),
+            "done": plain_number(self.done),
             "seen": self.seen,
             "refused": self.refused,
             "loss": plain_number(self.loss),

@@ -69,6 +69,8 @@ def finding_of(record: Mapping[str, Any]) -> Finding | None:
 def _text(event: str, record: Mapping[str, Any]) -> str:
     if event == "finding":
         return f"{record.get('code')} {record.get('cause')}: {record.get('title')}. {record.get('fix')}"
+    if event == "checkpoint":
+        return _checkpoint(record)
     said = next((str(record[name]) for name in ("verdict", "reason", "error", "checkpoint") if record.get(name)), "")
     if event == "rollback" and "to_step" in record:
         said = f"{said}, back to step {record['to_step']}"
@@ -76,3 +78,14 @@ def _text(event: str, record: Mapping[str, Any]) -> str:
         return said
     rest = {name: value for name, value in record.items() if name not in _BESIDE}
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in list(rest.items())[:4])
+
+
+def _checkpoint(record: Mapping[str, Any]) -> str:
+    """`step-00000500, 62 KiB in 0.02 s`."""
+    size, seconds = (as_number(record.get(name)) for name in ("bytes", "seconds"))
+    written = ""
+    if size is not None and math.isfinite(size) and 0 <= size < 1e18:
+        written = f", {size / (1 << 20):,.0f} MiB" if size >= 1 << 20 else f", {size / 1024:,.0f} KiB"
+    if written and seconds is not None and math.isfinite(seconds):
+        written += f" in {seconds:.2f} s"
+    return f"{str(record.get('path') or '').rpartition('/')[2]}{written}"

@@ -106,6 +106,8 @@ class LiveRun:
             ended=self._book.ended,
             step=step,
             total_steps=total,
+            minutes=self.source.minutes,
+            minutes_over=self._minutes_over(state),
             seen=self._book.seen,
             refused=self._book.refused,
             loss=None if last is None else last.loss,
@@ -119,6 +121,14 @@ class LiveRun:
             losses=self._losses.strokes(width),
             grad_norms=self._norms.strokes(width),
         )
+
+    def _minutes_over(self, state: State) -> float | None:
+        """The share of the run's minutes that is over; the clock of a run that has ended stands at its last step."""
+        ends, minutes = self.source.ends, self.source.minutes
+        if ends is None or minutes is None or not self._modified:
+            return None
+        now = self._modified if state == "ended" else time.time()
+        return min(1.0, max(0.0, 1.0 - (ends - now) / (60.0 * minutes)))
 
     def _remaining(self, step: int | None, total: int | None) -> float | None:
         """Seconds to the last step, or until the time is over: to what comes first."""

@@ -12,7 +12,8 @@ from stayfinite.core.sketch import Stroke, strokes_of
 from stayfinite.report.live.lines import JsonLines, PlainLines
 from stayfinite.report.live.screen import screen
 from stayfinite.report.live.sparkline import sparkline
-from stayfinite.report.live.words import happening_line, number, one_line, pace, progress, standing
+from stayfinite.report.live.spells import Spell, spells
+from stayfinite.report.live.words import number, one_line, pace, progress, spell_line, standing
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]name\u202e\n\ttwo"
 
@@ -80,12 +81,13 @@ def test_nothing_in_a_run_acts_on_the_terminal():
     health = Health(word=HealthWord.WARNING, reason=HOSTILE, fix=HOSTILE)
     hostile = Happening(step=1, event=HOSTILE, text=HOSTILE, time=HOSTILE, grave=True)
     status = a_status(name=HOSTILE, health=health, happenings=[hostile])
-    for text in (drawn([status]), drawn([status, status]), one_line(status), happening_line(hostile, HOSTILE)):
+    line = spell_line(Spell(hostile, hostile), HOSTILE)
+    for text in (drawn([status]), drawn([status, status]), one_line(status), line):
         assert "\x1b" not in text
         assert "\x07" not in text
         assert "\u202e" not in text
         assert "[bold red]" in text
-    assert "\n" not in one_line(status) + happening_line(hostile, HOSTILE)
+    assert "\n" not in one_line(status) + line
 
 
 def test_a_terminal_without_block_characters_gets_plain_ones():
@@ -123,6 +125,33 @@ def test_lines_in_a_pipe_tell_what_is_new_and_nothing_twice():
     assert lines[2:] == [one_line(sick)]
     show([a_status(state="ended", happenings=[veto])])
     assert len(lines) == 4
+
+
+def test_what_is_said_several_times_in_a_row_is_one_line():
+    refused = [Happening(step=step, event="veto", text="loss is nan", time="", grave=True) for step in range(201, 1221)]
+    cut = Happening(step=1221, event="cut", text="21 steps in a row were refused", time="", grave=True)
+    after = Happening(step=1222, event="veto", text="loss is nan", time="", grave=True)
+    happenings = [*refused, cut, after]
+    lines = []
+    PlainLines(lines.append).show([a_status(happenings=happenings)])
+    assert lines[:3] == [
+        "steps 201-1,220 veto x1,020: loss is nan", "step 1,221 cut: 21 steps in a row were refused",
+        "step 1,222 veto: loss is nan",
+    ]  # fmt: skip
+    assert sum(spell.count for spell in spells(happenings)) == len(happenings)
+    shown = drawn([a_status(happenings=happenings)], height=12)
+    assert "201-1,220" in shown
+    assert "veto x1,020" in shown
+    assert "cut" in shown
+
+
+def test_without_a_step_and_one_by_one_it_is_told_as_it_is():
+    first = Happening(step=None, event="finding", text="slow", time="")
+    other = Happening(step=None, event="finding", text="slower", time="")
+    assert [spell_line(spell) for spell in spells([first, other, first])] == [
+        "finding: slow", "finding: slower", "finding: slow",
+    ]  # fmt: skip
+    assert [spell_line(spell) for spell in spells([first, first])] == ["finding x2: slow"]
 
 
 def test_json_lines_are_strict_json_and_come_only_with_a_change():

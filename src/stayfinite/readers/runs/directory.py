@@ -127,6 +127,12 @@ class RunDirectory:
         ends = self.launch.get("ends")
         return moment(ends) if isinstance(ends, str) else None
 
+    @property
+    def minutes(self) -> float | None:
+        """How many minutes the run is to have, where run.json says so."""
+        minutes = number(self.launch.get("minutes"))
+        return minutes if minutes is not None and math.isfinite(minutes) and minutes > 0 else None
+
     def _meet_ranks(self) -> None:
         try:
             for path in sorted(self.path.glob(OTHER_RANKS))[:MOST_RANKS]:

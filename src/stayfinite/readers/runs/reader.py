@@ -78,6 +78,11 @@ class RunReader:
         """When the time of the run is over, where run.json says so."""
         return self._growing.ends
 
+    @property
+    def minutes(self) -> float | None:
+        """How many minutes the run is to have, where run.json says so."""
+        return self._growing.minutes
+
     def _look_beside(self) -> bool:
         """Read the files that are written as a whole, where they have changed."""
         changed = False

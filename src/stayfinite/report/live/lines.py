@@ -8,7 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stayfinite.core.run_status import Happening, HealthWord, RunStatus
-from stayfinite.report.live.words import happening_line, one_line
+from stayfinite.report.live.spells import spells
+from stayfinite.report.live.words import one_line, spell_line
+
+CLOCKS = frozenset({"quiet_seconds", "eta_seconds", "done"})
+"""What changes with the time of day alone, and with steps, which are told anyway."""
 
 PAUSE = 10.0
 """Seconds between two lines of mere progress."""
@@ -27,8 +31,8 @@ class PlainLines:
         for status in statuses:
             name = status.name if len(statuses) > 1 else ""
             first = status.path not in self._told
-            for happening in self._newest.of(status):
-                self._write(happening_line(happening, name))
+            for spell in spells(self._newest.of(status)):
+                self._write(spell_line(spell, name))
             word, state, step, when = self._told.get(status.path, (status.health.word, "", None, 0.0))
             turned = first or word != status.health.word or state != status.state
             moved = step != status.step and time.monotonic() - when >= PAUSE
@@ -51,7 +55,7 @@ class JsonLines:
         for status in statuses:
             record = status.to_json()
             # The clock alone is no change.
-            stable = {name: value for name, value in record.items() if name not in ("quiet_seconds", "eta_seconds")}
+            stable = {name: value for name, value in record.items() if name not in CLOCKS}
             if self._told.get(status.path) == stable:
                 continue
             self._told[status.path] = stable

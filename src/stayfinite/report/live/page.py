@@ -15,7 +15,7 @@ from stayfinite.readers.runs.events import Events
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import Steps
 from stayfinite.report.live.hub import Hub
-from stayfinite.report.live.words import pace, share_done, standing
+from stayfinite.report.live.words import done_of, pace, standing
 from stayfinite.report.page.data import log_data, page_data, run_data, run_words
 from stayfinite.report.page.heat import heat_data
 from stayfinite.report.page.html import page_csp, page_html
@@ -155,8 +155,7 @@ def _live_words(status: RunStatus) -> dict[str, Any]:
 
 def _figures(figures: list[list[str]], status: RunStatus) -> list[list[str]]:
     """The page's figures, with what only a live run has."""
-    share = share_done(status)
-    live = [["done", "" if share is None else f"{share:.0%} of {status.total_steps:,}"], ["pace", pace(status)]]
+    live = [["done", done_of(status)], ["pace", pace(status)]]
     # A clock would be a change at every look.
     live += [["state", standing(status)]] if status.state in ("waiting", "gone") else []
     live += [["state", status.ended or status.state]] if status.state in ("ended", "silent") else []

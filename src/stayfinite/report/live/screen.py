@@ -10,9 +10,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from stayfinite.core.run_status import Happening, HealthWord, RunStatus
+from stayfinite.core.run_status import HealthWord, RunStatus
 from stayfinite.report.live.sparkline import sparkline
-from stayfinite.report.live.words import clock, number, pace, progress, share_done, standing
+from stayfinite.report.live.spells import Spell, spells
+from stayfinite.report.live.words import clock, number, pace, progress, standing
 from stayfinite.report.printable import printable
 
 STYLES = {
@@ -77,9 +78,8 @@ def _one(status: RunStatus, width: int, plain: bool) -> RenderableType:
     if status.health.fix:
         parts.append(Text.assemble(("fix  ", "bold green"), _clean(status.health.fix)))
     parts += [grid, Text("  ".join(filter(None, figures)))]
-    share = share_done(status)
-    if share is not None:
-        parts.append(Padding(ProgressBar(total=1.0, completed=share, width=min(60, width)), 0))
+    if status.done is not None:
+        parts.append(Padding(ProgressBar(total=1.0, completed=status.done, width=min(60, width)), 0))
     return Group(*parts)
 
 
@@ -96,8 +96,8 @@ def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
         table.add_column("pace", no_wrap=True)
     table.add_column("why")  # the only one that gives way where the terminal is narrow
     for status in statuses:
-        share = share_done(status)
-        step = "-" if status.step is None else f"{status.step:,}" + ("" if share is None else f" {share:.0%}")
+        share = "" if status.done is None else f" {status.done:.0%}"
+        step = "-" if status.step is None else f"{status.step:,}{share}"
         reason = "; ".join(filter(None, (status.health.reason, standing(status))))
         row: list[RenderableType] = [
             Text(_clean(status.name), style="bold"),
@@ -114,10 +114,10 @@ def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
 
 def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:
     """The newest happenings of all runs, by their time."""
-    told: list[tuple[str, str, Happening]] = [
-        (happening.time, status.name if len(statuses) > 1 else "", happening)
+    told: list[tuple[str, str, Spell]] = [
+        (spell.last.time, status.name if len(statuses) > 1 else "", spell)
         for status in statuses
-        for happening in status.happenings[-room:]
+        for spell in spells(status.happenings)[-room:]
     ]
     told = sorted(told, key=lambda each: each[0])[-room:]
     if not told:
@@ -128,13 +128,13 @@ def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column(no_wrap=True, max_width=16)
     grid.add_column()
-    for _, name, happening in told:
+    for _, name, spell in told:
         grid.add_row(
-            clock(happening),
+            clock(spell.last),
             Text(_clean(name), style="bold"),
-            "" if happening.step is None else f"{happening.step:,}",
-            Text(_clean(happening.event), style="yellow" if happening.grave else "dim"),
-            _cut(happening.text),
+            spell.steps,
+            Text(_clean(f"{spell.last.event}{spell.times}"), style="yellow" if spell.last.grave else "dim"),
+            _cut(spell.last.text),
         )
     return grid
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from stayfinite.core.durations import in_words
 from stayfinite.core.run_status import Happening, RunStatus
+from stayfinite.report.live.spells import Spell
 from stayfinite.report.printable import printable
 
 
@@ -22,11 +23,22 @@ def number(value: float | None) -> str:
 
 
 def progress(status: RunStatus) -> str:
-    """`step 1,234 of 5,000 (25%)`."""
+    """`step 1,234 of 5,000 (25%)`; `step 1,234, 60% of 5 min` where time ends the run."""
     if status.step is None:
         return f"{status.seen:,} measurements" if status.seen else "no step yet"
-    share = _share(status)
-    return f"step {status.step:,}" + (f" of {status.total_steps:,} ({share:.0%})" if share is not None else "")
+    if status.done is None:
+        return f"step {status.step:,}"
+    if status.ends_by_time:
+        return f"step {status.step:,}, {done_of(status)}"
+    return f"step {status.step:,} of {status.total_steps:,} ({status.done:.0%})"
+
+
+def done_of(status: RunStatus) -> str:
+    """`25% of 5,000`, `60% of 5 min`; empty where nobody knows how long the run is to be."""
+    if status.done is None:
+        return ""
+    whole = f"{status.minutes:,g} min" if status.ends_by_time else f"{status.total_steps:,}"
+    return f"{status.done:.0%} of {whole}"
 
 
 def pace(status: RunStatus) -> str:
@@ -74,19 +86,8 @@ def clock(happening: Happening) -> str:
         return ""
 
 
-def happening_line(happening: Happening, name: str = "") -> str:
-    """A happening in one line."""
-    words = [clock(happening), name, "" if happening.step is None else f"step {happening.step:,}", happening.event]
-    return printable(" ".join(filter(None, words)) + f": {happening.text}").replace("\n", " ").rstrip(": ")
-
-
-def _share(status: RunStatus) -> float | None:
-    if status.step is None or not status.total_steps:
-        return None
-    return status.step / status.total_steps
-
-
-def share_done(status: RunStatus) -> float | None:
-    """How much of the run is done, 0 to 1."""
-    share = _share(status)
-    return None if share is None else min(1.0, max(0.0, share))
+def spell_line(spell: Spell, name: str = "") -> str:
+    """What happened, once or several times in a row, in one line."""
+    step = f"step{'s' if '-' in spell.steps else ''} {spell.steps}" if spell.steps else ""
+    words = [clock(spell.first), name, step, f"{spell.first.event}{spell.times}"]
+    return printable(" ".join(filter(None, words)) + f": {spell.first.text}").replace("\n", " ").rstrip(": ")

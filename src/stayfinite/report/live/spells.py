@@ -1,0 +1,42 @@
+"""Happenings that follow one another and say the same are told once: twenty vetoes of one kind are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stayfinite.core.run_status import Happening
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """One happening, or several alike in a row."""
+
+    first: Happening
+    last: Happening
+    count: int = 1
+
+    @property
+    def steps(self) -> str:
+        """`41`, `41-60`; empty where no step is named."""
+        if self.first.step is None or self.last.step is None:
+            return ""
+        span = "" if self.first.step == self.last.step else f"-{self.last.step:,}"
+        return f"{self.first.step:,}{span}"
+
+    @property
+    def times(self) -> str:
+        """` x20`; empty for one."""
+        return f" x{self.count:,}" if self.count > 1 else ""
+
+
+def spells(happenings: Iterable[Happening]) -> list[Spell]:
+    """All of them, in their order, with those together that differ in step and time alone."""
+    found: list[Spell] = []
+    for each in happenings:
+        before = found[-1] if found else None
+        if before is not None and (before.last.event, before.last.text) == (each.event, each.text):
+            found[-1] = Spell(before.first, each, before.count + 1)
+        else:
+            found.append(Spell(each, each))
+    return found
