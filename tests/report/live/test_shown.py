@@ -11,6 +11,7 @@ from stayfinite.core.run_status import Happening, Health, HealthWord, RunStatus
 from stayfinite.core.sketch import Stroke, strokes_of
 from stayfinite.report.live.lines import JsonLines, PlainLines
 from stayfinite.report.live.screen import screen
+from stayfinite.report.live.shows import chosen_show
 from stayfinite.report.live.sparkline import sparkline
 from stayfinite.report.live.spells import Spell, spells
 from stayfinite.report.live.words import number, one_line, pace, progress, spell_line, standing
@@ -145,13 +146,25 @@ def test_what_is_said_several_times_in_a_row_is_one_line():
     assert "cut" in shown
 
 
-def test_without_a_step_and_one_by_one_it_is_told_as_it_is():
-    first = Happening(step=None, event="finding", text="slow", time="")
-    other = Happening(step=None, event="finding", text="slower", time="")
-    assert [spell_line(spell) for spell in spells([first, other, first])] == [
-        "finding: slow", "finding: slower", "finding: slow",
+def test_what_happens_now_and_then_or_at_no_step_is_told_each_time():
+    apart = [Happening(step=step, event="veto", text="loss is nan", time="") for step in (37, 74, 111)]
+    nowhere = [Happening(step=None, event="finding", text="slow", time="")] * 2
+    assert [spell_line(spell) for spell in spells([*apart, *nowhere])] == [
+        "step 37 veto: loss is nan", "step 74 veto: loss is nan", "step 111 veto: loss is nan",
+        "finding: slow", "finding: slow",
     ]  # fmt: skip
-    assert [spell_line(spell) for spell in spells([first, first])] == ["finding x2: slow"]
+
+
+@pytest.mark.parametrize(("kind", "moves"), [("dumb", False), ("xterm", True)])
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(kind, moves, monkeypatch):
+    out = io.StringIO()
+    out.isatty = lambda: True
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("TERM", kind)
+    with chosen_show(as_json=False) as show:
+        show([a_status()])
+        at_once = out.getvalue()
+    assert (one_line(a_status()) in at_once) is not moves
 
 
 def test_json_lines_are_strict_json_and_come_only_with_a_change():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,9 @@ from stayfinite.report.live.lines import JsonLines, PlainLines
 from stayfinite.report.live.screen import screen
 
 Show = Callable[[Sequence[RunStatus]], None]
+
+UNMOVING = ("dumb", "unknown")
+"""Terminals on which nothing that was written can be written over: they get lines, as a pipe does."""
 
 REDRAWN = 0.5
 """Seconds between two drawings at least; clocks are redrawn every second."""
@@ -30,7 +34,7 @@ def chosen_show(*, as_json: bool, url: str = "") -> Iterator[Show]:
         if url:
             _write(json.dumps({"url": url}))
         yield JsonLines(_write).show
-    elif sys.stdout.isatty():
+    elif sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in UNMOVING:
         with _view(url) as show:
             yield show
     else:

@@ -1,4 +1,4 @@
-"""Happenings that follow one another and say the same are told once: twenty vetoes of one kind are one line."""
+"""What happens at step after step and says the same is told once: twenty vetoes in a row are one line."""
 
 from __future__ import annotations
 
@@ -31,12 +31,18 @@ class Spell:
 
 
 def spells(happenings: Iterable[Happening]) -> list[Spell]:
-    """All of them, in their order, with those together that differ in step and time alone."""
+    """All of them, in their order, with those together that say the same of steps in a row."""
     found: list[Spell] = []
     for each in happenings:
         before = found[-1] if found else None
-        if before is not None and (before.last.event, before.last.text) == (each.event, each.text):
+        if before is not None and _goes_on(before.last, each):
             found[-1] = Spell(before.first, each, before.count + 1)
         else:
             found.append(Spell(each, each))
     return found
+
+
+def _goes_on(before: Happening, each: Happening) -> bool:
+    if before.step is None or each.step != before.step + 1:
+        return False
+    return (before.event, before.text) == (each.event, each.text)
