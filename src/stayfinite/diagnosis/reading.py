@@ -110,8 +110,8 @@ def described(runs: Sequence[RunSeries]) -> str:
     lines = max((run.lines for run in runs), default=0)
     kind = next((run.kind for run in runs if run.kind), "")
     ranks = f", {len(runs)} ranks" if len(runs) > 1 else ""
-    counted = f"{lines:,} line{'' if lines == 1 else 's'}, {points:,} measurement{'' if points == 1 else 's'}"
-    return f"{kind or 'unknown'} log, {counted}{ranks}"
+    counted = f"{lines:,} line{'' if lines == 1 else 's'}, " if lines else ""
+    return f"{kind or 'unknown'} log, {counted}{points:,} measurement{'' if points == 1 else 's'}{ranks}"
 
 
 def _look_at_checkpoints(path: Path, reading: Reading) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stayfinite.core.counting import counted_on
 from stayfinite.core.series import RunSeries
 from stayfinite.errors import MissingExtra, UsageError
 
@@ -34,7 +35,7 @@ def save_plot(runs: Sequence[RunSeries], out: Path, *, title: str = "") -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra.of("matplotlib", extra="report", what_for="drawing") from None
-    drawn = [run for run in runs if any(run.column(name) for name in PANELS)]
+    drawn = [counted_on(run) for run in runs if any(run.column(name) for name in PANELS)]
     if not drawn:
         raise UsageError(
             "there is nothing to draw: no loss, gradient norm or learning rate was found", fix="give a training log"

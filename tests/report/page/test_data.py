@@ -126,6 +126,30 @@ def test_a_log_without_steps_says_so(tmp_path):
     assert "names no steps" in shown_run(tmp_path / "train.log")["note"]
 
 
+def test_epochs_that_count_their_steps_anew_follow_one_another(tmp_path):
+    lines = [
+        f"epoch {epoch} step {step} loss {3 / (1 + epoch):.3f}\n" for epoch in range(3) for step in range(0, 50, 5)
+    ]
+    (tmp_path / "train.log").write_text("".join(lines))
+    run = shown_run(tmp_path / "train.log")
+    assert run["series"]["loss"]["x"] == list(range(0, 150, 5))
+    assert run["note"].endswith("here they are counted on.")
+    assert run["figures"][0] == ["measurements", "30"]
+
+
+def test_the_title_says_how_many_more_runs_there_are(tmp_path):
+    runs = shown_runs([plant_run(tmp_path / name, vetoes=()) for name in "abcdef"])
+    assert page_data(runs)["title"] == "a, b, c, d and 2 more"
+    assert page_data(runs[:4])["title"] == "a, b, c, d"
+
+
+def test_where_nothing_tells_why_no_cause_is_named(tmp_path):
+    run = shown_run(plant_run(tmp_path, vetoes=(40,)))
+    assert run["sentence"] == (
+        "1 of 120 steps was refused before it could touch the weights. Nothing that was read tells why."
+    )
+
+
 def test_runs_that_are_called_alike_are_told_apart(tmp_path):
     runs = shown_runs([plant_run(tmp_path / "a" / "run"), plant_run(tmp_path / "b" / "run")])
     assert [run["name"].endswith(end) for run, end in zip(runs, ("a/run", "b/run"), strict=True)] == [True, True]

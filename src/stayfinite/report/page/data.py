@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from stayfinite.core.counting import counted_on
 from stayfinite.core.series import RunSeries
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import RunReader
@@ -25,6 +26,8 @@ VERSION = 1
 """Of the data object."""
 
 MOST_FINDINGS = 12
+NAMED = 4
+"""Runs whose names stand at the top of the page."""
 
 
 def page_data(runs: Sequence[dict[str, Any]], *, title: str = "") -> dict[str, Any]:
@@ -38,12 +41,17 @@ def page_data(runs: Sequence[dict[str, Any]], *, title: str = "") -> dict[str, A
     causes = {incident["cause"] for run in runs for incident in run["incidents"] if incident["cause"]}
     return {
         "version": VERSION,
-        "title": text(title or ", ".join(run["name"] for run in runs[:4]), 200),
+        "title": text(title or _title([run["name"] for run in runs]), 200),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "stayfinite": _version(),
         "rules": _rules(codes | causes),
         "runs": [run | {"id": f"r{place}"} for place, run in enumerate(runs)],
     }
+
+
+def _title(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
@@ -84,7 +92,8 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
 def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
     """A log that is somebody else's, in the same shape."""
     findings = _findings(diagnosis, [])
-    curves = curves_of(series)
+    counted = counted_on(series)
+    curves = curves_of(counted)
     return {
         "id": "r0",
         "name": text(name or Path(series.source).name or series.source, 120),
@@ -92,12 +101,12 @@ def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "")
         "verdict": text(diagnosis.get("verdict", "unknown"), 20),
         "health": None,
         "sentence": log_sentence(findings, diagnosis, series.points_seen),
-        "note": "" if _has_steps(series) else "This log names no steps: its measurements are counted instead.",
+        "note": _note(series, counted),
         "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
         "figures": [["measurements", f"{series.points_seen:,}"], *curve_figures(curves)],
         "findings": findings,
         "series": series_data(curves),
-        "marks": marks_data({"skip": skips_of(series)}),
+        "marks": marks_data({"skip": skips_of(counted)}),
         "layers": None,
         "incidents": [],
         "details": sources_table(diagnosis),
@@ -123,8 +132,10 @@ def _findings(diagnosis: Mapping[str, Any], incidents: Sequence[Mapping[str, Any
     ]
 
 
-def _has_steps(series: RunSeries) -> bool:
-    return any(point.step is not None for point in islice(series.points, 100))
+def _note(series: RunSeries, counted: RunSeries) -> str:
+    if all(point.step is None for point in islice(series.points, 100)):
+        return "This log names no steps: its measurements are counted instead."
+    return "" if counted is series else "This log counts its steps anew in each epoch: here they are counted on."
 
 
 def _said(line: str, finding: Mapping[str, Any]) -> str:

@@ -12,6 +12,9 @@ from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import REFUSING
 from stayfinite.report.page.plain import text
 
+UNKNOWN = "nan-loss"
+"""The rule for numbers that are not finite where nothing tells why: it names no cause."""
+
 
 def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     """What became of a guarded run, and why."""
@@ -102,6 +105,8 @@ def _cause(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     if not loud:
         return "" if diagnosis.get("verdict") == "healthy" else "No cause was recognised."
     first = loud[0]
+    if first["cause"] == UNKNOWN:
+        return "Nothing that was read tells why."
     proof = ", verified by a re-run" if first["verified"] else ""
     word = "Cause" if first["confidence"] >= 0.8 else "Likeliest cause"
     return f"{word}: {first['cause']} ({first['confidence']:.0%}){proof}."

@@ -74,7 +74,7 @@ function drawGrid(context, x, y, width, height) {
   context.lineWidth = 1;
   context.textBaseline = "middle";
   context.textAlign = "right";
-  for (const tick of ticks(y, Math.max(2, Math.floor(height / 30)))) {
+  for (const tick of ticks(y, Math.max(2, Math.floor(height / 36)))) {
     const place = Math.round(y.at(tick)) + 0.5;
     line(context, GUTTER, place, width - MARGIN, place);
     if (place > 6 && place < height - (y.floor ? 20 : 4)) context.fillText(number(tick), GUTTER - 8, place);

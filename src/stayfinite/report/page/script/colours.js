@@ -10,7 +10,7 @@ function colour(name) {
 }
 
 function runColour(place) {
-  return colour(`run-${place % 6}`);
+  return colour(`run-${place % 8}`);
 }
 
 function swatchOf(shade) {

@@ -18,7 +18,7 @@ function niceStep(span, count) {
   const rough = span / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
   const share = rough / power;
-  return (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1) * power;
+  return (share > 7 ? 10 : share > 3 ? 5 : share > 1.5 ? 2 : 1) * power;
 }
 
 // Steps are whole: an axis of `whole` numbers has no tick between two of them, unless it shows next to none.

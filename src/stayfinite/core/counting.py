@@ -1,0 +1,52 @@
+"""Steps of a log that counts them anew in each epoch, counted on: epochs follow one another and do not lie on top.
+
+A run that was taken up again also goes back to an earlier step, but not to a later epoch: it stays as it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from stayfinite.core.series import RunSeries, Track
+
+
+def counted_on(run: RunSeries) -> RunSeries:
+    """The run itself where its steps only rise, else the same run with its steps counted on."""
+    begins, shifts = _shifts(run)
+    if not begins:
+        return run
+
+    def shift(step: float | None, line: int) -> float | None:
+        place = bisect_right(begins, line)
+        return step if step is None or not place else step + shifts[place - 1]
+
+    counted = RunSeries(run.source, kind=run.kind, rank=run.rank)
+    counted.messages, counted.lines, counted.total_steps = run.messages, run.lines, run.total_steps
+    for name, track in run.metrics.items():
+        steps = [shift(step, line) for step, line in zip(track.steps, track.lines, strict=True)]
+        counted.metrics[name] = Track(steps, track.values, track.lines, track.seen)
+    for point in run.points:
+        counted.add(
+            point.line, shift(point.step, point.line), point.loss, point.grad_norm, point.lr, point.loss_scale,
+            point.epoch, point.throughput, point.skipped,
+        )  # fmt: skip
+    counted.points_seen = run.points_seen
+    return counted
+
+
+def _shifts(run: RunSeries) -> tuple[list[int], list[float]]:
+    """The lines at which an epoch begins to count anew, and what is to be added to its steps."""
+    begins: list[int] = []
+    shifts: list[float] = []
+    last: tuple[float, float] | None = None
+    stride = 1.0
+    for point in run.points:
+        if point.step is None or point.epoch is None:
+            continue
+        if last is not None and point.step > last[0]:
+            stride = point.step - last[0]
+        elif last is not None and point.step < last[0] and point.epoch > last[1]:
+            begins.append(point.line)
+            shifts.append((shifts[-1] if shifts else 0.0) + last[0] - point.step + stride)
+        last = (point.step, point.epoch)
+    return begins, shifts
