@@ -38,6 +38,12 @@ def test_nothing_to_draw_is_wrong_use(tmp_path, capsys):
     assert not (tmp_path / "page.html").exists()
 
 
+def test_a_link_that_leads_in_a_circle_is_wrong_use(tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+    assert run([str(tmp_path / "loop"), "-o", str(tmp_path / "page.html")]) == 2
+    assert "nothing could be read" in capsys.readouterr().err
+
+
 def test_a_place_that_cannot_be_written_is_said(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert run([str(plant_run(tmp_path / "first")), "-o", str(tmp_path / "file" / "page.html")]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,5 +50,6 @@ def guarded_run(directory: Path) -> dict[str, Any]:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """Each path by its last word, and by more of them where two are called alike."""
-    last = [path.resolve().name for path in paths]
+    # Not `resolve`, which raises where links lead in a circle.
+    last = [Path(os.path.realpath(path)).name for path in paths]
     return [str(path) if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)]
