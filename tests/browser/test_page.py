@@ -156,7 +156,7 @@ def test_keys_move_zoom_and_speak(tab, page_of, explained):
     before = axis_of(view)
     view.page.focus(PLOT)
     view.page.keyboard.press("ArrowRight")
-    assert "step 1" in view.page.inner_text("#curves [aria-live]")
+    assert view.page.inner_text("#curves [aria-live]").startswith("step 1, loss ")
     view.page.keyboard.press("+")
     assert axis_of(view) != before
     view.page.keyboard.press("0")
@@ -288,6 +288,16 @@ def test_it_fits_a_telephone_and_prints(tab, page_of, explained):
     printed = view.page.pdf()
     assert printed.startswith(b"%PDF")
     assert view.complaints == []
+
+
+def test_no_name_is_too_long_for_paper(tab, page_of, tmp_path):
+    names = tuple(
+        f"encoder.block.{place}.layer.1.DenseReluDense.a_rather_long_name_for_a_part.weight" for place in (1, 11)
+    )
+    run = plant_run(tmp_path / "run", names=names, incident=an_incident(), autopsy=an_autopsy())
+    view = tab(viewport={"width": 690, "height": 900}).open(page_of(run))
+    view.page.emulate_media(media="print")
+    assert view.see("() => document.documentElement.scrollWidth <= innerWidth")
 
 
 def axis_of(view) -> str:

@@ -73,7 +73,7 @@ function say() {
   drawCurves();
   const x = scaleOf(view.low, view.high, GUTTER, view.axis.clientWidth - MARGIN, false);
   showTip(x.at(view.cursor), 24);
-  view.spoken.textContent = view.tip.innerText.replaceAll("\n", ", ");
+  view.spoken.textContent = view.tip.innerText.replace(/\s*\n\s*/g, ", ");
 }
 
 function leave() {
