@@ -15,8 +15,10 @@ from typing import Any
 
 from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
+from stayfinite.diagnosis.course import STARTS
 from stayfinite.errors import UsageError
 from stayfinite.readers.logs import LogReader
+from stayfinite.readers.runs.events import error_of
 from stayfinite.rules.registry import rule_of
 
 _NAME = re.compile(r"events(?:-rank\d+)?\.jsonl")
@@ -34,15 +36,20 @@ def read_own_events(path: Path) -> tuple[list[Finding], list[RunSeries]]:
     """The findings in a file of events, the surest of each cause, and its errors as messages."""
     found: dict[str, Finding] = {}
     errors: list[str] = []
+    ended: tuple[int, dict[str, Any]] | None = None
     with path.open("rb") as file:
         for line in file.read(LARGEST).splitlines():
             record = _object(line)
             words = _words(record)
             # A line for a line, so that places are right.
             errors.append(" ".join(words.split()))
+            ended = (len(errors), record) if record.get("event") == "failed" else ended
+            ended = None if record.get("event") in STARTS else ended
             finding = _finding(record, f"{path}:{len(errors)}") if record.get("event") == "finding" else None
             if finding is not None and finding.confidence > getattr(found.get(finding.cause), "confidence", 0.0):
                 found[finding.cause] = finding
+    if ended is not None:  # and was not taken up again: the error with its kind is how the run crashed
+        errors[ended[0] - 1] = error_of(ended[1]) or errors[ended[0] - 1]
     if not any(errors):
         return list(found.values()), []
     reader = LogReader(str(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 
 from planted_runs import an_autopsy, an_incident, event, plant_layers, plant_run, write_lines
 from stayfinite.core.curve import Spans
@@ -141,6 +142,51 @@ def test_the_title_says_how_many_more_runs_there_are(tmp_path):
     runs = shown_runs([plant_run(tmp_path / name, vetoes=()) for name in "abcdef"])
     assert page_data(runs)["title"] == "a, b, c, d and 2 more"
     assert page_data(runs[:4])["title"] == "a, b, c, d"
+
+
+def plant_failure(directory, reason, error, *more):
+    run = plant_run(directory, vetoes=())
+    with (run / "events.jsonl").open("a") as file:
+        for record in (event("restart", 0), event("failed", 120, reason=reason, error=error), *more):
+            file.write(json.dumps(record) + "\n")
+    return run
+
+
+def test_a_loop_that_failed_says_with_what_and_is_not_called_healthy(tmp_path):
+    run = shown_run(
+        plant_failure(tmp_path, "the training loop ended with RuntimeError", "disk <b>full</b>\n at 3 a.m.")
+    )
+    assert run["verdict"] != "healthy"
+    assert run["sentence"].startswith(
+        "The training loop failed after 120 steps: RuntimeError: disk <b>full</b> at 3 a.m. "
+    )
+    assert run["trouble"] == ["the run crashed"]
+
+
+def test_a_loop_that_somebody_ended_is_no_failure(tmp_path):
+    run = shown_run(plant_failure(tmp_path, "the training loop ended with KeyboardInterrupt", ""))
+    assert (run["verdict"], run["trouble"]) == ("healthy", [])
+    assert run["sentence"].startswith("Training was interrupted after 120 steps; the last loss is 0.")
+
+
+def test_a_failure_that_was_taken_up_again_is_past(tmp_path):
+    again = (event("restart", 120), event("closed", 120, reason="the guard was closed"))
+    run = shown_run(plant_failure(tmp_path, "the training loop ended with OSError", "no space left", *again))
+    assert (run["verdict"], run["trouble"]) == ("healthy", [])
+    assert run["sentence"].startswith("Healthy: 120 steps")
+
+
+def test_a_log_that_ends_in_a_crash_says_so(tmp_path):
+    (tmp_path / "train.log").write_text(
+        "step 1 loss 2.5\nstep 2 loss 2.4\nstep 3 loss 2.3\nRuntimeError: disk on fire\n"
+    )
+    run = shown_run(tmp_path / "train.log")
+    assert run["sentence"] == "The run crashed. Nothing that is known to fail was recognised."
+
+
+def test_a_mere_guess_is_called_one(tmp_path):
+    (tmp_path / "train.log").write_text("".join(f"step {n} loss {'nan' if n == 71 else 2.0}\n" for n in range(1, 150)))
+    assert re.search(r" Perhaps [\w-]+ \([12]?\d%\)\.$", shown_run(tmp_path / "train.log")["sentence"])
 
 
 def test_where_nothing_tells_why_no_cause_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,8 @@ BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradie
 MOST_MARKS = 400
 """Of one kind."""
 
+_KIND = re.compile(r"ended with (\w{1,80})$")
+
 LONGEST = 400
 """Characters of a reason that are kept."""
 
@@ -41,6 +44,8 @@ class Events:
         self.begun = ""
         self.ended = ""
         """How the run ended, if it did: closed, stopped, failed."""
+        self.error = ""
+        """What the training loop failed with: `RuntimeError: disk full`; `KeyboardInterrupt` by hand."""
         self._stop: float | None = None
         """The step at which the guard last decided to stop."""
         self.memory: dict[str, Any] = {}
@@ -55,9 +60,10 @@ class Events:
         self.counts[event[:40]] += 1
         if event in ("start", "restart"):
             self.begun = self.begun or str(record.get("time", ""))
-            self.ended = ""
+            self.ended = self.error = ""
         elif event in ("closed", "stopped", "failed"):
             self.ended = event
+            self.error = error_of(record) if event == "failed" else ""
         if isinstance(record.get("memory"), dict):
             self.memory = dict(record["memory"])
         step = number(record.get("step"))
@@ -76,6 +82,13 @@ class Events:
             self.codes[str(record.get("code"))[:60]] += 1
         spans = self.marks.setdefault(kind, Spans(MOST_MARKS))
         spans.add(kind, step, text=_text(record), ordinal=spans.total)
+
+
+def error_of(record: Mapping[str, Any]) -> str:
+    """What a training loop failed with, by its `failed` event: `RuntimeError: disk full`."""
+    kind = _KIND.search(str(record.get("reason") or "")[:LONGEST])
+    words = " ".join(str(record.get("error") or "")[:LONGEST].split())
+    return ": ".join(filter(None, (kind[1] if kind else "", words)))
 
 
 def _text(record: Mapping[str, Any]) -> str:

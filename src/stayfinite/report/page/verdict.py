@@ -12,6 +12,9 @@ from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import REFUSING
 from stayfinite.report.page.plain import text
 
+UNSURE = 0.3
+"""A guess below this is called one; the page puts such findings among the less likely."""
+
 UNKNOWN = "nan-loss"
 """The rule for numbers that are not finite where nothing tells why: it names no cause."""
 
@@ -26,8 +29,12 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
     if run.events.ended == "stopped" or run.steps.decisions["stop"]:
         share = "all" if refused == steps > 1 else f"{refused:,}"
         words = f"Training was stopped after {_count(steps, 'step')}, {share} of them refused"
+    elif run.events.ended == "failed" and run.events.error == "KeyboardInterrupt":
+        words = f"Training was interrupted after {_count(steps, 'step')}, {refused:,} of them refused"
+        words = words if refused else f"Training was interrupted after {_count(steps, 'step')}{loss}"
     elif run.events.ended == "failed":
-        words = f"The training loop failed after {_count(steps, 'step')}"
+        error = f": {text(run.events.error, 200)}".rstrip(": .")
+        words = f"The training loop failed after {_count(steps, 'step')}{error}"
     elif searched and refused == searched:
         healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
         skipped = f"{searched:,} of {_count(steps, 'step')} {'was' if searched == 1 else 'were'} skipped"
@@ -54,10 +61,10 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
     verdict = diagnosis.get("verdict")
     if verdict == "healthy":
         return f"Healthy: nothing is wrong with its {_count(points, 'measurement')}."
-    if verdict != "sick":
-        return "Nothing that is known to fail was recognised."
     trouble = ", ".join(text(each, 200) for each in diagnosis.get("trouble") or ())
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
+    if verdict != "sick":
+        return f"{said} Nothing that is known to fail was recognised.".strip()
     return f"{said} {_cause(findings, diagnosis)}".strip()
 
 
@@ -108,8 +115,9 @@ def _cause(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     if first["cause"] == UNKNOWN:
         return "Nothing that was read tells why."
     proof = ", verified by a re-run" if first["verified"] else ""
-    word = "Cause" if first["confidence"] >= 0.8 else "Likeliest cause"
-    return f"{word}: {first['cause']} ({first['confidence']:.0%}){proof}."
+    sure = first["confidence"]
+    word = "Cause:" if sure >= 0.8 else "Likeliest cause:" if sure >= UNSURE else "Perhaps"
+    return f"{word} {first['cause']} ({first['confidence']:.0%}){proof}."
 
 
 def _number(value: float) -> str:
