@@ -8,6 +8,7 @@ count from 0 or from 1, and may print every tenth step only: a point stands for 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
 
 from stayfinite.core.series import Point, RunSeries
@@ -20,14 +21,15 @@ AS_PRINTED = 0.01
 def retold_lines(run: RunSeries, refusals: Iterable[Refusals]) -> set[int]:
     """The lines of a log that only tell of steps that a guard refused."""
     losses = {step: loss for each in refusals for step, loss in each.losses.items()}
-    not_finite = [step for step, loss in losses.items() if loss is not None and not math.isfinite(loss)]
+    not_finite = sorted(step for step, loss in losses.items() if loss is not None and not math.isfinite(loss))
     found: set[int] = set()
     before = -math.inf
     for ordinal, point in enumerate(run.points if losses else ()):
         step = float(ordinal) if point.step is None else point.step
         if point.bad:
             # The guard counts from 1. Here its step `each` may be called `each` or `each - 1`.
-            told = any(before < each <= step + 1 for each in not_finite)
+            place = bisect_right(not_finite, before)
+            told = place < len(not_finite) and not_finite[place] <= step + 1
         else:
             told = any(_same(point, losses.get(each)) for each in _places(step))
         if told:
