@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -127,6 +128,7 @@ def slow_down_sync(seconds: float) -> None:
 def fill_disk(room: int) -> None:
     """From now on no file of this process grows beyond so many bytes: a write fails, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    sys.dont_write_bytecode = True  # Python would leave half a compiled module behind, for everybody
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
@@ -134,6 +136,7 @@ def empty_disk() -> None:
     """Take the full disk back."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    sys.dont_write_bytecode = False
 
 
 def truncate(path: Path, chance: random.Random) -> str:

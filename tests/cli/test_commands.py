@@ -1,7 +1,12 @@
 """The command line: exit codes and words."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
+from child_processes import environment
 from stayfinite.cli import main
 
 
@@ -32,3 +37,17 @@ def test_a_wrong_flag_ends_with_2(words, capsys):
 def test_a_number_of_steps_that_cannot_be_ends_with_2(capsys):
     assert main(["demo", "--steps", "0"]) == 2
     assert "expected at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "diagnose"])
+def test_a_reader_who_has_seen_enough_is_no_finding(tmp_path, command):
+    (tmp_path / "config.yaml").write_text("learning_rate: 1.0e-4\nbatch_size: 8\nfp16: false\n")
+    (tmp_path / "train.log").write_text("".join(f"step {n} loss {2 - n / 100:.3f}\n" for n in range(100)))
+    read, write = os.pipe()
+    os.close(read)  # the reader is gone before the first line
+    try:
+        words = [sys.executable, "-m", "stayfinite", command, *map(str, tmp_path.iterdir())]
+        done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, env=environment(), check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

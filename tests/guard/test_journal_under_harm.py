@@ -109,6 +109,7 @@ def test_a_run_json_that_cannot_be_read_is_begun_anew(tmp_path):
 FULL = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True  # Python would leave half a compiled module behind, for everybody
 resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")

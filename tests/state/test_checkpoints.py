@@ -235,6 +235,7 @@ with Checkpointer(sys.argv[1], keep=1) as saver:
     training.steps(1)
     saver.save(1, capture(training.parts))
     assert saver.wait()[0].path
+    sys.dont_write_bytecode = True  # Python would leave half a compiled module behind, for everybody
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
     training.steps(1)
     saver.save(2, capture(training.parts))

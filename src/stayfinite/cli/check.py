@@ -124,11 +124,10 @@ def _run(settings: Check, others: Sequence[str]) -> int:
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:
-        from rich.console import Console
-
         from stayfinite.report.inspection import show_inspection
+        from stayfinite.report.standard_output import StandardOutput
 
-        show_inspection(found.to_json(), Console())
+        show_inspection(found.to_json(), StandardOutput())
     return found.exit_code
 
 

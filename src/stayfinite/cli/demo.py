@@ -12,6 +12,8 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from stayfinite.report.standard_output import StandardOutput
+
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
@@ -45,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
             out=settings.out,
             steps=settings.steps,
             seed=settings.seed,
-            console=Console(quiet=True) if settings.json else Console(),
+            console=Console(quiet=True) if settings.json else StandardOutput(),
         )
     if settings.json:
         print(json.dumps(result.to_json(), indent=1, default=str))

@@ -50,9 +50,8 @@ def _run(settings: Diagnose) -> int:
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:
-        from rich.console import Console
-
         from stayfinite.report.diagnosis import show_diagnosis
+        from stayfinite.report.standard_output import StandardOutput
 
-        show_diagnosis(found.to_json(), Console(), everything=settings.all)
+        show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all)
     return int(found.verdict == "sick")

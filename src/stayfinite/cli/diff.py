@@ -45,9 +45,8 @@ def _run(settings: Diff) -> int:
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:
-        from rich.console import Console
-
         from stayfinite.report.difference import show_difference
+        from stayfinite.report.standard_output import StandardOutput
 
-        show_difference(found.to_json(), Console(), everything=settings.all)
+        show_difference(found.to_json(), StandardOutput(), everything=settings.all)
     return int(not found.same)

@@ -71,11 +71,10 @@ def run(arguments: Sequence[str]) -> int:
         said |= {"exit_code": code, "attached": len(found.guards), "runs": runs}
         print(json.dumps(said, indent=1, ensure_ascii=False))
     else:
-        from rich.console import Console
-
         from stayfinite.report.diagnosis import show_diagnosis
+        from stayfinite.report.standard_output import StandardOutput
 
-        show_diagnosis(said, Console())
+        show_diagnosis(said, StandardOutput())
     return code or int(said["verdict"] == "sick")
 
 

@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from stayfinite.errors import StayfiniteError
+from stayfinite.report.standard_output import StandardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         from stayfinite.report.autopsy import draw_autopsy
 
-        draw_autopsy(found, notes, Console())
+        draw_autopsy(found, notes, StandardOutput())
     return 1 if found["cause"] else 0
 
 

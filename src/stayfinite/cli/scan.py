@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
+
+from stayfinite.report.standard_output import StandardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     if settings.json:
         print(json.dumps(record, indent=1, allow_nan=False))
     else:
-        show(record, Console())
+        show(record, StandardOutput())
     if result.verdict == "unknown" and not settings.quick:
         return 2
     return int(result.verdict == "sick")

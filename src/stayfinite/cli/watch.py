@@ -109,11 +109,10 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
         runs = [status.to_json() for status in statuses]
         print(strict_json({"health": worst, "runs": runs}, indent=1))
     elif sys.stdout.isatty():
-        from rich.console import Console
-
         from stayfinite.report.live.screen import screen
+        from stayfinite.report.standard_output import StandardOutput
 
-        console = Console()
+        console = StandardOutput()
         console.print(screen(statuses, console))
     else:
         PlainLines(print).show(statuses)

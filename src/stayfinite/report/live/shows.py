@@ -45,10 +45,11 @@ def chosen_show(*, as_json: bool, url: str = "") -> Iterator[Show]:
 
 @contextmanager
 def _view(url: str) -> Iterator[Show]:
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console()
+    from stayfinite.report.standard_output import StandardOutput
+
+    console = StandardOutput()
     foot = f"{url} (read-only)  Ctrl-C ends it" if url else "Ctrl-C ends it"
     drawn = 0.0
     newest: Sequence[RunStatus] = ()
