@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stayfinite.report.printable import printable
+from stayfinite.report.printable import printable_parts
 
 WIDEST = 40
 """Characters of a value that are shown."""
@@ -17,7 +17,7 @@ WIDEST = 40
 
 def show_difference(comparison: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
     """Print a comparison, given as its plain data."""
-    comparison = _clean(comparison)
+    comparison = printable_parts(comparison)
     if comparison["same"]:
         console.print(Text(f"The same: all {comparison['equal']} settings are equal.", style="bold green"))
         return
@@ -64,12 +64,3 @@ def _value(side: Mapping[str, Any] | None) -> tuple[str, str]:
     value = f"{side['value']:g}" if isinstance(side["value"], float) else " ".join(str(side["value"]).split())
     line = side["where"].rpartition(":")[2]
     return (value if len(value) <= WIDEST else value[: WIDEST - 3] + "..."), f" :{line}" if line.isdigit() else ""
-
-
-def _clean(part: Any) -> Any:
-    """The same data with every text fit for a terminal: names and values may hold anything."""
-    if isinstance(part, str):
-        return printable(part)
-    if isinstance(part, Mapping):
-        return {_clean(name): _clean(value) for name, value in part.items()}
-    return [_clean(each) for each in part] if isinstance(part, list) else part

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stayfinite.report.printable import printable
+from stayfinite.report.printable import printable_parts
 
 MARKS = {
     "pass": ("ok  ", "green"),
@@ -24,7 +24,7 @@ MARKS = {
 
 def show_inspection(inspection: Mapping[str, Any], console: Console) -> None:
     """Print an inspection, given as its plain data."""
-    inspection = _clean(inspection)
+    inspection = printable_parts(inspection)
     width = max((len(name) for name in inspection["banner"]), default=0)
     for name, text in inspection["banner"].items():
         console.print(Text.assemble((f"{name:<{width}}  ", "bold"), text))
@@ -77,12 +77,3 @@ def _drawn(table: Mapping[str, Any]) -> Table:
     for row in table["rows"]:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn
-
-
-def _clean(part: Any) -> Any:
-    """The same data with every text fit for a terminal: names and rows may hold anything."""
-    if isinstance(part, str):
-        return printable(part)
-    if isinstance(part, Mapping):
-        return {_clean(name): _clean(value) for name, value in part.items()}
-    return [_clean(each) for each in part] if isinstance(part, list) else part

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but tabs and line ends
@@ -14,3 +16,12 @@ _UNPRINTABLE = re.compile(
 def printable(text: str) -> str:
     """The text with every character that would act on a terminal shown as its code."""
     return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+
+
+def printable_parts(part: Any) -> Any:
+    """The same data with every text fit for a terminal: names, values and rows may hold anything."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, Mapping):
+        return {printable_parts(name): printable_parts(value) for name, value in part.items()}
+    return [printable_parts(each) for each in part] if isinstance(part, list) else part

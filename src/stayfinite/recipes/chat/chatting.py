@@ -11,7 +11,8 @@ import torch
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import found_in
 from stayfinite.recipes.chat.generating import generate
-from stayfinite.recipes.chat.using import UsePrecision, make_ready
+from stayfinite.recipes.chat.using import make_ready
+from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.settings import read_settings, require
 
 
@@ -31,7 +32,7 @@ class Chat:
     """0 takes the likeliest words."""
     system: str | None = None
     """Said before every question; by default as in the training."""
-    precision: UsePrecision = "auto"
+    precision: PrecisionChoice = "auto"
     """Of the weights; auto is bf16 on a card that has it, else fp32."""
     device: str = "auto"
     """cpu, cuda, or the best there is."""

@@ -13,7 +13,8 @@ from stayfinite.recipes.chat.answers import OPEN, is_right, number_in, parsed
 from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
-from stayfinite.recipes.chat.using import UsePrecision, make_ready
+from stayfinite.recipes.chat.using import make_ready
+from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
@@ -55,7 +56,7 @@ class Datagen:
     """Said before every question."""
     batch_size: int = 16
     """Questions at a time."""
-    precision: UsePrecision = "auto"
+    precision: PrecisionChoice = "auto"
     """Of the weights; auto is bf16 on a card that has it, else fp32."""
     device: str = "auto"
     """cpu, cuda, or the best there is."""

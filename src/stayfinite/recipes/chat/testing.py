@@ -16,7 +16,8 @@ from stayfinite.recipes.chat.answers import is_right, number_in, parsed
 from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions
-from stayfinite.recipes.chat.using import Ready, UsePrecision, make_ready
+from stayfinite.recipes.chat.using import Ready, make_ready
+from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
@@ -43,7 +44,7 @@ class Examine:
     """Tokens that an answer may have; by default as in the training."""
     system: str | None = None
     """Said before every question; by default as in the training."""
-    precision: UsePrecision = "auto"
+    precision: PrecisionChoice = "auto"
     """Of the weights; auto is bf16 on a card that has it, else fp32."""
     device: str = "auto"
     """cpu, cuda, or the best there is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -12,9 +12,8 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.adapters import load_adapter, read_record
 from stayfinite.recipes.chat.bases import is_size, load_base
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.running.place import choose_device
+from stayfinite.recipes.running.place import PrecisionChoice, choose_device
 
-UsePrecision = Literal["auto", "fp32", "bf16", "fp16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NEW_TOKENS, LENGTH = 128, 512
 """For a model of which no training says more."""
@@ -37,7 +36,7 @@ def make_ready(
     base: str | None,
     *,
     device: str,
-    precision: UsePrecision,
+    precision: PrecisionChoice,
     new_tokens: int | None = None,
     system: str | None = None,
     without_adapter: bool = False,
