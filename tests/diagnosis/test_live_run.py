@@ -248,6 +248,21 @@ def test_files_that_vanish_and_come_back_as_another_run_are_forgotten(written, l
     assert (live.status().seen, live.status().refused, live.status().total_steps) == (20, 0, None)
 
 
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "RuntimeError"])
+def test_a_run_that_somebody_ended_by_hand_is_as_healthy_as_it_was_and_one_that_crashed_is_critical(
+    written, live, error
+):
+    written.accept(50)
+    written.event("failed", reason=f"the training loop ended with {error}", error="")
+    found = health(live)
+    assert live.status().state == "ended"
+    if error == "KeyboardInterrupt":
+        assert (found.word, found.reason) == ("healthy", "nothing is wrong in 50 steps; ended by hand")
+    else:
+        assert found.word == "critical"
+        assert error in found.reason
+
+
 PROVED = {"cause": "bad-data-row", "confidence": 0.95, "verdict": "proved.", "fix": {"text": "look at row 3"}}
 
 
@@ -268,6 +283,8 @@ def test_what_the_autopsy_of_another_rank_proved_is_told_as_well(written, live):
     told = {"version": 1, "time": now(), "event": "autopsy", "step": 51, **PROVED, "incident": None}
     written.journal.line("events-rank1.jsonl", told)
     assert "SF301 bad-data-row" in health(live).reason
+    written.accept(500)
+    assert health(live).word == "healthy", "what explains refused steps is history once they are"
 
 
 @pytest.mark.parametrize("odd", [NAN, float("inf"), 0, -1, "sure", None])

@@ -13,6 +13,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.diagnosis.autopsies import AUTOPSY, proved_cause, surest
 from stayfinite.diagnosis.happenings import finding_of
 from stayfinite.readers.runs.directory import EVENTS, Step
+from stayfinite.readers.runs.events import error_of
 
 CALM = 100
 """Accepted steps after which a refusal is history; the ladder forgives after as many."""
@@ -23,6 +24,8 @@ LASTING = 500
 RUNGS = frozenset({Action.CUT, Action.ROLLBACK, Action.ESCALATE})
 ENDS = ("closed", "stopped", "failed")
 STARTS = ("start", "restart", "resume")
+BY_HAND = "KeyboardInterrupt"
+"""The error of a loop that somebody ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class Course:
     ended: str = ""
     """`closed`, `stopped`, `failed`; empty while it runs."""
     ended_because: str = ""
+    by_hand: bool = False
+    """Somebody ended it: Ctrl-C is no failure."""
     bad_now: bool = False
     """The newest step that touched the weights was not finite."""
     silent_seconds: float | None = None
@@ -65,6 +70,7 @@ class CourseBook:
         """As in ``Course``."""
         self._proved: list[Finding] = []
         self._because = ""
+        self._by_hand = False
         self._reported: dict[str, tuple[int, Finding]] = {}
         self._lately = self._in_a_row = self._calm = self._since_rung = 0
         self._last_refused: Step | None = None
@@ -93,9 +99,10 @@ class CourseBook:
         event = record["event"]
         if event in ENDS:
             self.ended = str(event)
+            self._by_hand = event == "failed" and error_of(record) == BY_HAND
             self._because = ": ".join(str(record[name])[:400] for name in ("reason", "error") if record.get(name))
         elif event in STARTS:
-            self.ended = self._because = ""
+            self.ended, self._because, self._by_hand = "", "", False
         elif event == "autopsy":
             self._take_autopsy(record)
         elif (finding := finding_of(record)) is not None:
@@ -134,6 +141,7 @@ class CourseBook:
             rung_step=None if rung is None else rung.step,
             ended=self.ended,
             ended_because=self._because,
+            by_hand=self._by_hand,
             bad_now=self._bad_now,
             silent_seconds=silent_seconds,
             known=self.known,

@@ -1,8 +1,8 @@
 """How a run is, in one word with its reason: what the rules say of its numbers, and what the guard had to do.
 
 =========  ==========================================================================================================
-critical   it has stopped or crashed, the last step that touched the weights was not finite, or a rung of the ladder
-           was taken and steps are still refused
+critical   it has stopped or crashed (Ctrl-C is neither), the last step that touched the weights was not finite, or a
+           rung of the ladder was taken and steps are still refused
 unhealthy  the rules see trouble in the steps that touched the weights, a rung was taken lately, or several steps in
            a row were refused
 warning    steps were refused lately, a rule is sure of a cause that does not show yet, or no step has come for long
@@ -19,6 +19,7 @@ from stayfinite.core.run_status import Health, HealthWord
 from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.course import Course
 from stayfinite.diagnosis.diagnosis import Diagnosis
+from stayfinite.readers.runs.directory import EVENTS
 
 SURE = 0.5
 """A cause without visible trouble is told from this confidence on."""
@@ -39,7 +40,7 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
     because = f"; {_named(cause)}" if cause is not None else ""
     # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
     trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
-    if course.ended in ("stopped", "failed"):
+    if course.ended in ("stopped", "failed") and not course.by_hand:
         return _say(HealthWord.CRITICAL, (course.ended_because or f"the run has {course.ended}") + because, fix)
     if course.bad_now:
         what = trouble or "the newest step is not finite, and it was taken"
@@ -75,11 +76,11 @@ def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Heal
         return _say(HealthWord.WARNING, _named(cause), fix)
     if not course.seen:
         return _say(HealthWord.UNKNOWN, "no step yet", "")
-    past = ""
+    past = "; ended by hand" if course.by_hand else ""
     if course.refused:
         searched = course.last_refused is None
         when = " while the loss scale was looked for" if searched else f", the last at step {_at(course.last_refused)}"
-        past = f"; {course.refused:,} refused{when}"
+        past = f"; {course.refused:,} refused{when}{past}"
     return _say(
         HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} step{'s' if course.seen > 1 else ''}{past}", ""
     )
@@ -96,7 +97,9 @@ def _cause(found: Diagnosis | None, course: Course) -> Finding | None:
 
 def _is_history(cause: Finding, course: Course) -> bool:
     """An autopsy explains refused steps: once they are history, so is their cause."""
-    return cause in course.known and bool(course.refused) and not course.lately and cause.where.endswith(AUTOPSY)
+    return (
+        cause in course.known and bool(course.refused) and not course.lately and cause.where.endswith((AUTOPSY, EVENTS))
+    )
 
 
 def _named(cause: Finding) -> str:
