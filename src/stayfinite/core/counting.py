@@ -5,7 +5,9 @@ A run that was taken up again also goes back to an earlier step, but not to a la
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
+from dataclasses import replace
 
 from stayfinite.core.series import RunSeries, Track
 
@@ -20,16 +22,11 @@ def counted_on(run: RunSeries) -> RunSeries:
         place = bisect_right(begins, line)
         return step if step is None or not place else step + shifts[place - 1]
 
-    counted = RunSeries(run.source, kind=run.kind, rank=run.rank)
-    counted.messages, counted.lines, counted.total_steps = run.messages, run.lines, run.total_steps
+    counted = run.with_points(replace(point, step=shift(point.step, point.line)) for point in run.points)
+    counted.metrics = {}
     for name, track in run.metrics.items():
         steps = [shift(step, line) for step, line in zip(track.steps, track.lines, strict=True)]
         counted.metrics[name] = Track(steps, track.values, track.lines, track.seen)
-    for point in run.points:
-        counted.add(
-            point.line, shift(point.step, point.line), point.loss, point.grad_norm, point.lr, point.loss_scale,
-            point.epoch, point.throughput, point.skipped,
-        )  # fmt: skip
     counted.points_seen = run.points_seen
     return counted
 
@@ -42,6 +39,8 @@ def _shifts(run: RunSeries) -> tuple[list[int], list[float]]:
     stride = 1.0
     for point in run.points:
         if point.step is None or point.epoch is None:
+            continue
+        if not (math.isfinite(point.step) and math.isfinite(point.epoch)):
             continue
         if last is not None and point.step > last[0]:
             stride = point.step - last[0]

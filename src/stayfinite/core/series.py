@@ -8,7 +8,7 @@ run. Points at which something turned (finite to not finite and back, a skipped 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -160,6 +160,18 @@ class RunSeries:
 
     def __len__(self) -> int:
         return len(self._kept())
+
+    def with_points(self, points: Iterable[Point]) -> RunSeries:
+        """The same run with other points; messages and metrics are shared with it."""
+        other = RunSeries(self.source, kind=self.kind, rank=self.rank)
+        other.metrics, other.messages = self.metrics, self.messages
+        other.lines, other.total_steps = self.lines, self.total_steps
+        for point in points:
+            other.add(
+                point.line, point.step, point.loss, point.grad_norm, point.lr, point.loss_scale, point.epoch,
+                point.throughput, point.skipped,
+            )  # fmt: skip
+        return other
 
     def add(
         self,

@@ -34,23 +34,14 @@ def retold_lines(run: RunSeries, refusals: Iterable[Refusals]) -> set[int]:
             told = any(_same(point, losses.get(each)) for each in _places(step))
         if told:
             found.add(point.line)
-        if point.loss is not None:
+        if point.loss is not None and math.isfinite(step):
             before = step
     return found
 
 
 def without(run: RunSeries, lines: set[int]) -> RunSeries:
     """The same run, less some of its lines."""
-    left = RunSeries(run.source, kind=run.kind, rank=run.rank)
-    left.metrics, left.messages = run.metrics, run.messages
-    left.lines, left.total_steps = run.lines, run.total_steps
-    for point in run.points:
-        if point.line not in lines:
-            left.add(
-                point.line, point.step, point.loss, point.grad_norm, point.lr, point.loss_scale, point.epoch,
-                point.throughput, point.skipped,
-            )  # fmt: skip
-    return left
+    return run.with_points(point for point in run.points if point.line not in lines)
 
 
 def _places(step: float) -> tuple[int, ...]:

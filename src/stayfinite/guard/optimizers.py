@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
@@ -24,12 +25,12 @@ def takes_flag(optimizer: Optimizer) -> bool:
 @contextmanager
 def flagged(optimizer: Optimizer, refused: Tensor) -> Iterator[None]:
     """Within, the optimizer's fused step does nothing if ``refused`` (float32, 0 or 1) is 1."""
-    optimizer.grad_scale = None  # type: ignore[attr-defined]
-    optimizer.found_inf = refused  # type: ignore[attr-defined]
+    asked: Any = optimizer  # the fused steps of torch look for these two, which no type tells of
+    asked.grad_scale, asked.found_inf = None, refused
     try:
         yield
     finally:
-        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+        del asked.grad_scale, asked.found_inf
 
 
 def would_start_from_garbage(optimizer: Optimizer) -> bool:

@@ -45,7 +45,7 @@ class Schedule:
     def advance_ahead(self) -> None:
         """Move on before the step's verdict is known."""
         if self._scheduler is not None:
-            before = self._remember()
+            before = self._remember(self._scheduler)
             self._scheduler.step()
             self._before.append(before)
 
@@ -55,7 +55,7 @@ class Schedule:
             return
         if refused:
             # One advance too many was made since; which of them does not matter, they are all alike.
-            self._restore(self._before.pop())
+            self._restore(self._scheduler, self._before.pop())
         else:
             self._before.popleft()
 
@@ -63,7 +63,7 @@ class Schedule:
         """The scheduler was put back to another state: what was remembered of it no longer counts."""
         self._before.clear()
 
-    def _remember(self) -> tuple[Any, list[dict[str, Any]]]:
+    def _remember(self, scheduler: Any) -> tuple[Any, list[dict[str, Any]]]:
         groups = [
             {
                 name: value.clone() if isinstance(value, Tensor) else value
@@ -72,11 +72,11 @@ class Schedule:
             }
             for group in self._optimizer.param_groups
         ]
-        return copy.deepcopy(self._scheduler.state_dict()), groups  # type: ignore[union-attr]
+        return copy.deepcopy(scheduler.state_dict()), groups
 
-    def _restore(self, before: tuple[Any, list[dict[str, Any]]]) -> None:
+    def _restore(self, scheduler: Any, before: tuple[Any, list[dict[str, Any]]]) -> None:
         state, groups = before
-        self._scheduler.load_state_dict(state)  # type: ignore[union-attr]
+        scheduler.load_state_dict(state)
         for group, saved in zip(self._optimizer.param_groups, groups, strict=False):
             for name, value in saved.items():
                 if isinstance(group.get(name), Tensor):

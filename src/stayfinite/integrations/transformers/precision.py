@@ -25,9 +25,9 @@ def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:
 
 def change_precision(trainer: Trainer, precision: str, patches: Patches) -> None:
     """Run the model in another precision from here on. Only fp16 needs a loss scaler, so that goes."""
-    model = _autocasting(trainer)
+    model: Any = _autocasting(trainer)
     assert model is not None, "offered only where accelerate casts"
-    plain = model._original_forward.__func__  # type: ignore[union-attr]
+    plain = model._original_forward.__func__
     cast = plain
     if precision != "fp32":
         cast = torch.autocast(trainer.accelerator.device.type, dtype=DTYPES[precision])(plain)
