@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -23,7 +24,7 @@ from stayfinite.guard.buffers import RunningBuffers
 from stayfinite.guard.cut import LearningRateCut
 from stayfinite.guard.optimizers import flagged, would_start_from_garbage
 from stayfinite.guard.schedule import Schedule
-from stayfinite.measure.gradients import clip_gradients
+from stayfinite.measure.gradients import clip_divisor, clip_gradients
 from stayfinite.measure.mailbox import Mailbox
 from stayfinite.measure.reading import Envelope, Opened, Reading, pack, unpack
 from stayfinite.measure.roster import Roster
@@ -49,6 +50,8 @@ class Workshop:
     """Whether there are several ranks, which must hear of a step at the same later step."""
     driven: bool = False
     """Whether a framework clips, steps and moves the schedule, and only asks whether it may."""
+    fold_clip: bool = True
+    """Whether an optimizer that can divide gradients as it reads them is left to clip them."""
     alarm: Callable[[Heard], None] | None = None
     """Hears of a step before it is taken, where the gate lets even a bad one pass; buffers are then as before it."""
 
@@ -61,6 +64,15 @@ class Workshop:
         """Clip the gradients, where a norm was given."""
         if self.max_norm is not None:
             clip_gradients(reading.gradients, self.max_norm)
+
+    def clip_by_division(self, reading: Reading) -> Tensor | None:
+        """What a fused optimizer is to divide the gradients by. Where it cannot, they are clipped now: None."""
+        divisor = None
+        if self.max_norm is not None and self.fold_clip:
+            divisor = clip_divisor(reading.gradients, self.max_norm)
+        if divisor is None:
+            self.clip(reading)
+        return divisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +167,11 @@ class DeviceGate(_Listening):
         verdict = self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
         envelope, values = pack(reading, verdict)
-        shop.clip(reading)
+        divisor = shop.clip_by_division(reading)
         if would_start_from_garbage(shop.optimizer) and refused.item():
             self._skipped.add(reading.step)
         else:
-            with flagged(shop.optimizer, refused):
+            with flagged(shop.optimizer, refused, divisor):
                 shop.step()
             shop.schedule.advance_ahead()
         shop.buffers.settle(refused > 0)

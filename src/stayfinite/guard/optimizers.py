@@ -23,10 +23,13 @@ def takes_flag(optimizer: Optimizer) -> bool:
 
 
 @contextmanager
-def flagged(optimizer: Optimizer, refused: Tensor) -> Iterator[None]:
-    """Within, the optimizer's fused step does nothing if ``refused`` (float32, 0 or 1) is 1."""
+def flagged(optimizer: Optimizer, refused: Tensor, divisor: Tensor | None = None) -> Iterator[None]:
+    """Within, the optimizer's fused step does nothing if ``refused`` (float32, 0 or 1) is 1.
+
+    Otherwise it divides the gradients by ``divisor`` (float32) as it reads them.
+    """
     asked: Any = optimizer  # the fused steps of torch look for these two, which no type tells of
-    asked.grad_scale, asked.found_inf = None, refused
+    asked.grad_scale, asked.found_inf = divisor, refused
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from stayfinite.errors import LossError
 from stayfinite.guard.gates import Workshop
+from stayfinite.measure.fused import Fused, fused_for
 from stayfinite.measure.gradients import measure_gradients
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Reading, highest_lr
@@ -33,6 +34,8 @@ class Reader:
         self._intake = intake
         self._sample_every = sample_every
         self._held = _trained(shop.optimizer)
+        self.fused = self._kernels()
+        """The kernels that gradients are read with; None for torch's own."""
 
     def renew_roster(self) -> bool:
         """Look whether other parameters are trained now; True if so."""
@@ -41,6 +44,7 @@ class Reader:
             return False
         self._shop.roster = take_roster(self._model, self._shop.optimizer, partial=self._shop.driven)
         self._held = trained
+        self.fused = self._kernels()
         return True
 
     def read(self, step: int, loss: Tensor, *, first: bool, unscale: bool = True) -> Reading:
@@ -56,7 +60,7 @@ class Reader:
             scale = None if scale is None else scale.clone()
             if unscale:
                 scaler.unscale_(self._shop.optimizer)
-        gradients = measure_gradients(self._shop.roster)
+        gradients = measure_gradients(self._shop.roster, self.fused)
         if scale is not None and not unscale and not is_unscaled(scaler, self._shop.optimizer):
             # The framework unscales later, and only once: the gradients stay as they are, their norms are put right.
             gradients = replace(gradients, norms=gradients.norms / scale, total=gradients.total / scale)
@@ -76,12 +80,16 @@ class Reader:
             batch_shape=self._intake.batch_shape,
         )
 
+    def _kernels(self) -> Fused | None:
+        # A framework that leaves its clipping to the guard is promised torch's norm to the last bit.
+        return None if self._shop.driven else fused_for(self._shop.roster)
+
     def sampler(self, reading: Reading) -> Sampler | None:
         """A closer look, if it is time for one."""
         every = self._sample_every
         if not every or not (reading.step % every == 0 or reading.step == 1):
             return None
-        return Sampler(self._shop.roster, reading.step, reading.gradients)
+        return Sampler(self._shop.roster, reading.step, reading.gradients, self.fused)
 
 
 def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:

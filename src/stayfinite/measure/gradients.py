@@ -1,4 +1,8 @@
-"""Gradients to norms, one fused pass per device and dtype; and the clip that uses them."""
+"""Gradients to norms, one fused pass per device and dtype; and the clip that uses them.
+
+On a CUDA device with Triton one read of all gradients yields more than norms; see ``one_pass.py``. What is done here
+with torch alone is the reference for it, and what everything else falls back to.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from stayfinite.measure.fused import Fused
+from stayfinite.measure.one_pass import READABLE, Facts
 from stayfinite.measure.roster import Roster
 
 HALF = (torch.float16, torch.bfloat16)
@@ -32,30 +38,51 @@ class GradientNorms:
     total: Tensor
     """2-norm of all of them together, shape []."""
 
+    spread: bool = False
+    """Whether any of them is this rank's part of a gradient that is spread over ranks."""
 
-def measure_gradients(roster: Roster) -> GradientNorms:
-    """Norms of all gradients, without waiting for the device. Half-precision gradients are summed in float32."""
+    facts: Facts | None = None
+    """What else was seen in the same read; a row for each of ``indices``. None where only norms were taken."""
+
+
+def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNorms:
+    """Norms of all gradients, without waiting for the device. Half-precision gradients are summed in float32.
+
+    Arguments:
+        roster: whose gradients.
+        fused: the kernels to read them with, as far as they can; None for torch alone.
+    """
     indices: list[int] = []
     groups: list[list[Tensor]] = []
-    norms: list[Tensor] = []
-    for (_, dtype), members in roster.places.items():
+    spread = False
+    for members in roster.places.values():
         group: list[Tensor] = []
         for index in members:
             grad = roster.parameters[index].grad
-            if grad is not None:
-                indices.append(index)
-                group.append(_values(grad, roster, index) if grad.is_sparse else _local(grad))
+            if grad is None:
+                continue
+            indices.append(index)
+            if grad.is_sparse:
+                group.append(_values(grad, roster, index))
+            else:
+                own = _local(grad)
+                spread = spread or own is not grad
+                group.append(own)
         if group:
             groups.append(group)
-            norms.extend(torch._foreach_norm(group, 2.0, torch.float32 if dtype in HALF else None))
-    if not norms:
+    if not groups:
         nothing = torch.zeros(0, device=roster.device)
         return GradientNorms((), (), nothing, nothing.sum())
+    if fused is not None and (facts := fused.look(groups)) is not None:
+        return GradientNorms(tuple(indices), tuple(groups), facts.norms, facts.total, spread, facts)
+    norms: list[Tensor] = []
+    for group in groups:
+        norms.extend(torch._foreach_norm(group, 2.0, torch.float32 if group[0].dtype in HALF else None))
     if len(roster.places) > 1:
         home = roster.device
         norms = [norm.to(home, non_blocking=True) for norm in norms]
     together = torch.stack(norms)
-    return GradientNorms(tuple(indices), tuple(groups), together, torch.linalg.vector_norm(together, 2.0))
+    return GradientNorms(tuple(indices), tuple(groups), together, torch.linalg.vector_norm(together, 2.0), spread)
 
 
 def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
@@ -63,6 +90,16 @@ def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
     factor = torch.clamp(max_norm / (measured.total + CLIP_EPS), max=1.0)
     for group in measured.groups:
         torch._foreach_mul_(group, factor.to(group[0].device, non_blocking=True))
+
+
+def clip_divisor(measured: GradientNorms, max_norm: float) -> Tensor | None:
+    """What an optimizer has to divide the gradients by to have them clipped, float32.
+
+    None where it cannot do it as exactly as :func:`clip_gradients`: gradients of float64, or spread over ranks.
+    """
+    if measured.spread or not all(grad.dtype in READABLE for group in measured.groups for grad in group):
+        return None
+    return torch.clamp((measured.total + CLIP_EPS) / max_norm, min=1.0).float()
 
 
 def _local(grad: Tensor) -> Tensor:

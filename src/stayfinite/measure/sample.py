@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stayfinite.measure.fused import Fused
 from stayfinite.measure.gradients import HALF, GradientNorms
+from stayfinite.measure.movement import SUBSET, Movement
+from stayfinite.measure.one_pass import Facts
 from stayfinite.measure.roster import Roster
-
-SUBSET = 65_536
-"""Most elements of a parameter that the update ratio is taken from."""
 
 FIELDS = ("norm", "abs_max", "zero_share", "nonfinite", "update_ratio")
 """Columns of a sample's table. ``update_ratio`` is the step relative to the weight: 0 for a refused step, not finite
@@ -33,33 +33,54 @@ class Sample:
 
 
 class Sampler:
-    """Looks at raw gradients and weights when it is made, and at the weights again in ``finish``."""
+    """Looks at raw gradients and weights when it is made, and at the weights again in ``finish``.
 
-    def __init__(self, roster: Roster, step: int, measured: GradientNorms) -> None:
+    Arguments:
+        roster: the parameters.
+        step: its number.
+        measured: their gradients.
+        fused: the kernels to look with, as far as they can; None for torch alone.
+    """
+
+    def __init__(self, roster: Roster, step: int, measured: GradientNorms, fused: Fused | None = None) -> None:
         self._roster = roster
         self._step = step
         self._indices = measured.indices
         self._width = torch.float32 if roster.device.type == "mps" else torch.float64
+        seen = self._look(measured) if measured.facts is None else self._seen(measured.facts)
+        self._columns = [measured.norms.to(self._width), *seen]
+        weights = [_local(roster.parameters[index]) for index in self._indices]
+        self._movement: Movement | None = None if fused is None or not weights else fused.watch(weights)
+        self._before = [] if self._movement is not None else [_subset(weight).clone() for weight in weights]
+
+    def finish(self) -> Sample:
+        """Call after the optimizer's step: measures how far it went."""
+        ratio = self._compared() if self._movement is None else self._movement.ratios()
+        return Sample(self._step, self._indices, torch.stack([*self._columns, ratio], dim=1))
+
+    def _look(self, measured: GradientNorms) -> list[Tensor]:
         gradients = [grad for group in measured.groups for grad in group]
         sizes = torch.tensor([max(grad.numel(), 1) for grad in gradients], dtype=self._width)
-        if roster.device.type == "cuda":
-            sizes = sizes.pin_memory().to(roster.device, non_blocking=True)
+        if self._roster.device.type == "cuda":
+            sizes = sizes.pin_memory().to(self._roster.device, non_blocking=True)
         filled = self._column([torch.count_nonzero(grad) for grad in gradients])
-        self._columns = [
-            measured.norms.to(self._width),
+        return [
             self._column([_abs_max(grad) for grad in gradients]),
             1 - filled / sizes,
             # A finite number minus itself is 0, anything else is NaN, which counts as filled.
             self._column([torch.count_nonzero(grad - grad) for grad in gradients]),
         ]
-        self._before = [_subset(roster.parameters[index]).clone() for index in self._indices]
 
-    def finish(self) -> Sample:
-        """Call after the optimizer's step: measures how far it went."""
-        now = (_subset(self._roster.parameters[index]) for index in self._indices)
+    def _seen(self, facts: Facts) -> list[Tensor]:
+        _, peaks, zeros, bad = facts.table
+        # What is empty has no zeros either, and counts as all zeros.
+        empty = facts.sizes == 0
+        return [peaks, torch.where(empty, 1.0, zeros / facts.sizes.clamp(min=1)), bad]
+
+    def _compared(self) -> Tensor:
+        now = (_subset(_local(self._roster.parameters[index])) for index in self._indices)
         moved = [_norm(after - before) for after, before in zip(now, self._before, strict=True)]
-        ratio = self._column(moved) / self._column([_norm(before) for before in self._before])
-        return Sample(self._step, self._indices, torch.stack([*self._columns, ratio], dim=1))
+        return self._column(moved) / self._column([_norm(before) for before in self._before])
 
     def _column(self, values: list[Tensor]) -> Tensor:
         device = self._roster.device
@@ -82,7 +103,12 @@ def _norm(values: Tensor) -> Tensor:
     return norm
 
 
-def _subset(parameter: Tensor) -> Tensor:
+def _local(parameter: Tensor) -> Tensor:
     to_local = getattr(parameter, "to_local", None)
-    flat = (parameter if to_local is None else to_local()).detach().reshape(-1)
+    own: Tensor = (parameter if to_local is None else to_local()).detach()
+    return own
+
+
+def _subset(weight: Tensor) -> Tensor:
+    flat = weight.reshape(-1)
     return flat[:: max(1, -(-flat.numel() // SUBSET))]

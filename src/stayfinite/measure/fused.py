@@ -1,0 +1,79 @@
+"""Whether a training's numbers are read by kernels of our own, and those kernels."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from stayfinite.measure.movement import Movement
+from stayfinite.measure.one_pass import READABLE, Facts, OnePass
+from stayfinite.measure.roster import Roster
+
+OFF = "STAYFINITE_KERNELS"
+"""Set to 0 in the environment, this leaves all reading to torch."""
+
+LEAST_CAPABILITY = (7, 5)
+
+
+class Fused:
+    """The kernels for one training on one device.
+
+    What they cannot read is left to torch. Where a kernel cannot be built at all (no compiler, say), everything is,
+    from then on.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._gradients = OnePass(device)
+        self._weights = Movement(device)
+        self._looked = self._moved = False
+        self.trouble = ""
+        """Why they are out of use, if they are."""
+
+    def look(self, groups: Sequence[list[Tensor]]) -> Facts | None:
+        """What is to be known of these gradients; None if torch has to find it out."""
+        if self.trouble or not all(grad.dtype in READABLE for group in groups for grad in group):
+            return None
+        tensors = [grad for group in groups for grad in group]
+        try:
+            facts = self._gradients.read(tensors)
+        except Exception as error:
+            # What has worked once is not a matter of how the kernels are built.
+            if self._looked:
+                raise
+            self.trouble = f"{type(error).__name__}: {error}"
+            return None
+        self._looked = True
+        return facts
+
+    def watch(self, weights: Sequence[Tensor]) -> Movement | None:
+        """Keep an eye on how far these weights move; None if torch has to."""
+        if self.trouble or not all(each.dtype in READABLE and each.is_contiguous() for each in weights):
+            return None
+        self._weights.begin(weights)
+        self._moved = True
+        return self._weights
+
+    def fork(self) -> Fused:
+        """The same for a CUDA graph, which needs tables of its own that stay where they are."""
+        fork = copy.copy(self)
+        if self._looked:
+            fork._gradients = self._gradients.fork()
+        if self._moved:
+            fork._weights = self._weights.fork()
+        return fork
+
+
+def fused_for(roster: Roster) -> Fused | None:
+    """The kernels for these parameters; None where they have no use: not on one CUDA device, or without Triton."""
+    devices = {device for device, _ in roster.places}
+    if len(devices) != 1 or os.environ.get(OFF) == "0":
+        return None
+    device = next(iter(devices))
+    if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
+        return None
+    return Fused(device) if torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY else None

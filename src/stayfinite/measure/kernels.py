@@ -1,0 +1,204 @@
+# Triton's language is not Python's: its constants are arguments in capitals, and its types are its own.
+# ruff: noqa: N803
+# mypy: ignore-errors
+"""Triton kernels that read many tensors in one launch.
+
+Only ``one_pass.py`` and ``movement.py`` import this module, and only once there is something to measure on a GPU:
+Triton is not needed otherwise. A tensor is given by its address in a table, and cut into chunks; each program works
+through one chunk. No program adds to what another has written: partial results have places of their own and are
+folded in a fixed order, so the same gradients give the same bits in every run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+ELEMENTS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+WORD: Any = tl.constexpr(16)
+"""Bytes that are loaded at a time; what is read starts at a multiple of it."""
+MAGNITUDE: Any = tl.constexpr(0x7FFFFFFF)
+"""All bits of a float32 but its sign. Read as an integer, infinity and NaN are the largest magnitudes."""
+INFINITE: Any = tl.constexpr(0x7F800000)
+EXPONENTS: Any = tl.constexpr(256)
+FRACTION_BITS: Any = tl.constexpr(23)
+
+
+@triton.jit
+def _look(x, valid, squares, peaks, zeros):
+    """Take some elements into account; ``valid`` is 1 where there is one, and ``x`` is 0 elsewhere."""
+    bits = x.to(tl.int32, bitcast=True) & MAGNITUDE
+    return squares + x * x, tl.maximum(peaks, bits), zeros + (bits == 0).to(tl.int32) * valid
+
+
+@triton.jit
+def _exponents_of(x, missing, bins):
+    """Count exponents; ``missing`` of the elements are no elements, and stand there as zeros."""
+    exponent = (x.to(tl.int32, bitcast=True) & MAGNITUDE) >> FRACTION_BITS
+    found = tl.histogram(exponent, EXPONENTS)
+    return bins + found - tl.where(tl.arange(0, EXPONENTS) == 0, missing, 0)
+
+
+@triton.jit(do_not_specialize=["first"])
+def look_at_chunks(
+    addresses, sizes, owners, places, first, squares_out, peaks_out, zeros_out, bad_out, bins_out,
+    ELEMENT: tl.constexpr, BYTES: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
+    EXPONENT_BINS: tl.constexpr,
+):  # fmt: skip
+    """One chunk of one tensor: sum of squares, largest magnitude, zeros, what is not finite, exponents.
+
+    A tensor that does not start at a multiple of 16 bytes is read from the one before it, and what lies ahead of its
+    first element is masked out. So all but the first and the last few elements are loaded in whole words.
+    """
+    chunk = first + tl.program_id(0)
+    owner = tl.load(owners + chunk)
+    place = tl.load(places + chunk)
+    size = tl.load(sizes + owner)
+    address = tl.load(addresses + owner)
+    ahead = (address % WORD) // BYTES
+    base = tl.multiple_of((address - ahead * BYTES).to(tl.pointer_type(ELEMENT)), 16)
+    start = place.to(tl.int64) * CHUNK
+    base = tl.multiple_of(base + start, 16)
+    # Of the chunk: elements from ``low`` to ``high``. The last one also has what the shift has pushed out of it.
+    low = tl.where(place == 0, ahead, 0).to(tl.int32)
+    is_last = start + CHUNK >= size
+    high = tl.where(is_last, size + ahead - start, CHUNK).to(tl.int32)
+    lanes = tl.arange(0, BLOCK)
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    peaks = tl.zeros([BLOCK], dtype=tl.int32)
+    zeros = tl.zeros([BLOCK], dtype=tl.int32)
+    bad = tl.zeros([BLOCK], dtype=tl.int32)
+    bins = tl.zeros([EXPONENTS], dtype=tl.int32)
+
+    begin = tl.where(low > 0, BLOCK, 0)
+    if low > 0:
+        valid = (lanes >= low) & (lanes < high)
+        x = tl.load(base + lanes, mask=valid, other=0.0).to(tl.float32)
+        squares, peaks, zeros = _look(x, valid.to(tl.int32), squares, peaks, zeros)
+        if EXPONENT_BINS:
+            bins = _exponents_of(x, BLOCK - tl.sum(valid.to(tl.int32)), bins)
+    strips = tl.maximum(high - begin, 0) // (BLOCK * UNROLL)
+    for strip in range(strips):
+        here = tl.multiple_of(begin + strip * (BLOCK * UNROLL), BLOCK)
+        for turn in tl.static_range(UNROLL):
+            x = tl.load(base + here + turn * BLOCK + lanes).to(tl.float32)
+            squares, peaks, zeros = _look(x, 1, squares, peaks, zeros)
+            if EXPONENT_BINS:
+                bins = _exponents_of(x, 0, bins)
+    for here in range(begin + strips * (BLOCK * UNROLL), high, BLOCK):
+        valid = here + lanes < high
+        x = tl.load(base + here + lanes, mask=valid, other=0.0).to(tl.float32)
+        squares, peaks, zeros = _look(x, valid.to(tl.int32), squares, peaks, zeros)
+        if EXPONENT_BINS:
+            bins = _exponents_of(x, BLOCK - tl.sum(valid.to(tl.int32)), bins)
+
+    peak = tl.max(peaks)
+    if peak >= INFINITE:
+        # Rare enough to be read a second time; a count that is nearly always 0 would cost the fast path a third.
+        for here in range(0, high, BLOCK):
+            valid = (here + lanes >= low) & (here + lanes < high)
+            x = tl.load(base + here + lanes, mask=valid, other=0.0).to(tl.float32)
+            bad += ((x.to(tl.int32, bitcast=True) & MAGNITUDE) >= INFINITE).to(tl.int32)
+    tl.store(squares_out + chunk, tl.sum(squares))
+    tl.store(peaks_out + chunk, peak)
+    tl.store(zeros_out + chunk, tl.sum(zeros))
+    tl.store(bad_out + chunk, tl.sum(bad))
+    if EXPONENT_BINS:
+        tl.store(bins_out + chunk * EXPONENTS + tl.arange(0, EXPONENTS), bins)
+
+
+@triton.jit(do_not_specialize=["tensors"])
+def fold_chunks(
+    starts, squares_in, peaks_in, zeros_in, bad_in, bins_in, squares_out, norms_out, facts_out, bins_out, tensors,
+    WIDTH: tl.constexpr, EXPONENT_BINS: tl.constexpr,
+):  # fmt: skip
+    """The chunks of one tensor, always in the same order; ``facts_out`` is [4, tensors]."""
+    tensor = tl.program_id(0)
+    begin, end = tl.load(starts + tensor), tl.load(starts + tensor + 1)
+    lanes = tl.arange(0, WIDTH)
+    squares = tl.zeros([WIDTH], dtype=tl.float64)
+    peaks = tl.zeros([WIDTH], dtype=tl.int32)
+    zeros = tl.zeros([WIDTH], dtype=tl.int64)
+    bad = tl.zeros([WIDTH], dtype=tl.int64)
+    for here in range(begin, end, WIDTH):
+        chunk = here + lanes
+        valid = chunk < end
+        squares += tl.load(squares_in + chunk, mask=valid, other=0.0).to(tl.float64)
+        peaks = tl.maximum(peaks, tl.load(peaks_in + chunk, mask=valid, other=0))
+        zeros += tl.load(zeros_in + chunk, mask=valid, other=0).to(tl.int64)
+        bad += tl.load(bad_in + chunk, mask=valid, other=0).to(tl.int64)
+    square = tl.sum(squares)
+    norm = tl.sqrt(square)
+    tl.store(squares_out + tensor, square)
+    tl.store(norms_out + tensor, norm.to(tl.float32))
+    tl.store(facts_out + tensor, norm)
+    tl.store(facts_out + tensors + tensor, tl.max(peaks).to(tl.float32, bitcast=True).to(tl.float64))
+    tl.store(facts_out + 2 * tensors + tensor, tl.sum(zeros).to(tl.float64))
+    tl.store(facts_out + 3 * tensors + tensor, tl.sum(bad).to(tl.float64))
+    if EXPONENT_BINS:
+        each = tl.arange(0, EXPONENTS)
+        bins = tl.zeros([EXPONENTS], dtype=tl.int64)
+        for chunk in range(begin, end):
+            bins += tl.load(bins_in + chunk * EXPONENTS + each).to(tl.int64)
+        tl.store(bins_out + tensor * EXPONENTS + each, bins)
+
+
+@triton.jit(do_not_specialize=["tensors"])
+def fold_tensors(squares_in, total_out, tensors, WIDTH: tl.constexpr):
+    """The norm of all tensors together; one program."""
+    lanes = tl.arange(0, WIDTH)
+    squares = tl.zeros([WIDTH], dtype=tl.float64)
+    for here in range(0, tensors, WIDTH):
+        squares += tl.load(squares_in + here + lanes, mask=here + lanes < tensors, other=0.0)
+    tl.store(total_out, tl.sqrt(tl.sum(squares)).to(tl.float32))
+
+
+@triton.jit(do_not_specialize=["first"])
+def take_subset(
+    addresses, owners, places, strides, counts, offsets, first, kept,
+    ELEMENT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Every so many-th element of one tensor, to its place in ``kept``; one program for ``BLOCK`` of them."""
+    chunk = first + tl.program_id(0)
+    owner = tl.load(owners + chunk)
+    base = tl.load(addresses + owner).to(tl.pointer_type(ELEMENT))
+    number = tl.load(places + chunk) * BLOCK + tl.arange(0, BLOCK)
+    valid = number < tl.load(counts + owner)
+    x = tl.load(base + number.to(tl.int64) * tl.load(strides + owner), mask=valid, other=0.0)
+    tl.store(kept + tl.load(offsets + owner) + number, x, mask=valid)
+
+
+@triton.jit(do_not_specialize=["first"])
+def compare_subset(
+    addresses, owners, places, strides, counts, offsets, first, kept, moved_out, size_out,
+    ELEMENT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """How far those elements have moved since, and how large they were: sums of squares."""
+    chunk = first + tl.program_id(0)
+    owner = tl.load(owners + chunk)
+    base = tl.load(addresses + owner).to(tl.pointer_type(ELEMENT))
+    number = tl.load(places + chunk) * BLOCK + tl.arange(0, BLOCK)
+    valid = number < tl.load(counts + owner)
+    now = tl.load(base + number.to(tl.int64) * tl.load(strides + owner), mask=valid, other=0.0).to(tl.float32)
+    before = tl.load(kept + tl.load(offsets + owner) + number, mask=valid, other=0.0).to(tl.float32)
+    moved = now - before
+    tl.store(moved_out + chunk, tl.sum(moved * moved))
+    tl.store(size_out + chunk, tl.sum(before * before))
+
+
+@triton.jit
+def fold_ratios(starts, moved_in, size_in, ratios_out, WIDTH: tl.constexpr):
+    """Of one tensor: how far it has moved, relative to its size; 0 / 0 is NaN."""
+    tensor = tl.program_id(0)
+    begin, end = tl.load(starts + tensor), tl.load(starts + tensor + 1)
+    lanes = tl.arange(0, WIDTH)
+    moved = tl.zeros([WIDTH], dtype=tl.float64)
+    size = tl.zeros([WIDTH], dtype=tl.float64)
+    for here in range(begin, end, WIDTH):
+        valid = here + lanes < end
+        moved += tl.load(moved_in + here + lanes, mask=valid, other=0.0).to(tl.float64)
+        size += tl.load(size_in + here + lanes, mask=valid, other=0.0).to(tl.float64)
+    tl.store(ratios_out + tensor, tl.sqrt(tl.sum(moved)) / tl.sqrt(tl.sum(size)))

@@ -1,0 +1,113 @@
+"""How far a step has moved the weights, for all parameters together; see ``sample.py`` for what it means."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stayfinite.measure.one_pass import on_device
+from stayfinite.measure.tables import Addresses, Chunks, cut, sent
+
+SUBSET = 65_536
+"""Most elements of a parameter that are looked at."""
+
+BLOCK = 1024
+FOLD_WIDTH = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Which elements of each tensor are looked at; the tables are on the device."""
+
+    chunks: Chunks
+    strides: Tensor
+    counts: Tensor
+    offsets: Tensor
+    """Where a tensor's elements begin among those that are kept of its dtype."""
+    kept: dict[torch.dtype, Tensor]
+    moved: Tensor
+    size: Tensor
+
+
+class Movement:
+    """Keeps evenly spaced elements of weights before a step, and compares them after it.
+
+    Arguments:
+        device: where the weights are.
+        subset: most elements that are looked at in one tensor.
+    """
+
+    def __init__(self, device: torch.device, subset: int = SUBSET) -> None:
+        self._device, self._subset = device, subset
+        self._key: tuple[list[int], list[torch.dtype]] | None = None
+        self._plan: _Plan
+        self._addresses: Addresses
+        self._tensors: Sequence[Tensor] = ()
+
+    def begin(self, tensors: Sequence[Tensor]) -> None:
+        """Before the step: keep elements of these contiguous tensors, of dtypes that the kernels read."""
+        from stayfinite.measure import kernels
+
+        self._prepare(tensors)
+        self._tensors = tensors
+        self._launch(kernels.take_subset)
+
+    def ratios(self) -> Tensor:
+        """After the step: how far each tensor has moved relative to its size before, float64."""
+        from stayfinite.measure import kernels
+
+        plan = self._plan
+        self._launch(kernels.compare_subset, plan.moved, plan.size)
+        ratios = torch.empty(plan.chunks.tensors, dtype=torch.float64, device=self._device)
+        with on_device(self._device):
+            kernels.fold_ratios[(plan.chunks.tensors,)](
+                plan.chunks.starts, plan.moved, plan.size, ratios, WIDTH=FOLD_WIDTH, num_warps=4
+            )
+        return ratios
+
+    def fork(self) -> Movement:
+        """Another one for the same tensors, for a CUDA graph: what it holds is never given up or moved."""
+        fork = copy.copy(self)
+        fork._addresses = Addresses(self._plan.chunks.tensors, self._device)
+        return fork
+
+    def _launch(self, kernel: object, *out: Tensor) -> None:
+        from stayfinite.measure import kernels
+
+        plan, addresses = self._plan, self._addresses.of(self._tensors)
+        with on_device(self._device):
+            for span in plan.chunks.spans:
+                kernel[(span.count,)](  # type: ignore[index]
+                    addresses, plan.chunks.owners, plan.chunks.places, plan.strides, plan.counts, plan.offsets,
+                    span.first, plan.kept[span.dtype], *out,
+                    ELEMENT=kernels.ELEMENTS[span.dtype], BLOCK=BLOCK, num_warps=4,
+                )  # fmt: skip
+
+    def _prepare(self, tensors: Sequence[Tensor]) -> None:
+        key = ([tensor.numel() for tensor in tensors], [tensor.dtype for tensor in tensors])
+        if key == self._key:
+            return
+        sizes, dtypes = key
+        strides = [max(1, -(-size // self._subset)) for size in sizes]
+        counts = [-(-size // stride) for size, stride in zip(sizes, strides, strict=True)]
+        offsets: list[int] = []
+        ends: dict[torch.dtype, int] = {}
+        for count, dtype in zip(counts, dtypes, strict=True):
+            offsets.append(ends.get(dtype, 0))
+            ends[dtype] = offsets[-1] + count
+        chunks = cut(counts, dtypes, BLOCK, self._device)
+        self._plan = _Plan(
+            chunks=chunks,
+            strides=sent(torch.tensor(strides, dtype=torch.int64), self._device),
+            counts=sent(torch.tensor(counts, dtype=torch.int32), self._device),
+            offsets=sent(torch.tensor(offsets, dtype=torch.int64), self._device),
+            kept={dtype: torch.empty(end, dtype=dtype, device=self._device) for dtype, end in ends.items()},
+            moved=torch.empty(chunks.count, dtype=torch.float32, device=self._device),
+            size=torch.empty(chunks.count, dtype=torch.float32, device=self._device),
+        )
+        self._addresses = Addresses(len(tensors), self._device)
+        self._key = key
