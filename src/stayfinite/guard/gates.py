@@ -50,8 +50,9 @@ class Workshop:
     """Whether there are several ranks, which must hear of a step at the same later step."""
     driven: bool = False
     """Whether a framework clips, steps and moves the schedule, and only asks whether it may."""
-    fold_clip: bool = True
-    """Whether an optimizer that can divide gradients as it reads them is left to clip them."""
+    fold_clip: bool = False
+    """Whether an optimizer that can divide gradients as it reads them is left to clip them. That spares a pass over
+    the gradients, and is clip_grad_norm_ but for the last bit."""
     alarm: Callable[[Heard], None] | None = None
     """Hears of a step before it is taken, where the gate lets even a bad one pass; buffers are then as before it."""
 
@@ -177,6 +178,23 @@ class DeviceGate(_Listening):
         shop.buffers.settle(refused > 0)
         # Only now: a step that failed above is not heard of, as the schedule has not moved for it.
         self._mail.post((envelope, shop.roster), values)
+        return self._collect()
+
+    def act(self, reading: Reading) -> tuple[Envelope, Tensor]:
+        """The device's part of a step alone, for a CUDA graph: the optimizer's state exists, no cut is put on here."""
+        shop = self._shop
+        verdict = self._spikes.judge(reading.loss, reading.gradients.total)
+        packed = pack(reading, verdict)
+        divisor = shop.clip_by_division(reading)
+        with flagged(shop.optimizer, self._spikes.refused, divisor):
+            shop.optimizer.step()
+        shop.buffers.settle(self._spikes.refused > 0)
+        return packed
+
+    def acted(self, envelope: Envelope, values: Tensor) -> list[Heard]:
+        """The host's part of such a step, after the graph was launched; return what is known by now."""
+        self._shop.schedule.advance_ahead()
+        self._mail.post((envelope, self._shop.roster), values)
         return self._collect()
 
     def _conclude(self, opened: Opened) -> Judgement:

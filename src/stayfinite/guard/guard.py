@@ -31,6 +31,7 @@ from stayfinite.guard.desync import DesyncWatch
 from stayfinite.guard.ending import stopped, where
 from stayfinite.guard.forward_pass import ForwardPass
 from stayfinite.guard.gates import Heard, Workshop
+from stayfinite.guard.graphed import GraphedStep, graphed
 from stayfinite.guard.incidents import Incidents
 from stayfinite.guard.journal import now
 from stayfinite.guard.judge import Judge
@@ -127,6 +128,8 @@ class Guard:
             cut=cut,
             many=self._ranks.world > 1,
             driven=self._driven,
+            # On the CPU a pass over the gradients is cheap, and the plain loop's bits are worth more.
+            fold_clip=roster.device.type == "cuda",
         )
         self._step = 0
         self._intake = Intake()
@@ -270,6 +273,19 @@ class Guard:
         self._start_afresh()
         self._take_note(heard)
         self._between_steps()
+
+    def graphed(self) -> GraphedStep:
+        """The step as a CUDA graph: ``step = guard.graphed()``, then ``loss = step(batch)`` once for each batch.
+
+        Forward, backward, verdict and update are launched as a whole, the veto inside. It needs a CUDA device, a fused
+        optimizer whose learning rate is a tensor there, the ``forward`` given at construction, and batches of one form;
+        a batch of another form is taken without the graph. Whatever ``forward`` does on the host is done only once.
+
+        Raises:
+            UsageError: one of these is missing; the message says which.
+        """
+        self._check_open()
+        return graphed(self)
 
     def flush(self) -> None:
         """Wait for the numbers of all steps so far and act on them."""

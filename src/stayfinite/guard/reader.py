@@ -32,7 +32,7 @@ class Reader:
         self._model = model
         self._shop = shop
         self._intake = intake
-        self._sample_every = sample_every
+        self.sample_every = sample_every
         self._held = _trained(shop.optimizer)
         self.fused = self._kernels()
         """The kernels that gradients are read with; None for torch's own."""
@@ -86,9 +86,14 @@ class Reader:
 
     def sampler(self, reading: Reading) -> Sampler | None:
         """A closer look, if it is time for one."""
-        every = self._sample_every
-        if not every or not (reading.step % every == 0 or reading.step == 1):
-            return None
+        return self.look(reading) if self.due(reading.step) else None
+
+    def due(self, step: int) -> bool:
+        """Whether this step is looked at more closely."""
+        return bool(self.sample_every) and (step % self.sample_every == 0 or step == 1)
+
+    def look(self, reading: Reading) -> Sampler:
+        """A closer look."""
         return Sampler(self._shop.roster, reading.step, reading.gradients, self.fused)
 
 

@@ -56,7 +56,8 @@ class DeviceSpikes:
         """Judge a step and move the windows on; returns ``verdict``, which holds until the next step is judged."""
         self._raw[0].copy_(loss, non_blocking=True)
         self._raw[1].copy_(norm, non_blocking=True)
-        if self._graph is None:
+        # A graph cannot be launched while another one is recorded: that one then holds the test itself.
+        if self._graph is None or torch.cuda.is_current_stream_capturing():
             self._compute()
         else:
             self._graph.replay()

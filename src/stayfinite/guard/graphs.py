@@ -1,0 +1,63 @@
+"""Recording work on a CUDA device as graphs, which are then launched as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import torch
+from torch.optim import Optimizer
+
+
+class Tape(Protocol):
+    """Turns work into something that can be run again and again."""
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Within, work that is not to be recorded runs as what is recorded will."""
+
+    def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
+        """Each half as a function that does its work on the device again, in the same memory."""
+
+
+class CudaTape:
+    """Records CUDA graphs, all in one memory pool and on one stream of their own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within, work runs on the stream that graphs are recorded on; the present one waits for it."""
+        present = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(present)
+        with torch.cuda.stream(self._stream):
+            yield
+        present.wait_stream(self._stream)
+
+    def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
+        """Record each half; they have to be replayed in this order."""
+        graphs: list[torch.cuda.CUDAGraph] = []
+        with torch.cuda.device(self._device):
+            for half in halves:
+                graph = torch.cuda.CUDAGraph()
+                pool = graphs[0].pool() if graphs else None
+                # Other threads, such as those that pin a loader's memory, may go on meanwhile.
+                with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                    half()
+                graphs.append(graph)
+        return [graph.replay for graph in graphs]
+
+
+@contextmanager
+def capturable(optimizer: Optimizer) -> Iterator[None]:
+    """Within, the optimizer's step may be recorded. A fused one keeps all that it changes on the device anyway."""
+    groups = [group for group in optimizer.param_groups if group.get("capturable") is False]
+    for group in groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in groups:
+            group["capturable"] = False

@@ -1,0 +1,106 @@
+"""Clipping that is left to the fused optimizer: the same training but for the last bit, and a veto is still a veto."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from stayfinite import Guard, Policy
+from stayfinite.measure.gradients import clip_divisor, measure_gradients
+from stayfinite.measure.roster import take_roster
+
+OPTIMIZERS = {
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
+    "AdamW amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True, amsgrad=True),
+    "Adam": lambda p: torch.optim.Adam(p, lr=1e-2, weight_decay=0.1, fused=True),
+    "SGD": lambda p: torch.optim.SGD(p, lr=1e-2, fused=True),
+    "SGD momentum": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, weight_decay=0.1, fused=True),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2, fused=True),
+}
+
+
+class Quiet:
+    def print(self, line):
+        pass
+
+
+class Training:
+    def __init__(self, optimizer="AdamW", *, fold, scaled=False, max_norm=0.05, dtype=torch.float32):
+        torch.manual_seed(0)
+        self.dtype = dtype
+        self.model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).to(dtype)
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=256.0) if scaled else None
+        policy = Policy(gate="device", snapshots=False)
+        self.guard = Guard(
+            self.model, self.optimizer, scaler=self.scaler, max_norm=max_norm, policy=policy, console=Quiet()
+        )
+        self.guard._shop.fold_clip = fold
+        self.divided = []
+        self.optimizer.register_step_pre_hook(lambda optimizer, *_: self.divided.append(optimizer.grad_scale))
+
+    def run(self, steps, first=0):
+        for number in range(first, first + steps):
+            rows = torch.randn(32, 8, generator=torch.Generator().manual_seed(number)).to(self.dtype)
+            self.guard.step(self.model(rows).float().square().mean())
+        self.guard.flush()
+
+    def everything(self):
+        return copy.deepcopy([self.model.state_dict(), self.optimizer.state_dict()])
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_optimizer_that_divides_ends_where_the_clipped_one_does(optimizer, scaled):
+    folded, clipped = (Training(optimizer, fold=fold, scaled=scaled) for fold in (True, False))
+    for training in (folded, clipped):
+        training.run(30)
+    assert all(divisor is not None for divisor in folded.divided)
+    assert all(divisor is None for divisor in clipped.divided)
+    assert max(float(divisor) for divisor in folded.divided) > 2
+    for one, other in zip(folded.model.parameters(), clipped.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert folded.guard.gradient_norms == pytest.approx(clipped.guard.gradient_norms, rel=1e-3)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_refused_step_changes_no_bit(optimizer, bad):
+    training = Training(optimizer, fold=True)
+    training.run(20)
+    before = training.everything()
+    training.guard.step(training.model(torch.ones(4, 8)).square().mean() * bad)
+    training.guard.flush()
+    assert training.guard.decisions[-1].refused
+    torch.testing.assert_close(training.everything(), before, rtol=0, atol=0)
+
+
+def test_gradients_below_the_norm_are_left_as_they_are():
+    folded, clipped = (Training(fold=fold, max_norm=1e6) for fold in (True, False))
+    for training in (folded, clipped):
+        training.run(10)
+    assert {float(divisor) for divisor in folded.divided} == {1.0}
+    torch.testing.assert_close(folded.everything(), clipped.everything(), rtol=0, atol=0)
+
+
+def test_without_a_norm_to_clip_to_nothing_is_divided():
+    training = Training(fold=True, max_norm=None)
+    training.run(3)
+    assert training.divided == [None] * 3
+
+
+def test_what_a_float32_cannot_divide_exactly_is_clipped_in_place():
+    training = Training(fold=True, dtype=torch.float64)
+    training.run(3)
+    assert training.divided == [None] * 3
+
+
+def test_the_divisor_is_the_clip_factor_turned_round():
+    parameter = nn.Parameter(torch.zeros(4))
+    parameter.grad = torch.full((4,), 3.0)
+    measured = measure_gradients(
+        take_roster(nn.ParameterList([parameter]), torch.optim.SGD([parameter], lr=0.1)),
+    )
+    assert clip_divisor(measured, 1.5).item() == pytest.approx(4.0)
+    assert clip_divisor(measured, 6.1).item() == 1.0
