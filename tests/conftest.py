@@ -10,6 +10,12 @@ from hypothesis import HealthCheck, settings
 # training takes more than twice as long. Said before anything loads torch. The processes that tests start hear it too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import torch
+
+# Without a GPU Triton's kernels run in its interpreter. It asks once, when it is first imported.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile(
     "steady", derandomize=True, deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow]
