@@ -36,9 +36,9 @@ class Fused:
 
     def look(self, groups: Sequence[list[Tensor]]) -> Facts | None:
         """What is to be known of these gradients; None if torch has to find it out."""
-        if self.trouble or not all(grad.dtype in READABLE for group in groups for grad in group):
-            return None
         tensors = [grad for group in groups for grad in group]
+        if self.trouble or not {grad.dtype for grad in tensors} <= READABLE:
+            return None
         try:
             facts = self._gradients.read(tensors)
         except Exception as error:

@@ -97,7 +97,9 @@ def clip_divisor(measured: GradientNorms, max_norm: float) -> Tensor | None:
 
     None where it cannot do it as exactly as :func:`clip_gradients`: gradients of float64, or spread over ranks.
     """
-    if measured.spread or not all(grad.dtype in READABLE for group in measured.groups for grad in group):
+    # Where the kernels have read them, their dtypes are known.
+    known = measured.facts is not None or {grad.dtype for group in measured.groups for grad in group} <= READABLE
+    if measured.spread or not known:
         return None
     return torch.clamp((measured.total + CLIP_EPS) / max_norm, min=1.0).float()
 

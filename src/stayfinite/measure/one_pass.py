@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stayfinite.measure.tables import Addresses, Chunks, cut
 
-READABLE = (torch.float32, torch.bfloat16, torch.float16)
+READABLE = frozenset({torch.float32, torch.bfloat16, torch.float16})
 """Dtypes that the kernels read."""
 
 EXPONENTS = 256

@@ -80,28 +80,28 @@ class Addresses:
         self._known: list[int] = []
         self._table = torch.zeros(count, dtype=torch.int64, device=device)
         # Pinned memory cannot be had while a graph is captured, and a graph reads it again at every replay.
-        self._spare = torch.empty(count, dtype=torch.int64, pin_memory=device.type == "cuda")
-        self._captured: list[Tensor] = []
+        self._sheet = torch.empty(count, dtype=torch.int64, pin_memory=device.type == "cuda")
+        self._in_graph: tuple[list[int], Tensor] | None = None
 
     def of(self, tensors: Sequence[Tensor]) -> Tensor:
         """The table for these tensors."""
         addresses = [tensor.data_ptr() for tensor in tensors]
         if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return self._in_graph(addresses)
+            return self._captured(addresses)
         if addresses != self._known:
+            numbers = torch.frombuffer(array("q", addresses), dtype=torch.int64)
             # Each time in pinned memory of its own: the last copy may still be under way.
-            self._table.copy_(sent(_as_tensor(addresses), self._device), non_blocking=True)
+            staged = numbers.pin_memory() if self._device.type == "cuda" else numbers
+            self._table.copy_(staged, non_blocking=True)
             self._known = addresses
         return self._table
 
-    def _in_graph(self, addresses: list[int]) -> Tensor:
-        sheet = self._spare if not self._captured else self._spare.clone()
-        sheet.copy_(_as_tensor(addresses))
-        self._captured.append(sheet)
-        table = torch.empty_like(self._table)
-        table.copy_(sheet, non_blocking=True)
+    def _captured(self, addresses: list[int]) -> Tensor:
+        if self._in_graph is None:
+            self._sheet.copy_(torch.frombuffer(array("q", addresses), dtype=torch.int64))
+            table = torch.empty_like(self._table)
+            table.copy_(self._sheet, non_blocking=True)
+            self._in_graph = (addresses, table)
+        known, table = self._in_graph
+        assert addresses == known, "one table of addresses serves one recording; fork() gives another"
         return table
-
-
-def _as_tensor(numbers: list[int]) -> Tensor:
-    return torch.frombuffer(array("q", numbers), dtype=torch.int64)

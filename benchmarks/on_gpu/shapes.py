@@ -1,0 +1,158 @@
+"""The models that are trained, each with its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SEED, BATCHES = 20_240_229, 4
+LEARNING_RATE = 1e-7
+"""So small that no way of training meets another model than the others; the arithmetic is the same."""
+T5 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """A model and its batch."""
+
+    name: str
+    what: str
+    kind: str
+    """t5 or llama."""
+    config: dict[str, Any]
+    rows: int
+    source: int
+    target: int = 0
+    weights: torch.dtype = torch.float32
+    turn: int
+    """Steps that each way takes before the next one's turn."""
+    seconds: float
+    """For all repeats together."""
+    ways: tuple[str, ...] | None = None
+    """Those that are measured; None for all but the compiled ones."""
+    without: tuple[str, ...] = ()
+    """Those that are left out. Each graph holds a step's memory of its own."""
+    compiled: bool = False
+    promises: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Way -> what it is compared with, and the most that was promised."""
+
+    def __str__(self) -> str:
+        target = f" and {self.target} target" if self.target else ""
+        precision = "bf16 weights" if self.weights is torch.bfloat16 else "fp32 weights, bf16 autocast"
+        return f"{self.what}, {self.rows} x {self.source}{target} tokens, {precision}"
+
+
+LLAMA = {"vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": True}  # fmt: skip
+STATISTICS = "guard, every statistic every step"
+SNAPSHOT = "guard + a snapshot in 50 steps"
+GRAPH, GRAPH_STATISTICS = "guard as a CUDA graph", "guard as a graph, every statistic"
+GPU_BOUND = {"guard": ("no clip", 1.01), STATISTICS: ("clip", 1.00)}
+SHAPES = (
+    Shape(
+        name="launch-bound", what="mt5-small's shape", kind="t5", rows=2, source=64, target=64, turn=10, seconds=90,
+        config=T5 | {"vocab_size": 250_112, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 8,
+                     "num_decoder_layers": 8, "num_heads": 6},
+        promises={STATISTICS: ("clip", 1.00)},
+    ),
+    Shape(
+        name="gpu-bound", what="byt5-small's shape", kind="t5", rows=16, source=1024, target=256, turn=4, seconds=90,
+        config=T5 | {"vocab_size": 384, "d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12,
+                     "num_decoder_layers": 4, "num_heads": 6},
+        promises=GPU_BOUND | {SNAPSHOT: ("guard", 1.01)}, without=(GRAPH_STATISTICS,),
+    ),
+    Shape(
+        name="llama", what="a LLaMA of 1.2 billion", kind="llama", rows=8, source=2048, turn=3, seconds=90,
+        weights=torch.bfloat16,
+        config=LLAMA,
+        promises=GPU_BOUND, without=(GRAPH, GRAPH_STATISTICS, SNAPSHOT),
+    ),
+    Shape(
+        name="llama-graph", what="a LLaMA of 1.2 billion", kind="llama", rows=4, source=2048, turn=5, seconds=25,
+        weights=torch.bfloat16, config=LLAMA,
+        ways=("clip", "clip again", "no clip", "guard", GRAPH, GRAPH_STATISTICS),
+    ),
+    Shape(
+        name="compiled", what="a LLaMA of 4 layers under torch.compile", kind="llama", rows=8, source=512, turn=10,
+        seconds=20, compiled=True,
+        config={"vocab_size": 32_000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4,
+                "num_attention_heads": 16, "num_key_value_heads": 16, "tie_word_embeddings": True},
+        ways=("clip", "clip again", "no clip", "guard", STATISTICS, "guard, compiled optimizer"),
+    ),
+)  # fmt: skip
+
+
+class Workload:
+    """A model of some shape on the GPU, with its batches and an optimizer."""
+
+    def __init__(self, shape: Shape, *, small: bool = False) -> None:
+        torch.manual_seed(SEED)
+        self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        self.half = shape.weights is torch.bfloat16
+        config = shape.config | (SMALL[shape.kind] if small else {})
+        rows, source, target = (2, 8, 8) if small else (shape.rows, shape.source, shape.target)
+        with torch.device(self.device):
+            self.model = MODELS[shape.kind](config).to(shape.weights).train()
+        self.parameters = list(self.model.parameters())
+        self.optimizer = self.new_optimizer(LEARNING_RATE)
+        words = int(config["vocab_size"])
+        self.batches = [self._batch(shape.kind, words, rows, source, target) for _ in range(BATCHES)]
+        self._turn = 0
+        self.forward: Callable[..., Any] = torch.compile(self.model) if shape.compiled else self.model
+
+    def new_optimizer(self, rate: float | Tensor) -> torch.optim.AdamW:
+        """A fused AdamW over the model."""
+        return torch.optim.AdamW(self.parameters, lr=rate, fused=True)
+
+    def next_batch(self) -> dict[str, Tensor]:
+        """The batches take turns."""
+        self._turn += 1
+        return self.batches[self._turn % BATCHES]
+
+    def loss_of(self, batch: dict[str, Tensor]) -> Tensor:
+        """The forward pass."""
+        plain = self.half or self.device.type == "cpu"
+        with nullcontext() if plain else torch.autocast("cuda", torch.bfloat16):
+            loss: Tensor = self.forward(**batch, use_cache=False).loss
+        return loss
+
+    def loss(self) -> Tensor:
+        """The forward pass on the next batch."""
+        return self.loss_of(self.next_batch())
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _batch(self, kind: str, words: int, rows: int, source: int, target: int) -> dict[str, Tensor]:
+        read = torch.randint(3, words, (rows, source), device=self.device)
+        wanted = read if kind == "llama" else torch.randint(3, words, (rows, target), device=self.device)
+        return {"input_ids": read, "labels": wanted}
+
+
+def _t5(config: dict[str, Any]) -> nn.Module:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(T5Config(**config))
+
+
+def _llama(config: dict[str, Any]) -> nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(LlamaConfig(**config))  # type: ignore[no-untyped-call]
+
+
+MODELS: dict[str, Callable[[dict[str, Any]], nn.Module]] = {"t5": _t5, "llama": _llama}
+SMALL: dict[str, dict[str, Any]] = {
+    "t5": {"vocab_size": 100, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_decoder_layers": 1,
+           "num_heads": 2},
+    "llama": {"vocab_size": 100, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "num_key_value_heads": 2},
+}  # fmt: skip
+"""For a rehearsal on a machine without a GPU."""
