@@ -91,9 +91,8 @@ class Stopwatch:
             self.lines.append(Line(what, middle, high - low, gigabytes))
 
 
-def measure_kernel(*, tune: bool, quick: bool) -> Alone:
-    """Everything, on the present device."""
-    device = torch.device("cuda", 0)
+def measure_kernel(device: torch.device, *, tune: bool, quick: bool) -> Alone:
+    """Everything, on a CUDA device."""
     stopwatch = Stopwatch(10 if quick else 30)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         _measure_copy(stopwatch, dtype, device)

@@ -37,7 +37,7 @@ def main(description: str) -> int:
     wanted = options.only or [KERNEL, *(shape.name for shape in SHAPES)]
     judged: list[str] = []
     if KERNEL in wanted and not options.rehearse:
-        alone = measure_kernel(tune=options.tune, quick=options.quick)
+        alone = measure_kernel(torch.device("cuda", 0), tune=options.tune, quick=options.quick)
         report.add("the kernel alone", "gradients as those of a LLaMA, 3.2 GB", kernel_table(alone), asdict(alone))
         judged += kernel_verdicts(alone)
     for shape in SHAPES:

@@ -49,6 +49,7 @@ from stayfinite.guard.remembered import Remembered
 from stayfinite.guard.saving import Saving
 from stayfinite.guard.schedule import Schedule, Scheduler
 from stayfinite.guard.words import data_event_in_words, policy_in_words, training_in_words
+from stayfinite.measure.fused import switched_off
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.roster import take_roster
 from stayfinite.report.terminal import Console
@@ -129,7 +130,7 @@ class Guard:
             many=self._ranks.world > 1,
             driven=self._driven,
             # On the CPU a pass over the gradients is cheap, and the plain loop's bits are worth more.
-            fold_clip=roster.device.type == "cuda",
+            fold_clip=roster.device.type == "cuda" and not switched_off(),
         )
         self._step = 0
         self._intake = Intake()
@@ -377,7 +378,7 @@ class Guard:
         ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
         return (
             f"{training_in_words(self._model, self._shop)}\n"
-            f"gate: {self._after.gate.sentence} ({self._after.cost})\n"
+            f"gate: {self._after.gate.sentence} ({self._after.cost}){self._reader.in_words()}\n"
             f"{policy_in_words(self._judge.policy)}\n"
             f"recovery: {kept}; {self._precision.in_words()}{ranks}"
         )

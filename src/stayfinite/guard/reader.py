@@ -80,6 +80,16 @@ class Reader:
             batch_shape=self._intake.batch_shape,
         )
 
+    def in_words(self) -> str:
+        """Who reads the gradients, for ``guard.describe()``; nothing on the CPU, where it is torch."""
+        if self._shop.roster.device.type == "cpu":
+            return ""
+        if self.fused is None:
+            return "; torch reads the gradients"
+        if self.fused.trouble:
+            return f"; torch reads the gradients, because the kernels could not be used: {self.fused.trouble}"
+        return "; one pass of its own kernels reads the gradients"
+
     def _kernels(self) -> Fused | None:
         # A framework that leaves its clipping to the guard is promised torch's norm to the last bit.
         return None if self._shop.driven else fused_for(self._shop.roster)

@@ -14,8 +14,9 @@ from stayfinite.measure.movement import Movement
 from stayfinite.measure.one_pass import READABLE, Facts, OnePass
 from stayfinite.measure.roster import Roster
 
-OFF = "STAYFINITE_KERNELS"
-"""Set to 0 in the environment, this leaves all reading to torch."""
+SWITCH = "STAYFINITE_KERNELS"
+"""Set to 0 in the environment, this leaves reading and clipping to torch alone: a healthy training then has the bits of
+a loop with clip_grad_norm_."""
 
 LEAST_CAPABILITY = (7, 5)
 
@@ -68,10 +69,15 @@ class Fused:
         return fork
 
 
+def switched_off() -> bool:
+    """Whether the person wants torch alone."""
+    return os.environ.get(SWITCH) == "0"
+
+
 def fused_for(roster: Roster) -> Fused | None:
     """The kernels for these parameters; None where they have no use: not on one CUDA device, or without Triton."""
     devices = {device for device, _ in roster.places}
-    if len(devices) != 1 or os.environ.get(OFF) == "0":
+    if len(devices) != 1 or switched_off():
         return None
     device = next(iter(devices))
     if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:

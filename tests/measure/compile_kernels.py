@@ -1,0 +1,58 @@
+"""Compiles the kernels for a GPU that need not be there, and prints how they load; for test_compiled_kernels.py."""
+
+import json
+import re
+import sys
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from stayfinite.measure import kernels
+from stayfinite.measure.movement import BLOCK, FOLD_WIDTH
+from stayfinite.measure.one_pass import TOTAL_WIDTH, TUNING
+
+LONG, INT, FLOAT, DOUBLE = "*i64", "*i32", "*fp32", "*fp64"
+PARTIAL = {"squares": FLOAT, "peaks": INT, "zeros": INT, "bad": INT, "bins": INT}
+SUBSET = {
+    "addresses": LONG, "owners": INT, "places": INT, "strides": LONG, "counts": INT, "offsets": LONG, "first": "i32",
+    "moved_out": FLOAT, "size_out": FLOAT,
+}  # fmt: skip
+
+
+def compiled(kernel: object, types: dict[str, str], warps: int, **constants: object) -> str:
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    target = GPUTarget("cuda", int(sys.argv[1]), 32)
+    return triton.compile(source, target=target, options={"num_warps": warps}).asm["ptx"]
+
+
+def loads(code: str) -> dict[str, int]:
+    found = re.findall(r"ld\.global\.(v4\.b32|b64|b32|b16)", code)
+    return {kind: found.count(kind) for kind in set(found)}
+
+
+report = {}
+for dtype, element in kernels.ELEMENTS.items():
+    name = str(dtype).removeprefix("torch.")
+    for exponents in (False, True):
+        code = compiled(
+            kernels.look_at_chunks,
+            {"addresses": LONG, "sizes": LONG, "owners": INT, "places": INT, "first": "i32"}
+            | {f"{field}_out": kind for field, kind in PARTIAL.items()},
+            TUNING.warps, ELEMENT=element, BYTES=dtype.itemsize, CHUNK=TUNING.chunk, BLOCK=TUNING.block,
+            UNROLL=TUNING.unroll, EXPONENT_BINS=exponents,
+        )  # fmt: skip
+        report[f"{name} {exponents}"] = loads(code)
+    kept = {"kept": {torch.float32: FLOAT, torch.bfloat16: "*bf16", torch.float16: "*fp16"}[dtype]}
+    for kernel in (kernels.take_subset, kernels.compare_subset):
+        compiled(kernel, SUBSET | kept, 4, ELEMENT=element, BLOCK=BLOCK)
+for exponents in (False, True):
+    types = {"starts": INT, "squares_out": DOUBLE, "norms_out": FLOAT, "facts_out": DOUBLE, "bins_out": LONG}
+    types |= {f"{field}_in": kind for field, kind in PARTIAL.items()} | {"tensors": "i32"}
+    compiled(kernels.fold_chunks, types, 4, WIDTH=FOLD_WIDTH, EXPONENT_BINS=exponents)
+compiled(kernels.fold_tensors, {"squares_in": DOUBLE, "total_out": FLOAT, "tensors": "i32"}, 4, WIDTH=TOTAL_WIDTH)
+ratios = {"starts": INT, "moved_in": FLOAT, "size_in": FLOAT, "ratios_out": DOUBLE}
+compiled(kernels.fold_ratios, ratios, 4, WIDTH=FOLD_WIDTH)
+print(json.dumps(report))

@@ -1,0 +1,60 @@
+import pytest
+import torch
+from torch import nn
+
+from stayfinite.measure.fused import SWITCH, Fused, fused_for, switched_off
+from stayfinite.measure.gradients import measure_gradients
+from stayfinite.measure.roster import take_roster
+
+CPU = torch.device("cpu")
+
+
+def training(dtype=torch.float32):
+    model = nn.Linear(3, 2).to(dtype)
+    model(torch.ones(1, 3, dtype=dtype)).sum().backward()
+    return take_roster(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_on_the_cpu_torch_reads():
+    assert fused_for(training()) is None
+
+
+@pytest.mark.parametrize(("value", "off"), [("0", True), ("1", False), ("", False)])
+def test_the_kernels_can_be_switched_off(monkeypatch, value, off):
+    monkeypatch.setenv(SWITCH, value)
+    assert switched_off() is off
+
+
+def test_kernels_that_cannot_be_built_are_left_alone_from_then_on_and_torch_reads(monkeypatch):
+    fused, roster = Fused(CPU), training()
+
+    def no_compiler(*_):
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(fused._gradients, "read", no_compiler)
+    measured = measure_gradients(roster, fused)
+    assert measured.facts is None
+    assert torch.equal(measured.norms, measure_gradients(roster).norms)
+    assert fused.trouble == "RuntimeError: Failed to find C compiler"
+    assert fused.watch(list(roster.parameters)) is None
+
+
+def test_a_kernel_that_has_worked_and_fails_later_is_an_error(monkeypatch):
+    fused, roster = Fused(CPU), training()
+    fused._looked = True
+
+    def out_of_memory(*_):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(fused._gradients, "read", out_of_memory)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        measure_gradients(roster, fused)
+
+
+def test_what_the_kernels_do_not_read_is_read_by_torch():
+    fused, roster = Fused(CPU), training(torch.float64)
+    measured = measure_gradients(roster, fused)
+    assert measured.facts is None
+    assert measured.norms.dtype is torch.float64
+    assert not fused.trouble
+    assert fused.watch(list(roster.parameters)) is None
