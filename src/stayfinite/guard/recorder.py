@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,8 @@ REMEMBERED = 1024
 
 STEPS, EVENTS, LAYERS, RUN = "steps.jsonl", "events.jsonl", "layers.npz", "run.json"
 LEDGER = "ledger.json"
+LAYERS_REST = 200
+"""After layers.npz was written it rests for so many times as long as that took: half a percent of the time at most."""
 
 WORTH_A_LOOK = frozenset({"incident", "autopsy"})
 """Events after which report.html is drawn anew."""
@@ -52,6 +55,7 @@ class Recorder:
         self._voice = Voice(console, "" if self._first else f"rank {rank}: ")
         self._tally = Tally()
         self._layers = Layers()
+        self._layers_rest_until = 0.0
         self._samples: Mailbox[tuple[int, tuple[str, ...], tuple[int, ...]]] = Mailbox()
         self._launched = False
         self.causes: dict[str, int] = {}
@@ -139,8 +143,11 @@ class Recorder:
             self._layers.add(step, names, indices, table)
             norms = table[FIELDS.index("norm") :: len(FIELDS)]
             self._tally.look(names, zip(indices, norms, strict=True))
-        if self._layers.due:
+        if self._layers.due and time.monotonic() >= self._layers_rest_until:
+            begun = time.monotonic()
             self._journal.whole(LAYERS, self._layers.to_bytes())
+            ended = time.monotonic()
+            self._layers_rest_until = ended + LAYERS_REST * (ended - begun)
         self._say_failed_report()
 
     def finish(self, event: str, step: int, reason: str, **details: str) -> None:

@@ -46,14 +46,14 @@ class Movement:
         self._key: tuple[list[int], list[torch.dtype]] | None = None
         self._plan: _Plan
         self._addresses: Addresses
-        self._tensors: Sequence[Tensor] = ()
+        self._where: Tensor
 
     def begin(self, tensors: Sequence[Tensor]) -> None:
         """Before the step: keep elements of these contiguous tensors, of dtypes that the kernels read."""
         from stayfinite.measure import kernels
 
         self._prepare(tensors)
-        self._tensors = tensors
+        self._where = self._addresses.of(tensors)
         self._launch(kernels.take_subset)
 
     def ratios(self) -> Tensor:
@@ -78,11 +78,11 @@ class Movement:
     def _launch(self, kernel: object, *out: Tensor) -> None:
         from stayfinite.measure import kernels
 
-        plan, addresses = self._plan, self._addresses.of(self._tensors)
+        plan = self._plan
         with on_device(self._device):
             for span in plan.chunks.spans:
                 kernel[(span.count,)](  # type: ignore[index]
-                    addresses, plan.chunks.owners, plan.chunks.places, plan.strides, plan.counts, plan.offsets,
+                    self._where, plan.chunks.owners, plan.chunks.places, plan.strides, plan.counts, plan.offsets,
                     span.first, plan.kept[span.dtype], *out,
                     ELEMENT=kernels.ELEMENTS[span.dtype], BLOCK=BLOCK, num_warps=4,
                 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stayfinite.measure.fused import Fused
 from stayfinite.measure.gradients import HALF, GradientNorms
@@ -104,11 +104,13 @@ def _norm(values: Tensor) -> Tensor:
 
 
 def _local(parameter: Tensor) -> Tensor:
+    if type(parameter) is nn.Parameter:
+        return parameter
     to_local = getattr(parameter, "to_local", None)
-    own: Tensor = (parameter if to_local is None else to_local()).detach()
+    own: Tensor = parameter if to_local is None else to_local()
     return own
 
 
 def _subset(weight: Tensor) -> Tensor:
-    flat = weight.reshape(-1)
+    flat = weight.detach().reshape(-1)
     return flat[:: max(1, -(-flat.numel() // SUBSET))]
