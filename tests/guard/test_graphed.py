@@ -186,3 +186,38 @@ def test_a_static_batch_takes_in_the_numbers_of_any_batch_of_its_form():
     assert static.batch["a"][0] is held
     assert (held.tolist(), static.batch["a"][1][0].tolist(), static.batch["k"]) == ([2.0, 2.0], [2.0], 3)
     assert first["a"][0].tolist() == [1.0, 1.0]
+
+
+def test_a_batch_that_cannot_be_copied_into_place_is_refused_before_anything_is_done():
+    training = Training()
+    step = GraphedStep(training.guard, Again(training))
+    with pytest.raises(UsageError, match="Training"):
+        step({**batches(1)[0], "more": training})
+    assert not training.guard.decisions
+
+
+class Broken(Again):
+    """A tape that fails as CUDA does: the cause, and then the complaint about the recording."""
+
+    def record(self, *halves):
+        try:
+            halves[0]()
+            raise RuntimeError("Cannot copy between CPU and CUDA tensors during CUDA graph capture")
+        except RuntimeError:
+            raise RuntimeError("operation failed due to a previous error during capture")  # noqa: B904
+
+
+def test_a_step_that_cannot_be_recorded_says_why_and_the_plain_one_still_works():
+    training, plain = Training(), Training()
+    step = GraphedStep(training.guard, Broken(training))
+    given = batches(8)
+    for batch in given[:WARM_UP]:
+        step(batch)
+    with pytest.raises(UsageError, match="Cannot copy between CPU and CUDA"):
+        step(given[WARM_UP])
+    for batch in given[WARM_UP:]:
+        training.guard.step(training.guard.forward(batch))
+    for batch in given:
+        plain.guard.step(plain.guard.forward(batch))
+    # The pass that was not recorded has moved running statistics, as it would not have on a GPU.
+    assert same(training.optimizer.state_dict(), plain.optimizer.state_dict())

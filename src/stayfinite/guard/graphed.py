@@ -128,6 +128,15 @@ class GraphedStep:
         guard._reader.fused = None if kept is None else kept.fork()
         try:
             self._replays = self._tape.record(self._measure, self._update)
+        except RuntimeError as error:
+            if shop.scaler is not None:
+                # Half a step leaves the scaler waiting for the other half.
+                shop.scaler._per_optimizer_states.pop(id(shop.optimizer), None)
+            raise UsageError(
+                f"the step could not be recorded as a CUDA graph: {_first_cause(error)}",
+                fix="what forward does must not depend on numbers (no .item(), no `if loss > 3`) nor make tensors on "
+                "the host; guard.step(guard.forward(batch)) works without a graph. No step was taken",
+            ) from error
         finally:
             guard._reader.fused = kept
             # The graphs go on writing to these; nobody else may get their memory.
@@ -204,6 +213,13 @@ class GraphedStep:
         guard._take_note(heard)
         guard._between_steps()
         return loss
+
+
+def _first_cause(error: BaseException) -> str:
+    # What went wrong inside a recording is followed by the complaint that the recording could not be ended.
+    while error.__context__ is not None:
+        error = error.__context__
+    return f"{type(error).__name__}: {error}"
 
 
 def _first_state(optimizer: Optimizer) -> int:

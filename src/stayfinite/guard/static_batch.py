@@ -9,19 +9,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stayfinite.errors import UsageError
+
 Form = tuple[Any, ...]
 """What a batch looks like without its numbers; two batches of one form fit the same graph."""
 
 
 def form_of(batch: Any) -> Form:
-    """The form of a batch: containers, names, shapes and dtypes, and all that is not a tensor by its value."""
+    """The form of a batch: containers, names, shapes and dtypes, and plain values.
+
+    Raises:
+        UsageError: something in it could not be copied into place.
+    """
     if isinstance(batch, Tensor):
         return ("tensor", tuple(batch.shape), batch.dtype)
     if isinstance(batch, Mapping | UserDict):
         return ("mapping", *((name, form_of(item)) for name, item in batch.items()))
     if isinstance(batch, list | tuple):
         return (type(batch).__name__, *(form_of(item) for item in batch))
-    return ("value", batch)
+    if batch is None or isinstance(batch, str | bytes | int | float | torch.dtype | torch.device):
+        return ("value", batch)
+    raise UsageError(
+        f"a graphed step was given a batch with a {type(batch).__name__} in it, which cannot be copied into place",
+        fix="make batches of tensors and plain values, in dicts, lists and tuples",
+    )
 
 
 class StaticBatch:
