@@ -97,7 +97,7 @@ class GraphedStep:
             The loss, on the device; a copy that later steps leave alone.
         """
         guard = self._guard
-        guard._check_open()
+        guard._life.check_open()
         form = form_of(batch)
         if self._replays and self._recorded != self._present():
             self._replays, self._form, self._warm = [], None, 0

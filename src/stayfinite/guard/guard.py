@@ -285,7 +285,7 @@ class Guard:
         Raises:
             UsageError: one of these is missing; the message says which.
         """
-        self._check_open()
+        self._life.check_open()
         return graphed(self)
 
     def flush(self) -> None:
