@@ -11,7 +11,8 @@ from triton.compiler import ASTSource
 
 from stayfinite.measure import kernels
 from stayfinite.measure.movement import BLOCK, FOLD_WIDTH
-from stayfinite.measure.one_pass import TOTAL_WIDTH, TUNING
+from stayfinite.measure.one_pass import COLUMNS, TOTAL_WIDTH, TUNING
+from stayfinite.measure.one_pass import FOLD_WIDTH as CHUNK_WIDTH
 
 LONG, INT, FLOAT, DOUBLE = "*i64", "*i32", "*fp32", "*fp64"
 PARTIAL = {"squares": FLOAT, "peaks": INT, "zeros": INT, "bad": INT, "bins": INT}
@@ -49,10 +50,11 @@ for dtype, element in kernels.ELEMENTS.items():
     for kernel in (kernels.take_subset, kernels.compare_subset):
         compiled(kernel, SUBSET | kept, 4, ELEMENT=element, BLOCK=BLOCK)
 for exponents in (False, True):
-    types = {"starts": INT, "squares_out": DOUBLE, "norms_out": FLOAT, "facts_out": DOUBLE, "bins_out": LONG}
-    types |= {f"{field}_in": kind for field, kind in PARTIAL.items()} | {"tensors": "i32"}
-    compiled(kernels.fold_chunks, types, 4, WIDTH=FOLD_WIDTH, EXPONENT_BINS=exponents)
+    types = {"starts": INT, "sizes": LONG, "squares_out": DOUBLE, "norms_out": DOUBLE, "zeros_out": LONG}
+    types |= {"table_out": DOUBLE, "bins_out": LONG} | {f"{field}_in": kind for field, kind in PARTIAL.items()}
+    compiled(kernels.fold_chunks, types, 4, WIDTH=CHUNK_WIDTH, COLUMNS=COLUMNS, EXPONENT_BINS=exponents)
 compiled(kernels.fold_tensors, {"squares_in": DOUBLE, "total_out": FLOAT, "tensors": "i32"}, 4, WIDTH=TOTAL_WIDTH)
-ratios = {"starts": INT, "moved_in": FLOAT, "size_in": FLOAT, "ratios_out": DOUBLE}
-compiled(kernels.fold_ratios, ratios, 4, WIDTH=FOLD_WIDTH)
+ratios = {"starts": INT, "moved_in": FLOAT, "size_in": FLOAT, "table_out": DOUBLE}
+for columns in (1, COLUMNS):
+    compiled(kernels.fold_ratios, ratios, 4, WIDTH=FOLD_WIDTH, COLUMNS=columns)
 print(json.dumps(report))

@@ -73,7 +73,7 @@ class RunningBuffers:
 
     @torch.no_grad()
     def settle(self, refused: Tensor) -> None:
-        """Keep or restore, as a flag on the device says, without waiting for it."""
+        """Keep or restore, as a flag on the device (1 or 0) says, without waiting for it."""
         alike: dict[tuple[torch.device, torch.dtype], list[tuple[Key, Tensor]]] = {}
         for key, buffer in self._changed():
             alike.setdefault((buffer.device, buffer.dtype), []).append((key, buffer))
@@ -81,7 +81,7 @@ class RunningBuffers:
             buffers = [buffer for _, buffer in pairs]
             kept = [self._kept[key] for key, _ in pairs]
             now, before = (torch.cat([each.reshape(-1) for each in side]) for side in (buffers, kept))
-            chosen = torch.where(refused.to(device, non_blocking=True), before, now)
+            chosen = torch.where(refused.to(device, torch.bool, non_blocking=True), before, now)
             pieces = chosen.split([buffer.numel() for buffer in buffers])
             shaped = [piece.view(buffer.shape) for piece, buffer in zip(pieces, buffers, strict=True)]
             torch._foreach_copy_(buffers, shaped)

@@ -14,6 +14,7 @@ from stayfinite.guard.incidents import Incidents
 from stayfinite.guard.judge import Judge
 from stayfinite.guard.recorder import Recorder
 from stayfinite.guard.recovery import Recovery
+from stayfinite.measure.reading import Opened
 
 
 class Consequences:
@@ -33,8 +34,7 @@ class Consequences:
         self._shop, self._judge, self._recovery, self._recorder = shop, judge, recovery, recorder
         self._incidents = incidents
         self.gate, self.cost = choose_gate(shop, judge.policy, judge.memory.ladder.spikes)
-        self.norms: dict[str, float] = {}
-        """Gradient norms of the last known step."""
+        self._known: Opened | None = None
 
     def follow(self, heard: list[Heard], step: int) -> Decision | None:
         """Act on steps that have become known by the present ``step``; returns the decision to stop, if it is one."""
@@ -62,6 +62,11 @@ class Consequences:
                 return decision
         return None
 
+    @property
+    def norms(self) -> dict[str, float]:
+        """Gradient norms of the last known step."""
+        return {} if self._known is None else self._known.norms
+
     def continue_with(self, memory: Memory) -> None:
         """The training was put back, and this is what the policy remembers there."""
         self._judge.memory = memory
@@ -72,7 +77,7 @@ class Consequences:
     def _note(self, each: Heard, done: dict[str, Any] | None = None) -> None:
         self._recorder.note(each.judgement, done)
         self._incidents.tell()
-        self.norms = each.opened.norms
+        self._known = each.opened
 
     def _act(self, action: Action) -> dict[str, Any] | None:
         if action is Action.CUT:

@@ -175,7 +175,7 @@ class DeviceGate(_Listening):
             with flagged(shop.optimizer, refused, divisor):
                 shop.step()
             shop.schedule.advance_ahead()
-        shop.buffers.settle(refused > 0)
+        shop.buffers.settle(refused)
         # Only now: a step that failed above is not heard of, as the schedule has not moved for it.
         self._mail.post((envelope, shop.roster), values)
         return self._collect()
@@ -188,7 +188,7 @@ class DeviceGate(_Listening):
         divisor = shop.clip_by_division(reading)
         with flagged(shop.optimizer, self._spikes.refused, divisor):
             shop.optimizer.step()
-        shop.buffers.settle(self._spikes.refused > 0)
+        shop.buffers.settle(self._spikes.refused)
         return packed
 
     def acted(self, envelope: Envelope, values: Tensor) -> list[Heard]:

@@ -18,7 +18,9 @@ from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.guard.checks import check_loss
 from stayfinite.guard.gates import DeviceGate
 from stayfinite.guard.graphs import CudaTape, Tape, capturable
+from stayfinite.guard.optimizers import awaits_first_step
 from stayfinite.guard.static_batch import Form, StaticBatch, form_of
+from stayfinite.measure.fused import Fused
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Envelope, Reading
 from stayfinite.measure.sample import Sample, Sampler
@@ -79,10 +81,12 @@ class GraphedStep:
         self._tape = tape
         self._warm = 0
         self._form: Form | None = None
+        self._settings: list[dict[str, Any]] = []
         self._recorded: tuple[Any, ...] = ()
         self._replays: list[Any] = []
         self._static: StaticBatch
         self._gradients: list[Tensor | None] = []
+        self._kernels: Fused | None = None
         self._gate: DeviceGate
         self._loss: Tensor
         self._reading: Reading
@@ -101,7 +105,10 @@ class GraphedStep:
         form = form_of(batch)
         if self._replays and self._recorded != self._present():
             self._replays, self._form, self._warm = [], None, 0
-        if self._warm < WARM_UP or (self._form is not None and form != self._form):
+        early = self._warm < WARM_UP or awaits_first_step(guard._optimizer)
+        if early or (self._form is not None and form != self._form):
+            if self._warm == 0:
+                self._settings = _settings(guard._optimizer)
             self._warm += 1
             return self._plainly(batch)
         if not self._replays:
@@ -120,12 +127,15 @@ class GraphedStep:
     def _record(self, batch: Any) -> None:
         guard, shop = self._guard, self._guard._shop
         self._gate = check_graphable(guard)
+        self._check_settings()
         self._static = StaticBatch(batch, shop.roster.device)
         # A copy that began before the recording is no part of it.
         settle(shop.optimizer)
         guard._optimizer.zero_grad(set_to_none=True)
+        guard._reader.rehearse()
         kept = guard._reader.fused
-        guard._reader.fused = None if kept is None else kept.fork()
+        # Held as long as the graphs are: they read its tables at every replay.
+        guard._reader.fused = self._kernels = None if kept is None else kept.fork()
         try:
             self._replays = self._tape.record(self._measure, self._update)
         except RuntimeError as error:
@@ -168,13 +178,26 @@ class GraphedStep:
         if self._reading.loss_scale is not None and scaler is not None:
             scaler.update()
 
+    def _check_settings(self) -> None:
+        """Refuse an optimizer whose settings move: a graph would keep the first ones for ever."""
+        now = zip(self._settings, _settings(self._guard._optimizer), strict=False)
+        moved = sorted({name for before, after in now for name in after if before.get(name) != after[name]})
+        if moved:
+            raise OptimizerError(
+                f"guard.graphed() with {', '.join(moved)} of the optimizer changing from step to step: a graph would "
+                "keep the first value for ever",
+                fix="let the schedule move the learning rate alone (OneCycleLR(..., cycle_momentum=False), say), or "
+                "use guard.step(guard.forward(batch))",
+            )
+
     def _present(self) -> tuple[Any, ...]:
         """What a recording is good for: with anything else in its place it has to be made anew."""
         guard = self._guard
         shop = guard._shop
         return (
             id(guard._after.gate), id(shop.roster), id(shop.scaler), shop.max_norm, guard._precision.current,
-            _first_state(shop.optimizer), [id(group["lr"]) for group in shop.optimizer.param_groups],
+            shop.roster.parameters[0].data_ptr(), _first_state(shop.optimizer), _settings(shop.optimizer),
+            [id(group["lr"]) for group in shop.optimizer.param_groups],
         )  # fmt: skip
 
     # -- replaying ---------------------------------------------------------------------------------------------------
@@ -229,6 +252,14 @@ def _first_state(optimizer: Optimizer) -> int:
             if isinstance(value, Tensor) and value.numel() > 1:
                 return value.data_ptr()
     return 0
+
+
+def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The plain numbers among an optimizer's settings, which a recording holds as they were."""
+    return [
+        {name: value for name, value in group.items() if isinstance(value, int | float | tuple)}
+        for group in optimizer.param_groups
+    ]
 
 
 def graphed(guard: Guard) -> GraphedStep:

@@ -32,9 +32,11 @@ class CudaTape:
         """Within, work runs on the stream that graphs are recorded on; the present one waits for it."""
         present = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(present)
-        with torch.cuda.stream(self._stream):
-            yield
-        present.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            present.wait_stream(self._stream)
 
     def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
         """Record each half; they have to be replayed in this order."""

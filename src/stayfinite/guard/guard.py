@@ -369,7 +369,7 @@ class Guard:
     @property
     def gradient_norms(self) -> dict[str, float]:
         """Norm of each parameter's raw gradient at the last known step; parameters without a gradient are left out."""
-        return dict(self._after.norms)
+        return self._after.norms
 
     def describe(self) -> str:
         """What is guarded, how, and what it costs, in a few lines."""

@@ -40,9 +40,12 @@ class Layers:
         if (self._seen - 1) % self._stride:
             return
         width = len(FIELDS)
-        row = array("f", [math.nan]) * (len(names) * width)
-        for place, index in enumerate(indices):
-            row[index * width : (index + 1) * width] = array("f", table[place * width : (place + 1) * width])
+        if list(indices) == list(range(len(names))):
+            row = array("f", table)
+        else:
+            row = array("f", [math.nan]) * (len(names) * width)
+            for place, index in enumerate(indices):
+                row[index * width : (index + 1) * width] = array("f", table[place * width : (place + 1) * width])
         self._rows.append((step, row))
         if len(self._rows) > MOST:
             self._rows = self._rows[::2]

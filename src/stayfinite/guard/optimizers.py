@@ -36,6 +36,15 @@ def flagged(optimizer: Optimizer, refused: Tensor, divisor: Tensor | None = None
         del asked.grad_scale, asked.found_inf
 
 
+def awaits_first_step(optimizer: Optimizer) -> bool:
+    """Whether the next step is still another one than all that follow: SGD's first one makes its momentum."""
+    return isinstance(optimizer, SGD) and any(
+        group["momentum"] != 0
+        and all(optimizer.state.get(p, {}).get("momentum_buffer") is None for p in group["params"])
+        for group in optimizer.param_groups
+    )
+
+
 def would_start_from_garbage(optimizer: Optimizer) -> bool:
     """Whether a refused fused step would leave state behind that was allocated and never written.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler, OptState
@@ -15,7 +17,9 @@ from stayfinite.measure.gradients import measure_gradients
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
-from stayfinite.measure.sample import Sampler
+from stayfinite.measure.sample import Sampler, own_part
+
+_is_trained = attrgetter("requires_grad")
 
 
 class Reader:
@@ -34,6 +38,7 @@ class Reader:
         self._intake = intake
         self.sample_every = sample_every
         self._held = _trained(shop.optimizer)
+        self._indices: tuple[int, ...] = ()
         self.fused = self._kernels()
         """The kernels that gradients are read with; None for torch's own."""
 
@@ -61,6 +66,7 @@ class Reader:
             if unscale:
                 scaler.unscale_(self._shop.optimizer)
         gradients = measure_gradients(self._shop.roster, self.fused)
+        self._indices = gradients.indices
         if scale is not None and not unscale and not is_unscaled(scaler, self._shop.optimizer):
             # The framework unscales later, and only once: the gradients stay as they are, their norms are put right.
             gradients = replace(gradients, norms=gradients.norms / scale, total=gradients.total / scale)
@@ -102,6 +108,12 @@ class Reader:
         """Whether this step is looked at more closely."""
         return bool(self.sample_every) and (step % self.sample_every == 0 or step == 1)
 
+    def rehearse(self) -> None:
+        """Before a recording: make all that a closer look needs, which cannot be made while recording."""
+        if self.fused is None or not self.sample_every or not self._indices:
+            return
+        self.fused.rehearse([own_part(self._shop.roster.parameters[index]) for index in self._indices])
+
     def look(self, reading: Reading) -> Sampler:
         """A closer look."""
         return Sampler(self._shop.roster, reading.step, reading.gradients, self.fused)
@@ -113,4 +125,5 @@ def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:
 
 
 def _trained(optimizer: Optimizer) -> list[int]:
-    return [id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    held = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    return list(map(id, filter(_is_trained, held)))

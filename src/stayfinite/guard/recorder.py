@@ -142,7 +142,7 @@ class Recorder:
         for (step, names, indices), table in self._samples.collect(wait=wait):
             self._layers.add(step, names, indices, table)
             norms = table[FIELDS.index("norm") :: len(FIELDS)]
-            self._tally.look(names, zip(indices, norms, strict=True))
+            self._tally.look(names, indices, norms)
         if self._layers.due and time.monotonic() >= self._layers_rest_until:
             begun = time.monotonic()
             self._journal.whole(LAYERS, self._layers.to_bytes())

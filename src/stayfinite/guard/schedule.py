@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+PLAIN = frozenset({int, float, bool, str, type(None)})
+
 
 class Scheduler(Protocol):
     """What the guard needs of a learning-rate scheduler."""
@@ -72,7 +74,7 @@ class Schedule:
             }
             for group in self._optimizer.param_groups
         ]
-        return copy.deepcopy(scheduler.state_dict()), groups
+        return _copied(scheduler.state_dict()), groups
 
     def _restore(self, scheduler: Any, before: tuple[Any, list[dict[str, Any]]]) -> None:
         state, groups = before
@@ -83,3 +85,15 @@ class Schedule:
                     group[name].copy_(value)
                 else:
                     group[name] = value
+
+
+def _copied(value: Any) -> Any:
+    """A deep copy; at once for what a scheduler's state is nearly always made of, since it is made at every step."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if kind is dict:
+        return {name: _copied(each) for name, each in value.items()}
+    if kind is list:
+        return [_copied(each) for each in value]
+    return value.clone() if kind is Tensor else copy.deepcopy(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
+from operator import gt
 from typing import Any
 
 from stayfinite.core.decision import Action, Decision
@@ -25,6 +26,9 @@ class Tally:
         self._last_loss = math.nan
         self._bad: Counter[str] = Counter()
         self._peaks: dict[str, float] = {}
+        self._known: tuple[tuple[str, ...], tuple[int, ...]] = ((), ())
+        self._highest: list[float] = []
+        """Peaks of the parameters that the last look was at, in its order."""
         self._silent: tuple[str, ...] = ()
         self._looks = 0
 
@@ -44,13 +48,21 @@ class Tally:
         if scale is not None and math.isfinite(scale):
             self._lowest_scale = scale if self._lowest_scale is None else min(scale, self._lowest_scale)
 
-    def look(self, names: tuple[str, ...], norms: Iterable[tuple[int, float]]) -> None:
+    def look(self, names: tuple[str, ...], indices: Sequence[int], norms: Sequence[float]) -> None:
         """Take in a closer look: the gradient norms of the parameters that have a gradient."""
-        heard = {names[index]: norm for index, norm in norms}
-        for name, norm in heard.items():
-            if math.isfinite(norm):
-                self._peaks[name] = max(norm, self._peaks.get(name, 0.0))
         self._looks += 1
+        known = (names, tuple(indices))
+        if known != self._known:
+            self._known, self._highest = known, [self._peaks.get(names[index], 0.0) for index in indices]
+        # At most steps none is higher than ever.
+        if not math.isfinite(sum(norms)) or any(map(gt, norms, self._highest)):
+            pairs = zip(norms, self._highest, strict=True)
+            self._highest = [max(norm, highest) if math.isfinite(norm) else highest for norm, highest in pairs]
+            self._peaks.update(zip(map(names.__getitem__, indices), self._highest, strict=True))
+        if len(indices) == len(names) and 0.0 not in norms:
+            self._silent = ()
+            return
+        heard = dict(zip(map(names.__getitem__, indices), norms, strict=True))
         # At the first step half of every fresh adapter has a gradient of exactly 0, because the other half is 0.
         still = {name for name, norm in heard.items() if norm == 0 and self._looks > 1}
         self._silent = tuple(name for name in names if name not in heard or name in still)

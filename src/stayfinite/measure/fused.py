@@ -6,12 +6,13 @@ import copy
 import importlib.util
 import os
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from stayfinite.measure.movement import Movement
-from stayfinite.measure.one_pass import READABLE, Facts, OnePass
+from stayfinite.measure.one_pass import COLUMNS, Facts, OnePass
 from stayfinite.measure.roster import Roster
 
 SWITCH = "STAYFINITE_KERNELS"
@@ -37,9 +38,9 @@ class Fused:
 
     def look(self, groups: Sequence[list[Tensor]]) -> Facts | None:
         """What is to be known of these gradients; None if torch has to find it out."""
-        tensors = [grad for group in groups for grad in group]
-        if self.trouble or not {grad.dtype for grad in tensors} <= READABLE:
+        if self.trouble:
             return None
+        tensors = groups[0] if len(groups) == 1 else list(chain.from_iterable(groups))
         try:
             facts = self._gradients.read(tensors)
         except Exception as error:
@@ -48,16 +49,20 @@ class Fused:
                 raise
             self.trouble = f"{type(error).__name__}: {error}"
             return None
-        self._looked = True
+        self._looked = self._looked or facts is not None
         return facts
 
     def watch(self, weights: Sequence[Tensor]) -> Movement | None:
         """Keep an eye on how far these weights move; None if torch has to."""
-        if self.trouble or not all(each.dtype in READABLE and each.is_contiguous() for each in weights):
+        if self.trouble or not self._weights.begin(weights):
             return None
-        self._weights.begin(weights)
         self._moved = True
         return self._weights
+
+    def rehearse(self, weights: Sequence[Tensor]) -> None:
+        """Make all that watching these needs: while a CUDA graph is recorded no kernel can be loaded."""
+        if (movement := self.watch(weights)) is not None:
+            movement.ratios(torch.empty(len(weights), COLUMNS, dtype=torch.float64, device=weights[0].device))
 
     def fork(self) -> Fused:
         """The same for a CUDA graph, which needs tables of its own that stay where they are."""

@@ -7,16 +7,20 @@ with torch alone is the reference for it, and what everything else falls back to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stayfinite.measure.fused import Fused
 from stayfinite.measure.one_pass import READABLE, Facts
 from stayfinite.measure.roster import Roster
 
 HALF = (torch.float16, torch.bfloat16)
+PLAIN = {Tensor}
+_gradient, _is_sparse = attrgetter("grad"), attrgetter("is_sparse")
 CLIP_EPS = 1e-6
 """As in torch.nn.utils.clip_grad_norm_, whose arithmetic is followed to the last bit except for half-precision
 gradients: torch sums their norm in their own precision, here it is summed in float32."""
@@ -52,37 +56,21 @@ def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNor
         roster: whose gradients.
         fused: the kernels to read them with, as far as they can; None for torch alone.
     """
-    indices: list[int] = []
-    groups: list[list[Tensor]] = []
-    spread = False
-    for members in roster.places.values():
-        group: list[Tensor] = []
-        for index in members:
-            grad = roster.parameters[index].grad
-            if grad is None:
-                continue
-            indices.append(index)
-            if grad.is_sparse:
-                group.append(_values(grad, roster, index))
-            else:
-                own = _local(grad)
-                spread = spread or own is not grad
-                group.append(own)
-        if group:
-            groups.append(group)
-    if not groups:
+    found = _plain_ones(roster) or _any_kind(roster)
+    if not found.groups:
         nothing = torch.zeros(0, device=roster.device)
         return GradientNorms((), (), nothing, nothing.sum())
-    if fused is not None and (facts := fused.look(groups)) is not None:
-        return GradientNorms(tuple(indices), tuple(groups), facts.norms, facts.total, spread, facts)
+    if fused is not None and found.addressable and (facts := fused.look(found.groups)) is not None:
+        return GradientNorms(found.indices, found.groups, facts.norms, facts.total, found.spread, facts)
     norms: list[Tensor] = []
-    for group in groups:
+    for group in found.groups:
         norms.extend(torch._foreach_norm(group, 2.0, torch.float32 if group[0].dtype in HALF else None))
     if len(roster.places) > 1:
         home = roster.device
         norms = [norm.to(home, non_blocking=True) for norm in norms]
     together = torch.stack(norms)
-    return GradientNorms(tuple(indices), tuple(groups), together, torch.linalg.vector_norm(together, 2.0), spread)
+    total = torch.linalg.vector_norm(together, 2.0)
+    return GradientNorms(found.indices, found.groups, together, total, found.spread)
 
 
 def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
@@ -104,9 +92,56 @@ def clip_divisor(measured: GradientNorms, max_norm: float) -> Tensor | None:
     return torch.clamp((measured.total + CLIP_EPS) / max_norm, min=1.0).float()
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The gradients that are there, as in :class:`GradientNorms`."""
+
+    indices: tuple[int, ...]
+    groups: tuple[list[Tensor], ...]
+    spread: bool = False
+    addressable: bool = True
+    """Whether the numbers of all are where ``data_ptr`` says; a tensor that only wraps others has none there."""
+
+
+def _plain_ones(roster: Roster) -> _Found | None:
+    """The gradients, if every parameter has one and all are plain and dense: hundreds of them in few instructions."""
+    gradients = list(map(_gradient, roster.parameters))
+    if set(map(type, gradients)) != PLAIN or any(map(_is_sparse, gradients)):
+        return None
+    places = tuple(roster.places.values())
+    if len(places) == 1:
+        return _Found(places[0], (gradients,))
+    groups = tuple(list(map(gradients.__getitem__, members)) for members in places)
+    return _Found(tuple(chain.from_iterable(places)), groups)
+
+
+def _any_kind(roster: Roster) -> _Found:
+    """The gradients, one by one."""
+    indices: list[int] = []
+    groups: list[list[Tensor]] = []
+    spread, addressable = False, True
+    for members in roster.places.values():
+        group: list[Tensor] = []
+        for index in members:
+            grad = roster.parameters[index].grad
+            if grad is None:
+                continue
+            indices.append(index)
+            if grad.is_sparse:
+                group.append(_values(grad, roster, index))
+            elif type(grad) is Tensor:
+                group.append(grad)
+            else:
+                own = _local(grad)
+                spread = spread or own is not grad
+                addressable = addressable and type(own) in (Tensor, nn.Parameter)
+                group.append(own)
+        if group:
+            groups.append(group)
+    return _Found(tuple(indices), tuple(groups), spread, addressable)
+
+
 def _local(grad: Tensor) -> Tensor:
-    if type(grad) is Tensor:
-        return grad
     # Of a gradient that is spread over ranks (a DTensor) each rank measures and clips its own part.
     to_local = getattr(grad, "to_local", None)
     return grad if to_local is None else cast(Tensor, to_local())

@@ -110,12 +110,12 @@ def look_at_chunks(
         tl.store(bins_out + chunk * EXPONENTS + tl.arange(0, EXPONENTS), bins)
 
 
-@triton.jit(do_not_specialize=["tensors"])
+@triton.jit
 def fold_chunks(
-    starts, squares_in, peaks_in, zeros_in, bad_in, bins_in, squares_out, norms_out, facts_out, bins_out, tensors,
-    WIDTH: tl.constexpr, EXPONENT_BINS: tl.constexpr,
+    starts, sizes, squares_in, peaks_in, zeros_in, bad_in, bins_in, squares_out, norms_out, zeros_out, table_out,
+    bins_out, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, EXPONENT_BINS: tl.constexpr,
 ):  # fmt: skip
-    """The chunks of one tensor, always in the same order; ``facts_out`` is [4, tensors]."""
+    """The chunks of one tensor, always in the same order; ``table_out`` is [tensors, COLUMNS]."""
     tensor = tl.program_id(0)
     begin, end = tl.load(starts + tensor), tl.load(starts + tensor + 1)
     lanes = tl.arange(0, WIDTH)
@@ -132,12 +132,17 @@ def fold_chunks(
         bad += tl.load(bad_in + chunk, mask=valid, other=0).to(tl.int64)
     square = tl.sum(squares)
     norm = tl.sqrt(square)
+    zero = tl.sum(zeros)
+    size = tl.load(sizes + tensor)
+    row = table_out + tensor * COLUMNS
     tl.store(squares_out + tensor, square)
-    tl.store(norms_out + tensor, norm.to(tl.float32))
-    tl.store(facts_out + tensor, norm)
-    tl.store(facts_out + tensors + tensor, tl.max(peaks).to(tl.float32, bitcast=True).to(tl.float64))
-    tl.store(facts_out + 2 * tensors + tensor, tl.sum(zeros).to(tl.float64))
-    tl.store(facts_out + 3 * tensors + tensor, tl.sum(bad).to(tl.float64))
+    tl.store(norms_out + tensor, norm)
+    tl.store(zeros_out + tensor, zero)
+    tl.store(row, norm)
+    tl.store(row + 1, tl.max(peaks).to(tl.float32, bitcast=True).to(tl.float64))
+    # What is empty has no zeros either, and counts as all zeros.
+    tl.store(row + 2, tl.where(size == 0, 1.0, zero.to(tl.float64) / tl.maximum(size, 1).to(tl.float64)))
+    tl.store(row + 3, tl.sum(bad).to(tl.float64))
     if EXPONENT_BINS:
         each = tl.arange(0, EXPONENTS)
         bins = tl.zeros([EXPONENTS], dtype=tl.int64)
@@ -190,8 +195,8 @@ def compare_subset(
 
 
 @triton.jit
-def fold_ratios(starts, moved_in, size_in, ratios_out, WIDTH: tl.constexpr):
-    """Of one tensor: how far it has moved, relative to its size; 0 / 0 is NaN."""
+def fold_ratios(starts, moved_in, size_in, table_out, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """Of one tensor: how far it has moved, relative to its size; 0 / 0 is NaN. Goes to the last column of its row."""
     tensor = tl.program_id(0)
     begin, end = tl.load(starts + tensor), tl.load(starts + tensor + 1)
     lanes = tl.arange(0, WIDTH)
@@ -201,4 +206,4 @@ def fold_ratios(starts, moved_in, size_in, ratios_out, WIDTH: tl.constexpr):
         valid = here + lanes < end
         moved += tl.load(moved_in + here + lanes, mask=valid, other=0.0).to(tl.float64)
         size += tl.load(size_in + here + lanes, mask=valid, other=0.0).to(tl.float64)
-    tl.store(ratios_out + tensor, tl.sqrt(tl.sum(moved)) / tl.sqrt(tl.sum(size)))
+    tl.store(table_out + tensor * COLUMNS + COLUMNS - 1, tl.sqrt(tl.sum(moved)) / tl.sqrt(tl.sum(size)))

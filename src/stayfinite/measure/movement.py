@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from stayfinite.measure.one_pass import on_device
+from stayfinite.measure.one_pass import READABLE, is_dense, on_device
 from stayfinite.measure.tables import Addresses, Chunks, cut, sent
 
 SUBSET = 65_536
@@ -17,6 +17,8 @@ SUBSET = 65_536
 
 BLOCK = 1024
 FOLD_WIDTH = 128
+PLAIN = frozenset({nn.Parameter, Tensor})
+"""What has its numbers where ``data_ptr`` says; a tensor that only wraps others has none there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +47,47 @@ class Movement:
         self._device, self._subset = device, subset
         self._key: tuple[list[int], list[torch.dtype]] | None = None
         self._plan: _Plan
+        self._met: list[int] = []
         self._addresses: Addresses
         self._where: Tensor
 
-    def begin(self, tensors: Sequence[Tensor]) -> None:
-        """Before the step: keep elements of these contiguous tensors, of dtypes that the kernels read."""
+    def begin(self, tensors: Sequence[Tensor]) -> bool:
+        """Before the step: keep elements of these tensors. False if the kernels cannot read one of them."""
         from stayfinite.measure import kernels
 
-        self._prepare(tensors)
-        self._where = self._addresses.of(tensors)
+        if not PLAIN.issuperset(map(type, tensors)):
+            return False
+        addresses = list(map(Tensor.data_ptr, tensors))
+        # Weights that are where they were need no closer look.
+        if addresses != self._met:
+            if not self._prepare(tensors):
+                return False
+            self._met = addresses
+        self._where = self._addresses.table(addresses)
         self._launch(kernels.take_subset)
+        return True
 
-    def ratios(self) -> Tensor:
-        """After the step: how far each tensor has moved relative to its size before, float64."""
+    def ratios(self, table: Tensor | None = None) -> Tensor:
+        """After the step: how far each tensor has moved relative to its size before.
+
+        Arguments:
+            table: float64, a row for each tensor; the last column takes the result.
+
+        Returns:
+            The table, or a vector where none was given.
+        """
         from stayfinite.measure import kernels
 
         plan = self._plan
         self._launch(kernels.compare_subset, plan.moved, plan.size)
-        ratios = torch.empty(plan.chunks.tensors, dtype=torch.float64, device=self._device)
+        if table is None:
+            table = torch.empty(plan.chunks.tensors, dtype=torch.float64, device=self._device)
+        columns = table.numel() // plan.chunks.tensors
         with on_device(self._device):
             kernels.fold_ratios[(plan.chunks.tensors,)](
-                plan.chunks.starts, plan.moved, plan.size, ratios, WIDTH=FOLD_WIDTH, num_warps=4
+                plan.chunks.starts, plan.moved, plan.size, table, WIDTH=FOLD_WIDTH, COLUMNS=columns, num_warps=4
             )
-        return ratios
+        return table
 
     def fork(self) -> Movement:
         """Another one for the same tensors, for a CUDA graph: what it holds is never given up or moved."""
@@ -87,10 +107,12 @@ class Movement:
                     ELEMENT=kernels.ELEMENTS[span.dtype], BLOCK=BLOCK, num_warps=4,
                 )  # fmt: skip
 
-    def _prepare(self, tensors: Sequence[Tensor]) -> None:
+    def _prepare(self, tensors: Sequence[Tensor]) -> bool:
+        if not all(each.dtype in READABLE and is_dense(each) for each in tensors):
+            return False
         key = ([tensor.numel() for tensor in tensors], [tensor.dtype for tensor in tensors])
         if key == self._key:
-            return
+            return True
         sizes, dtypes = key
         strides = [max(1, -(-size // self._subset)) for size in sizes]
         counts = [-(-size // stride) for size, stride in zip(sizes, strides, strict=True)]
@@ -111,3 +133,4 @@ class Movement:
         )
         self._addresses = Addresses(len(tensors), self._device)
         self._key = key
+        return True

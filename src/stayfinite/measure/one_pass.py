@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -19,7 +20,11 @@ EXPONENTS = 256
 """Bins of the histogram: one for each exponent of a float32; 0 holds zeros and subnormal numbers, 255 what is not
 finite, and bin b the magnitudes from 2 ** (b - 127) up to the next power of two."""
 
-FOLD_WIDTH, TOTAL_WIDTH = 128, 1024
+COLUMNS = 5
+"""Of the table: a row is a row of a sample, see ``sample.FIELDS``."""
+
+FOLD_WIDTH, TOTAL_WIDTH = 512, 1024
+_dtype = attrgetter("dtype")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,13 +48,14 @@ class Facts:
     """What one read of some tensors has yielded, on their device."""
 
     norms: Tensor
-    """2-norm of each tensor, float32."""
+    """2-norm of each tensor, float64."""
     total: Tensor
     """2-norm of all of them, float32, shape []."""
+    zeros: Tensor
+    """Elements of each tensor that are 0, int64."""
     table: Tensor
-    """Rows norm, largest magnitude (NaN if there is one), zeros, elements not finite: float64, [4, tensors]."""
-    sizes: Tensor
-    """Elements of each tensor, int64."""
+    """Columns norm, largest magnitude (NaN if there is one), share of zeros (1 where there is no element), elements not
+    finite, and one that is left for how far a step goes: float64, [tensors, COLUMNS]."""
     exponents: Tensor | None
     """Elements by exponent, int64, [tensors, EXPONENTS]; None where it was not asked for."""
 
@@ -69,24 +75,32 @@ class OnePass:
         self._chunks: Chunks
         self._addresses: Addresses
         self._partial: tuple[Tensor, Tensor, Tensor, Tensor]
+        self._squares: Tensor
 
-    def read(self, tensors: Sequence[Tensor], *, exponents: bool = False) -> Facts:
-        """Read dense tensors of ``READABLE`` dtypes, at least one; their order in memory does not matter."""
+    def read(self, tensors: Sequence[Tensor], *, exponents: bool = False) -> Facts | None:
+        """Read some tensors, at least one; their order in memory does not matter.
+
+        Returns:
+            What was seen; None if the dtype of one is none of ``READABLE``.
+        """
         from stayfinite.measure import kernels
 
-        tensors = [tensor if is_dense(tensor) else tensor.contiguous() for tensor in tensors]
-        self._plan(tensors)
+        if not all(map(Tensor.is_contiguous, tensors)):
+            tensors = [tensor if is_dense(tensor) else tensor.contiguous() for tensor in tensors]
+        if not self._plan(tensors):
+            return None
         chunks, tuning, device = self._chunks, self._tuning, self._device
         count = chunks.tensors
-        norms = torch.empty(count, dtype=torch.float32, device=device)
+        norms = torch.empty(count, dtype=torch.float64, device=device)
         total = torch.empty((), dtype=torch.float32, device=device)
-        table = torch.empty(4, count, dtype=torch.float64, device=device)
-        squares = torch.empty(count, dtype=torch.float64, device=device)
-        # A table of one number stands for one that is not asked for.
-        wide = (chunks.count, count) if exponents else (0, 0)
-        bins = torch.empty(wide[0] * EXPONENTS or 1, dtype=torch.int32, device=device)
-        together = torch.empty(wide[1] * EXPONENTS or 1, dtype=torch.int64, device=device)
-        addresses = self._addresses.of(tensors)
+        zeros = torch.empty(count, dtype=torch.int64, device=device)
+        table = torch.empty(count, COLUMNS, dtype=torch.float64, device=device)
+        # Another table stands for one that is not asked for: it is not looked at.
+        bins, together = self._partial[1], zeros
+        if exponents:
+            bins = torch.empty(chunks.count * EXPONENTS, dtype=torch.int32, device=device)
+            together = torch.empty(count, EXPONENTS, dtype=torch.int64, device=device)
+        addresses = self._addresses.table(list(map(Tensor.data_ptr, tensors)))
         with on_device(device):
             for span in chunks.spans:
                 kernels.look_at_chunks[(span.count,)](
@@ -95,11 +109,11 @@ class OnePass:
                     BLOCK=tuning.block, UNROLL=tuning.unroll, EXPONENT_BINS=exponents, num_warps=tuning.warps,
                 )  # fmt: skip
             kernels.fold_chunks[(count,)](
-                chunks.starts, *self._partial, bins, squares, norms, table, together, count,
-                WIDTH=FOLD_WIDTH, EXPONENT_BINS=exponents, num_warps=4,
+                chunks.starts, chunks.sizes, *self._partial, bins, self._squares, norms, zeros, table, together,
+                WIDTH=FOLD_WIDTH, COLUMNS=COLUMNS, EXPONENT_BINS=exponents, num_warps=4,
             )  # fmt: skip
-            kernels.fold_tensors[(1,)](squares, total, count, WIDTH=TOTAL_WIDTH, num_warps=4)
-        return Facts(norms, total, table, chunks.sizes, together.view(count, EXPONENTS) if exponents else None)
+            kernels.fold_tensors[(1,)](self._squares, total, count, WIDTH=TOTAL_WIDTH, num_warps=4)
+        return Facts(norms, total, zeros, table, together if exponents else None)
 
     def fork(self) -> OnePass:
         """Another reader of the same tensors, for a CUDA graph: what it holds is never given up or moved."""
@@ -107,10 +121,13 @@ class OnePass:
         fork._addresses = Addresses(self._chunks.tensors, self._device)
         return fork
 
-    def _plan(self, tensors: Sequence[Tensor]) -> None:
-        key = ([tensor.numel() for tensor in tensors], [tensor.dtype for tensor in tensors])
+    def _plan(self, tensors: Sequence[Tensor]) -> bool:
+        # A gradient that is larger or of another dtype than the last must never be read by its table.
+        key = (list(map(Tensor.numel, tensors)), list(map(_dtype, tensors)))
         if key == self._key:
-            return
+            return True
+        if not READABLE.issuperset(key[1]):
+            return False
         self._chunks = cut(*key, self._tuning.chunk, self._device)
         self._addresses = Addresses(len(tensors), self._device)
         self._partial = (
@@ -119,7 +136,9 @@ class OnePass:
             torch.empty(self._chunks.count, dtype=torch.int32, device=self._device),
             torch.empty(self._chunks.count, dtype=torch.int32, device=self._device),
         )
+        self._squares = torch.empty(len(tensors), dtype=torch.float64, device=self._device)
         self._key = key
+        return True
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -55,8 +55,17 @@ class Opened:
 
     signals: Signals
     verdict: Verdict
-    norms: dict[str, float]
-    """Gradient norm of each parameter that has one."""
+    names: tuple[str, ...]
+    """Of all parameters."""
+    indices: tuple[int, ...]
+    """Of those with a gradient."""
+    values: list[float]
+    """The norms of these."""
+
+    @property
+    def norms(self) -> dict[str, float]:
+        """Gradient norm of each parameter that has one."""
+        return dict(zip(map(self.names.__getitem__, self.indices), self.values, strict=True))
 
 
 def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Tensor]:
@@ -72,7 +81,7 @@ def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Ten
     if verdict is not None:
         head.append(verdict)
     width = torch.float32 if device.type == "mps" else torch.float64
-    scalars = torch.stack([value.detach().reshape(()).to(device, width, non_blocking=True) for value in head])
+    scalars = [value.detach().reshape(1).to(device, width, non_blocking=True) for value in head]
     envelope = Envelope(
         reading_step=reading.step,
         lr=None if on_device or lr is None else float(lr),
@@ -85,7 +94,7 @@ def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Ten
         world=1 if reading.ranks is None else reading.ranks.shape[0],
     )
     rows = [] if reading.ranks is None else [reading.ranks.reshape(-1).to(width)]
-    return envelope, torch.cat([scalars, *rows, reading.gradients.norms.to(width)])
+    return envelope, torch.cat([*scalars, *rows, reading.gradients.norms.to(width)])
 
 
 def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
@@ -122,8 +131,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         silent=_silent(envelope.indices, norms, len(roster.names)),
         parameters=len(roster.names),
     )
-    named = {roster.names[index]: norm for index, norm in zip(envelope.indices, norms, strict=True)}
-    return Opened(signals, verdict, named)
+    return Opened(signals, verdict, roster.names, envelope.indices, norms)
 
 
 def highest_lr(optimizer: Optimizer) -> float | Tensor | None:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from stayfinite.measure.fused import Fused
 from stayfinite.measure.gradients import HALF, GradientNorms
 from stayfinite.measure.movement import SUBSET, Movement
-from stayfinite.measure.one_pass import Facts
 from stayfinite.measure.roster import Roster
 
 FIELDS = ("norm", "abs_max", "zero_share", "nonfinite", "update_ratio")
 """Columns of a sample's table. ``update_ratio`` is the step relative to the weight: 0 for a refused step, not finite
 for a weight that was all zeros. Of a sparse gradient only the stored values are looked at."""
+
+PLAIN = {nn.Parameter}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,30 @@ class Sampler:
         self._step = step
         self._indices = measured.indices
         self._width = torch.float32 if roster.device.type == "mps" else torch.float64
-        seen = self._look(measured) if measured.facts is None else self._seen(measured.facts)
-        self._columns = [measured.norms.to(self._width), *seen]
-        weights = [_local(roster.parameters[index]) for index in self._indices]
+        self._table: Tensor | None = None
+        self._columns: list[Tensor] = []
+        if measured.facts is None:
+            self._columns = [measured.norms.to(self._width), *self._look(measured)]
+        else:
+            # It is whole already, but for how far the step will go.
+            self._table = measured.facts.table
+            if measured.norms is not measured.facts.norms:
+                self._table[:, 0].copy_(measured.norms)
+        weights: list[Tensor] = list(map(roster.parameters.__getitem__, self._indices))
+        if set(map(type, weights)) != PLAIN:
+            weights = [own_part(weight) for weight in weights]
         self._movement: Movement | None = None if fused is None or not weights else fused.watch(weights)
         self._before = [] if self._movement is not None else [_subset(weight).clone() for weight in weights]
 
     def finish(self) -> Sample:
         """Call after the optimizer's step: measures how far it went."""
+        if self._table is not None and self._movement is not None:
+            return Sample(self._step, self._indices, self._movement.ratios(self._table))
         ratio = self._compared() if self._movement is None else self._movement.ratios()
-        return Sample(self._step, self._indices, torch.stack([*self._columns, ratio], dim=1))
+        if self._table is None:
+            return Sample(self._step, self._indices, torch.stack([*self._columns, ratio], dim=1))
+        self._table[:, -1].copy_(ratio)
+        return Sample(self._step, self._indices, self._table)
 
     def _look(self, measured: GradientNorms) -> list[Tensor]:
         gradients = [grad for group in measured.groups for grad in group]
@@ -71,14 +86,8 @@ class Sampler:
             self._column([torch.count_nonzero(grad - grad) for grad in gradients]),
         ]
 
-    def _seen(self, facts: Facts) -> list[Tensor]:
-        _, peaks, zeros, bad = facts.table
-        # What is empty has no zeros either, and counts as all zeros.
-        empty = facts.sizes == 0
-        return [peaks, torch.where(empty, 1.0, zeros / facts.sizes.clamp(min=1)), bad]
-
     def _compared(self) -> Tensor:
-        now = (_subset(_local(self._roster.parameters[index])) for index in self._indices)
+        now = (_subset(own_part(self._roster.parameters[index])) for index in self._indices)
         moved = [_norm(after - before) for after, before in zip(now, self._before, strict=True)]
         return self._column(moved) / self._column([_norm(before) for before in self._before])
 
@@ -103,7 +112,8 @@ def _norm(values: Tensor) -> Tensor:
     return norm
 
 
-def _local(parameter: Tensor) -> Tensor:
+def own_part(parameter: Tensor) -> Tensor:
+    """Of a parameter that is spread over ranks this rank's part; any other as it is."""
     if type(parameter) is nn.Parameter:
         return parameter
     to_local = getattr(parameter, "to_local", None)

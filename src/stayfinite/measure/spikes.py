@@ -29,6 +29,7 @@ class DeviceSpikes:
         self._bits = torch.tensor([Verdict.LOSS_SPIKE, Verdict.GRADIENT_SPIKE], device=device)
 
         self._raw = self._tensor([0.0, 0.0])
+        self._raw_loss, self._raw_norm = self._raw.unbind()
         self._window = self._tensor([[math.nan] * policy.window] * 2)
         self._count = torch.zeros(2, dtype=torch.int64, device=device)
         self._next = torch.zeros(2, dtype=torch.int64, device=device)
@@ -54,8 +55,8 @@ class DeviceSpikes:
 
     def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
         """Judge a step and move the windows on; returns ``verdict``, which holds until the next step is judged."""
-        self._raw[0].copy_(loss, non_blocking=True)
-        self._raw[1].copy_(norm, non_blocking=True)
+        self._raw_loss.copy_(loss, non_blocking=True)
+        self._raw_norm.copy_(norm, non_blocking=True)
         # A graph cannot be launched while another one is recorded: that one then holds the test itself.
         if self._graph is None or torch.cuda.is_current_stream_capturing():
             self._compute()

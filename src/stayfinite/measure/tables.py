@@ -83,9 +83,8 @@ class Addresses:
         self._sheet = torch.empty(count, dtype=torch.int64, pin_memory=device.type == "cuda")
         self._in_graph: tuple[list[int], Tensor] | None = None
 
-    def of(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The table for these tensors."""
-        addresses = [tensor.data_ptr() for tensor in tensors]
+    def table(self, addresses: list[int]) -> Tensor:
+        """The table of these addresses, each a tensor's ``data_ptr()``."""
         if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return self._captured(addresses)
         if addresses != self._known:
