@@ -102,7 +102,7 @@ def measure_kernel(device: torch.device, *, tune: bool, quick: bool) -> Alone:
 
 
 def _measure_copy(stopwatch: Stopwatch, dtype: torch.dtype, device: torch.device) -> None:
-    whole = torch.zeros(BYTES // dtype.itemsize, dtype=dtype, device=device)
+    whole = torch.empty(BYTES // dtype.itemsize, dtype=dtype, device=device).normal_()
     twin = torch.empty_like(whole)
     stopwatch(f"{_short(dtype)}: device-to-device copy", 2 * BYTES / 1e9, lambda: twin.copy_(whole))
 
@@ -140,7 +140,7 @@ def _timed(work: Callable[[], object], rounds: int) -> list[float]:
     for _ in range(rounds):
         begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         # The host runs ahead while the device is kept busy, so that only the device is timed.
-        torch.cuda._sleep(2_000_000)
+        torch.cuda._sleep(4_000_000)
         begun.record()
         work()
         ended.record()
@@ -213,7 +213,9 @@ def kernel_verdicts(alone: Alone) -> list[str]:
         if copy is None or not reads:
             found.append(f"----  kernel, {name}: not measured")
             continue
-        share = max(reads) / copy
-        words = f"kernel, {name}: {max(reads):.0f} GB/s, {share:.2f} of the copy's {copy:.0f}, promised {PROMISE:.2f}"
-        found.append(f"{'PASS ' if share >= PROMISE else 'SHORT'} {words}")
+        # The first is the division that the guard uses.
+        share = reads[0] / copy
+        words = f"kernel, {name}: {reads[0]:.0f} GB/s, {share:.2f} of the copy's {copy:.0f}, promised {PROMISE:.2f}"
+        best = f"; with another division of its work {max(reads) / copy:.2f}" if len(reads) > 1 else ""
+        found.append(f"{'PASS ' if share >= PROMISE else 'SHORT'} {words}{best}")
     return found

@@ -45,7 +45,8 @@ def main(description: str) -> int:
             continue
         begun = time.perf_counter()
         try:
-            seconds = 0.0 if options.rehearse else shape.seconds * (QUICK if options.quick else 1.0)
+            seconds = (options.seconds or shape.seconds) * (QUICK if options.quick else 1.0)
+            seconds = 0.0 if options.rehearse else seconds
             result = measure(shape, _names(shape, options.ways), seconds, small=options.rehearse)
         except Exception as error:
             judged.append(f"----  {shape.name} could not be measured: {type(error).__name__}: {error}")
@@ -126,6 +127,7 @@ def _arguments(description: str) -> argparse.Namespace:
     parts = [KERNEL, *(shape.name for shape in SHAPES)]
     parser.add_argument("--only", nargs="+", choices=parts, metavar="PART", help=f"parts: {', '.join(parts)}")
     parser.add_argument("--ways", nargs="+", metavar="TEXT", help="only ways with this in their name, and the bases")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for the repeats of each shape, in place of its own")
     parser.add_argument("--quick", action="store_true", help="a fifth of the time")
     parser.add_argument("--tune", action="store_true", help="the kernel with other divisions of its work as well")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write gpu.txt and gpu.json there")

@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -44,11 +45,12 @@ class Quiet:
 
 
 class Training:
-    def __init__(self, *, tensor_rate=True, gate="device", forward=True, max_norm=0.5, **policy):
+    def __init__(self, *, tensor_rate=True, gate="device", forward=True, max_norm=0.5, momentum=False, **policy):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 4))
         rate = torch.tensor(1e-2) if tensor_rate else 1e-2
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=rate, fused=True)
+        kind = partial(torch.optim.SGD, momentum=0.9) if momentum else torch.optim.AdamW
+        self.optimizer = kind(self.model.parameters(), lr=rate, fused=True)
         self.scheduler = LambdaLR(self.optimizer, lambda step: 1 / (1 + step / 10))
         self.guard = Guard(
             self.model,
@@ -148,6 +150,45 @@ def test_a_cut_of_the_rate_is_put_on_in_a_graph_and_taken_off_again():
     step(batches(1)[0])
     assert seen == [pytest.approx(wanted * Policy().cut_factor)]
     assert training.optimizer.param_groups[0]["lr"].item() == pytest.approx(1e-2 / (1 + 11 / 10))
+
+
+def test_a_momentum_that_no_step_has_made_yet_is_not_recorded():
+    plain, graphed = Training(momentum=True), Training(momentum=True)
+    tape = Again(graphed)
+    step = GraphedStep(graphed.guard, tape)
+    given = batches(20, spoilt=range(WARM_UP + 2))
+    for batch in given[: WARM_UP + 2]:
+        step(batch)
+    assert tape.recorded == 0
+    for batch in given[WARM_UP + 2 :]:
+        step(batch)
+    for batch in given:
+        plain.guard.step(plain.guard.forward(batch))
+    assert tape.recorded == 1
+    assert same(graphed.everything(), plain.everything())
+
+
+def test_settings_other_than_the_rate_that_move_are_refused_by_name():
+    training = Training()
+    step = GraphedStep(training.guard, Again(training))
+    *first, last = batches(WARM_UP + 1)
+    for number, batch in enumerate(first):
+        training.optimizer.param_groups[0]["weight_decay"] = 0.1 * number
+        step(batch)
+    with pytest.raises(OptimizerError, match="weight_decay"):
+        step(last)
+
+
+def test_a_setting_that_was_changed_once_is_recorded_anew():
+    training = Training()
+    tape = Again(training)
+    step = GraphedStep(training.guard, tape)
+    for batch in batches(WARM_UP + 3):
+        step(batch)
+    training.optimizer.param_groups[0]["weight_decay"] = 0.5
+    for batch in batches(WARM_UP + 3):
+        step(batch)
+    assert tape.recorded == 2
 
 
 def refuse(training):

@@ -4,6 +4,8 @@ Where pytest is missing:  PYTHONPATH=src:tests python3 tests/guard/test_graphs_o
 """
 
 import copy
+import gc
+import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -226,6 +228,44 @@ def test_a_bad_batch_in_a_graph_is_captured_and_explained() -> None:
         assert (Path(directory) / "incidents" / "0001" / "autopsy.json").exists()
 
 
+def test_a_recording_holds_all_that_its_graphs_read() -> None:
+    plain, graphed = (Training(policy=Policy(snapshots=False)) for _ in range(2))
+    given = batches(40)
+    step = replaying(graphed, given[:10])
+    # Whatever was let go is given to somebody else now, on the host and on the device.
+    gc.collect()
+    torch.cuda.empty_cache()
+    getattr(torch._C, "_host_emptyCache", int)()
+    others = [torch.full((size,), -1, pin_memory=True) for size in range(1, 200)]
+    others += [torch.full((size,), -1, device=CUDA) for size in range(1, 200)]
+    for batch in given[10:]:
+        step(batch)
+    for batch in given:
+        plain.guard.step(plain.guard.forward(batch))
+    for training in (plain, graphed):
+        training.guard.flush()
+        assert not any(decision.refused for decision in training.guard.decisions)
+    assert len(others) == 398
+    for name, norm in plain.guard.gradient_norms.items():
+        assert math.isclose(graphed.guard.gradient_norms[name], norm, rel_tol=1e-3, abs_tol=1e-6), name
+
+
+def test_a_step_is_recorded_where_no_closer_look_was_ever_taken() -> None:
+    training = Training(policy=Policy(sample_every=1000, snapshots=False))
+    training.guard._step = 500  # as after a resume
+    step = replaying(training, batches(WARM_UP + 3))
+    assert step._sample is not None
+
+
+def test_a_recorded_step_uses_the_kernels() -> None:
+    training = Training(policy=Policy(snapshots=False))
+    step = replaying(training, batches(WARM_UP + 3))
+    fused = training.guard._reader.fused
+    assert fused is not None
+    assert not fused.trouble, fused.trouble
+    assert step._reading.gradients.facts is not None
+
+
 @each("compiled", ["model", "optimizer"])
 def test_what_torch_compiles_is_guarded_as_well(compiled: str) -> None:
     training = Training(policy=Policy(snapshots=False))
@@ -242,15 +282,6 @@ def test_what_torch_compiles_is_guarded_as_well(compiled: str) -> None:
     training.guard.flush()
     assert training.guard.decisions[-1].refused
     torch.testing.assert_close(training.everything(), before, rtol=0, atol=0)
-
-
-def test_a_recorded_step_uses_the_kernels() -> None:
-    training = Training(policy=Policy(snapshots=False))
-    step = replaying(training, batches(WARM_UP + 3))
-    fused = training.guard._reader.fused
-    assert fused is not None
-    assert not fused.trouble, fused.trouble
-    assert step._reading.gradients.facts is not None
 
 
 if __name__ == "__main__":

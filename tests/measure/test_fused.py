@@ -51,6 +51,19 @@ def test_a_kernel_that_has_worked_and_fails_later_is_an_error(monkeypatch):
         measure_gradients(roster, fused)
 
 
+class Wrapping(torch.Tensor):
+    """Stands for a tensor whose numbers are elsewhere than it says."""
+
+
+def test_what_only_wraps_other_tensors_is_never_read_by_its_address(monkeypatch):
+    fused, roster = Fused(CPU), training()
+    monkeypatch.setattr(fused, "look", lambda _: pytest.fail("read by its address"))
+    for parameter in roster.parameters:
+        parameter.grad = parameter.grad.as_subclass(Wrapping)
+    assert torch.equal(measure_gradients(roster, fused).norms, measure_gradients(roster).norms)
+    assert fused.watch([torch.ones(3).as_subclass(Wrapping)]) is None
+
+
 def test_what_the_kernels_do_not_read_is_read_by_torch():
     fused, roster = Fused(CPU), training(torch.float64)
     measured = measure_gradients(roster, fused)

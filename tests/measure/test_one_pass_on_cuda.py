@@ -151,7 +151,7 @@ def test_a_graph_reads_what_is_in_its_memory_at_each_replay() -> None:
 
 
 def test_a_sample_of_the_kernels_is_torchs() -> None:
-    shapes = [(300, 500), (65_536,), (65_537,), (1000, 1000), (1,), (0,)]
+    shapes = [(300, 500), (65_536,), (65_537,), (1000, 1000), (1,), (0,), (200, 100)]
     model = nn.ParameterList(
         nn.Parameter(numbers(math.prod(shape), place, DTYPES[place % 2]).view(shape) + 0.1)
         for place, shape in enumerate(shapes)
