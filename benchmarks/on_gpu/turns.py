@@ -150,7 +150,7 @@ def table(result: Result) -> str:
 def verdicts(result: Result, shape: Shape) -> list[str]:
     """What was promised against what was measured."""
     lines = []
-    for name, (to, most) in shape.promises.items():
+    for name, to, most in shape.promises:
         ratio = result.median(name, to)
         words = f"{result.shape}: {name}, promised at most {most:.2f}x of the loop with '{to}'"
         if ratio is None:

@@ -38,7 +38,9 @@ class Training:
         )
         self.guard._shop.fold_clip = fold
         self.divided = []
-        self.optimizer.register_step_pre_hook(lambda optimizer, *_: self.divided.append(optimizer.grad_scale))
+        self.optimizer.register_step_pre_hook(
+            lambda optimizer, *_: self.divided.append(copy.deepcopy(optimizer.grad_scale))
+        )
 
     def run(self, steps, first=0):
         for number in range(first, first + steps):

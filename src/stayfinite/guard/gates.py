@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import torch
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -66,11 +67,11 @@ class Workshop:
         if self.max_norm is not None:
             clip_gradients(reading.gradients, self.max_norm)
 
-    def clip_by_division(self, reading: Reading) -> Tensor | None:
-        """What a fused optimizer is to divide the gradients by. Where it cannot, they are clipped now: None."""
+    def clip_by_division(self, reading: Reading, out: Tensor) -> Tensor | None:
+        """What a fused optimizer is to divide the gradients by, in ``out``. Where it cannot, they are clipped: None."""
         divisor = None
         if self.max_norm is not None and self.fold_clip:
-            divisor = clip_divisor(reading.gradients, self.max_norm)
+            divisor = clip_divisor(reading.gradients, self.max_norm, out)
         if divisor is None:
             self.clip(reading)
         return divisor
@@ -159,6 +160,7 @@ class DeviceGate(_Listening):
     def __init__(self, shop: Workshop, policy: Policy, state: SpikeState) -> None:
         super().__init__(shop)
         self._spikes = DeviceSpikes(policy, shop.roster.device, state)
+        self._divisor = torch.ones((), dtype=torch.float32, device=shop.roster.device)
         self._skipped: set[int] = set()
         """Steps for which the host did wait, and did not step: the schedule has not moved for them."""
 
@@ -168,7 +170,7 @@ class DeviceGate(_Listening):
         verdict = self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
         envelope, values = pack(reading, verdict)
-        divisor = shop.clip_by_division(reading)
+        divisor = shop.clip_by_division(reading, self._divisor)
         if would_start_from_garbage(shop.optimizer) and refused.item():
             self._skipped.add(reading.step)
         else:
@@ -185,7 +187,7 @@ class DeviceGate(_Listening):
         shop = self._shop
         verdict = self._spikes.judge(reading.loss, reading.gradients.total)
         packed = pack(reading, verdict)
-        divisor = shop.clip_by_division(reading)
+        divisor = shop.clip_by_division(reading, self._divisor)
         with flagged(shop.optimizer, self._spikes.refused, divisor):
             shop.optimizer.step()
         shop.buffers.settle(self._spikes.refused)
