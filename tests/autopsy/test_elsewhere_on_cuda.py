@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from on_a_gpu import run_all
 from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.elsewhere import moved_to, other_device
 from stayfinite.autopsy.step import Step
@@ -166,7 +167,4 @@ def test_a_model_on_the_cpu_is_run_on_cuda() -> None:
 
 
 if __name__ == "__main__":
-    for name, test in sorted(globals().items()):
-        if name.startswith("test_") and callable(test):
-            test()
-            print("passed", name)
+    run_all(globals())

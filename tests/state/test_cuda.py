@@ -1,17 +1,19 @@
+"""Snapshots that are copied from a CUDA device while training goes on.
+
+Where pytest is missing:  PYTHONPATH=src:tests python3 tests/state/test_cuda.py
+"""
+
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
+from on_a_gpu import MARKS, run_all
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.snapshots import SnapshotRing
 from stayfinite.state.training import capture, restore
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = MARKS
 
 
 def make() -> tuple[TrainingParts, torch.Tensor]:
@@ -74,3 +76,7 @@ def test_poison_is_found_on_the_device() -> None:
     ring.accepted(2)
     assert ring.known_good() is None
     assert ring.candidate is None
+
+
+if __name__ == "__main__":
+    run_all(globals())
