@@ -168,6 +168,23 @@ def test_a_momentum_that_no_step_has_made_yet_is_not_recorded():
     assert same(graphed.everything(), plain.everything())
 
 
+def test_after_a_layer_was_thawed_the_step_is_recorded_anew_and_trains_it():
+    training = Training()
+    training.model[0].requires_grad_(False)
+    tape = Again(training)
+    step = GraphedStep(training.guard, tape)
+    for batch in batches(WARM_UP + 3):
+        step(batch)
+    training.model[0].requires_grad_(True)
+    before = training.model[0].weight.detach().clone()
+    for batch in batches(WARM_UP + 3):
+        step(batch)
+    training.guard.flush()
+    assert tape.recorded == 2
+    assert not torch.equal(training.model[0].weight, before)
+    assert "0.weight" in training.guard.gradient_norms
+
+
 def test_settings_other_than_the_rate_that_move_are_refused_by_name():
     training = Training()
     step = GraphedStep(training.guard, Again(training))

@@ -103,6 +103,8 @@ class GraphedStep:
         guard = self._guard
         guard._life.check_open()
         form = form_of(batch)
+        if guard._reader.renew_roster():
+            guard._recovery.renew()
         if self._replays and self._recorded != self._present():
             self._replays, self._form, self._warm = [], None, 0
         early = self._warm < WARM_UP or awaits_first_step(guard._optimizer)
@@ -196,6 +198,7 @@ class GraphedStep:
         shop = guard._shop
         return (
             id(guard._after.gate), id(shop.roster), id(shop.scaler), shop.max_norm, guard._precision.current,
+            guard._model.training,
             shop.roster.parameters[0].data_ptr(), _first_state(shop.optimizer), _settings(shop.optimizer),
             [id(group["lr"]) for group in shop.optimizer.param_groups],
         )  # fmt: skip
