@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
-from operator import attrgetter
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler, OptState
@@ -18,8 +16,6 @@ from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import Sampler, own_part
-
-_is_trained = attrgetter("requires_grad")
 
 
 class Reader:
@@ -125,5 +121,4 @@ def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:
 
 
 def _trained(optimizer: Optimizer) -> list[int]:
-    held = chain.from_iterable(group["params"] for group in optimizer.param_groups)
-    return list(map(id, filter(_is_trained, held)))
+    return [id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
