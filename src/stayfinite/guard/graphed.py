@@ -106,7 +106,7 @@ class GraphedStep:
         if guard._reader.renew_roster():
             guard._recovery.renew()
         if self._replays and self._recorded != self._present():
-            self._replays, self._form, self._warm = [], None, 0
+            self._let_go()
         early = self._warm < WARM_UP or awaits_first_step(guard._optimizer)
         if early or (self._form is not None and form != self._form):
             if self._warm == 0:
@@ -154,6 +154,13 @@ class GraphedStep:
             # The graphs go on writing to these; nobody else may get their memory.
             self._gradients = [parameter.grad for parameter in shop.roster.parameters]
             guard._start_afresh()
+
+    def _let_go(self) -> None:
+        """The recording is good for nothing any more: its memory, a whole step's, is there for the steps to come."""
+        self._replays, self._form, self._warm = [], None, 0
+        self._gradients, self._kernels, self._sampler, self._sample = [], None, None, None
+        for name in ("_static", "_reading", "_packed", "_loss"):
+            self.__dict__.pop(name, None)
 
     def _measure(self) -> None:
         guard = self._guard
