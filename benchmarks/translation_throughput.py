@@ -5,8 +5,9 @@
 
 Three lanes train the same model on the same pairs with the same batch size, optimizer, clipping and precision: the
 recipe with its guard (and its length buckets), the Seq2SeqTrainer as it comes, and the Seq2SeqTrainer with its own
-grouping by length. They take turns, several times. Tokens are counted without padding, from the first step after the
-warm-up to the last one. The lengths are mixed, as in a real corpus: log-normal, up to the limit.
+grouping by length; on CUDA a fourth, the recipe with ``--graphs``. They take turns, several times. Tokens are counted
+without padding, from the first step after the warm-up to the last one; with CUDA graphs the warm-up is an epoch, in
+which they are recorded. The lengths are mixed, as in a real corpus: log-normal, up to the limit.
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ from stayfinite.guard.guard import Guard
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, Padding, labels_in, loader_of, tokens_in
+from stayfinite.recipes.running.recording import RecordedLoss
+from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, Padding, labels_in, tokens_in
+from stayfinite.recipes.seq2seq.loading import loading_of
 from stayfinite.recipes.seq2seq.losses import loss_of
 from stayfinite.recipes.seq2seq.models import SIZES, build_t5
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 
 LANES = ("stayfinite", "Seq2SeqTrainer", "Seq2SeqTrainer, by length")
+GRAPHED = "stayfinite, CUDA graphs"
 LEARNING_RATE = 1e-4
 
 
@@ -100,28 +104,33 @@ class Meter:
             torch.cuda.synchronize()
 
 
-def ours(model: Any, rows: list[Example], chosen: argparse.Namespace, device: torch.device, folder: Path) -> Meter:
+def ours(
+    model: Any, rows: list[Example], chosen: argparse.Namespace, device: torch.device, folder: Path, *, graphs: bool
+) -> Meter:
     """The recipe's own loop: its loader, its loss, its guard, its run directory."""
     model = model.to(device).train()
-    meter = Meter(device, chosen.warmup)
-    padding = Padding(pad=0, multiple=MULTIPLE if device.type == "cuda" else 1)
-    loader, _ = loader_of(rows, padding, batch_size=chosen.batch_size, pin=device.type == "cuda")
+    loader, sampler, _ = loading_of(rows, 0, device, batch_size=chosen.batch_size, few_forms=graphs)
+    warmup = len(sampler) // chosen.accumulation if graphs else chosen.warmup
+    steps = chosen.steps + warmup - chosen.warmup
+    meter = Meter(device, warmup)
     optimizer = optimizer_for(model, lr=LEARNING_RATE, weight_decay=0.01, device=device)
-    scheduler = schedule_for(optimizer, "linear", warmup=chosen.steps // 10, steps=chosen.steps)
+    scheduler = schedule_for(optimizer, "linear", warmup=steps // 10, steps=steps)
     policy = Policy(precision=chosen.precision)
+    forward = RecordedLoss(model, loss_of(model, 0.0), print, wanted=graphs)
     with Guard(
-        model, optimizer, scheduler, max_norm=1.0, policy=policy, run_dir=folder, forward=loss_of(model, 0.0),
-        console=_Silent(),
-    ) as guard:  # fmt: skip
-        while meter.steps < chosen.steps:
+        model, optimizer, scheduler, max_norm=1.0, policy=policy, run_dir=folder, forward=forward, console=_Silent()
+    ) as guard:
+        while meter.steps < steps:
             for group in grouped(guard.batches(loader), chosen.accumulation):
                 labels = [int(labels_in(batch)) for batch in group]
                 for batch, share in zip(group, labels, strict=True):
                     meter.see(batch)
-                    guard.backward(guard.forward(batch) * (share / sum(labels)))
+                    with forward.replaying():
+                        loss = guard.forward(batch)
+                    guard.backward(loss * (share / sum(labels)))
                 guard.step()
                 meter.step()
-                if meter.steps == chosen.steps:
+                if meter.steps == steps:
                     break
         meter.end()
     return meter
@@ -187,11 +196,13 @@ def main() -> None:
     tokenizer = load_tokenizer("bytes")
     rows = mixed_lengths(4000, chosen.longest, len(tokenizer))
     lanes: dict[str, Callable[[Any, Path], Meter]] = {
-        LANES[0]: lambda model, folder: ours(model, rows, chosen, device, folder),
+        LANES[0]: lambda model, folder: ours(model, rows, chosen, device, folder, graphs=False),
         LANES[1]: lambda model, folder: theirs(model, rows, chosen, device, folder, by_length=False),
         LANES[2]: lambda model, folder: theirs(model, rows, chosen, device, folder, by_length=True),
     }
-    rates: dict[str, list[float]] = {name: [] for name in LANES}
+    if device.type == "cuda":
+        lanes[GRAPHED] = lambda model, folder: ours(model, rows, chosen, device, folder, graphs=True)
+    rates: dict[str, list[float]] = {name: [] for name in lanes}
     filled: dict[str, float] = {}
     parameters = 0
     for turn in range(chosen.repeats):
@@ -211,7 +222,7 @@ def main() -> None:
     base = rates[LANES[1]]
     print("| | tokens/s without padding | of the batch is no padding | against Seq2SeqTrainer |\n|---|---|---|---|")
     found: dict[str, Any] = {}
-    for name in LANES:
+    for name in lanes:
         ratio = statistics.median(one / other for one, other in zip(rates[name], base, strict=True))
         middle = statistics.median(rates[name])
         found[name] = {"rates": rates[name], "filled": filled[name], "ratio": ratio}

@@ -26,6 +26,7 @@ class CudaTape:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -39,14 +40,13 @@ class CudaTape:
             present.wait_stream(self._stream)
 
     def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
-        """Record each half; they have to be replayed in this order."""
+        """Record each half; they have to be replayed in this order, and not among those of another recording."""
         graphs: list[torch.cuda.CUDAGraph] = []
         with torch.cuda.device(self._device):
             for half in halves:
                 graph = torch.cuda.CUDAGraph()
-                pool = graphs[0].pool() if graphs else None
                 # Other threads, such as those that pin a loader's memory, may go on meanwhile.
-                with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     half()
                 graphs.append(graph)
         return [graph.replay for graph in graphs]

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.averaging import Average
@@ -35,13 +34,15 @@ from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, s
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.running.recording import RecordedLoss
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
-from stayfinite.recipes.seq2seq.batching import MULTIPLE, Padding, labels_in, loader_of, tokens_in
+from stayfinite.recipes.seq2seq.batching import labels_in, tokens_in
 from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
+from stayfinite.recipes.seq2seq.loading import loading_of
 from stayfinite.recipes.seq2seq.losses import loss_of
 from stayfinite.recipes.seq2seq.models import (
     build_t5,
@@ -52,7 +53,7 @@ from stayfinite.recipes.seq2seq.models import (
     load_weights,
 )
 from stayfinite.recipes.seq2seq.normalising import Form
-from stayfinite.recipes.seq2seq.refusals import refuse_impossible
+from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place
 from stayfinite.recipes.seq2seq.result import Result
 from stayfinite.recipes.seq2seq.rows import rows_in_words
 from stayfinite.recipes.seq2seq.tables import Columns
@@ -140,6 +141,8 @@ class Translate:
     """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
     compile: bool = False
     """Compile the model's blocks: the first steps take a minute or two, the others less time, on a GPU above all."""
+    graphs: bool = False
+    """Record forward and backward as CUDA graphs, for a few dozen forms of batch: for small models on large cards."""
     gradient_checkpointing: bool = True
     """Compute activations twice instead of keeping them."""
     length_buckets: bool = True
@@ -186,7 +189,7 @@ RATE, RELATIVE_RATE = 1e-4, 0.02
 FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
-    "length_buckets", "seed",
+    "length_buckets", "graphs", "seed",
 })  # fmt: skip
 """Settings that cannot change when a run goes on."""
 
@@ -196,8 +199,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     refuse_impossible(config)
     config = _resolved(config)
     with place_of_process(config.device) as place, quiet_transformers():
-        if place.count > 1:
-            raise UsageError("this program trains in one process", fix="start it without torchrun")
+        refuse_place(config, place)
         return _train(config, place.device, say)
 
 
@@ -225,10 +227,9 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     evaluate = Evaluation(tokenizer=tokenizer, prefix=config.prefix, limits=limits, batch_size=config.eval_batch_size)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    padding = Padding(pad=tokenizer.pad_token_id, multiple=MULTIPLE if device.type == "cuda" else 1)
-    loader, sampler = loader_of(
-        examples, padding, batch_size=config.batch_size, tokens=config.batch_tokens, buckets=config.length_buckets,
-        pin=device.type == "cuda", seed=config.seed,
+    loader, sampler, padding = loading_of(
+        examples, tokenizer.pad_token_id, device, batch_size=config.batch_size, tokens=config.batch_tokens,
+        buckets=config.length_buckets, few_forms=config.graphs, seed=config.seed,
     )  # fmt: skip
     optimizer = optimizer_for(
         model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
@@ -255,6 +256,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     judged = model if average is None else average.module
     if config.compile:
         compile_blocks(model, say)
+    forward = RecordedLoss(model, compute_loss, say, wanted=config.graphs)
     logbook = Logbook(say, steps=steps, every=config.logging_steps)
     best = Best(output, metric=config.metric, patience=config.patience)
     an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)
@@ -268,7 +270,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     began = time.monotonic()
     with telling(config.log_to, output) as tell, Guard(
         model, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=rows_in_words(tokenizer), ema=average,
+        forward=forward, describe=rows_in_words(tokenizer), ema=average,
     ) as guard:  # fmt: skip
         if resumed := guard.resume():
             say(f"resumed after step {resumed}")
@@ -290,7 +292,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
                     break
                 labels = [int(labels_in(batch)) for batch in group]
                 for batch, share in zip(group, labels, strict=True):
-                    loss = guard.forward(batch)
+                    with forward.replaying():
+                        loss = guard.forward(batch)
                     guard.backward(loss * (share / sum(labels)))  # the mean over all tokens of the step
                     logbook.add(loss, tokens_in(batch))
                 guard.step()

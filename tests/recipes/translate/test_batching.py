@@ -10,9 +10,9 @@ from stayfinite.recipes.seq2seq.batching import (
     LengthBuckets,
     Padding,
     labels_in,
-    loader_of,
     tokens_in,
 )
+from stayfinite.recipes.seq2seq.loading import loading_of
 
 lengths = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=200)
 
@@ -68,8 +68,8 @@ def test_buckets_need_less_padding_than_chance():
     rows = [Example([3] * int(length), [3] * int(length)) for length in torch.randint(4, 120, (600,))]
 
     def padded(buckets):
-        loader, _ = loader_of(rows, Padding(pad=0), batch_size=16, buckets=buckets)
-        return sum(batch["input_ids"].numel() + batch["labels"].numel() for batch in loader)
+        loading = loading_of(rows, 0, torch.device("cpu"), batch_size=16, buckets=buckets)
+        return sum(batch["input_ids"].numel() + batch["labels"].numel() for batch in loading.loader)
 
     exact = sum(row.length for row in rows)
     assert padded(True) < 1.15 * exact
@@ -80,8 +80,9 @@ def test_a_long_source_with_a_short_target_does_not_stand_beside_the_opposite():
     chance = torch.Generator().manual_seed(0)
     sides = torch.randint(4, 120, (600, 2), generator=chance).tolist()  # both sides at random: the hardest case
     rows = [Example([3] * source, [3] * target) for source, target in sides]
-    loader, _ = loader_of(rows, Padding(pad=0), batch_size=16)
-    padded = sum(batch["input_ids"].numel() + batch["labels"].numel() for batch in loader)
+    sampler = loading_of(rows, 0, torch.device("cpu"), batch_size=16).sampler
+    batches = [Padding(pad=0)([rows[row] for row in batch]) for batch in sampler]
+    padded = sum(batch["input_ids"].numel() + batch["labels"].numel() for batch in batches)
     by_sum = sorted(rows, key=lambda row: row.length)
     batches = [by_sum[start : start + 16] for start in range(0, 600, 16)]
     of_the_sum = sum(

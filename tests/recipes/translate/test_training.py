@@ -236,3 +236,16 @@ def test_bytes_can_be_read_by_a_model_that_is_built_here(tmp_path):
     settings = quick_settings(tmp_path, model="tiny", tokenizer="bytes", max_steps=2, eval_rows=1)
     write_pairs(tmp_path / "pairs.csv", [Pair(f"w{n}", f"v{n}") for n in range(20)])
     assert train(settings, silent).steps == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"graphs": True, "gradient_checkpointing": False, "device": "cpu"}, "--graphs needs a CUDA device"),
+        ({"graphs": True, "device": "cpu"}, "--graphs with gradient checkpointing"),
+    ],
+)
+def test_graphs_are_refused_where_there_can_be_none_before_anything_is_written(tmp_path, flags, reason):
+    with pytest.raises(UsageError, match=reason):
+        train(Translate(output_dir=str(tmp_path / "run"), **flags))
+    assert not (tmp_path / "run").exists()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
-
-from stayfinite.recipes.running.examples import Examples
+from torch.utils.data import Sampler
 
 IGNORED = -100
 """Labels of padding: the loss passes over them."""
@@ -58,7 +55,7 @@ class LengthBuckets(Sampler[list[int]]):
         seed: int = 0,
     ) -> None:
         # Rounded as they are padded on a GPU, so that a budget holds for what is computed.
-        self._sides = [(_rounded(source, MULTIPLE), _rounded(target, MULTIPLE)) for source, target in lengths]
+        self._sides = [(self._rounded_side(source), self._rounded_side(target)) for source, target in lengths]
         # By the longer side: rows that are alike in it are alike in the other, or short there. By the sum of both, a
         # long source with a short target stands beside the opposite, and each pads the other.
         self._longer = torch.tensor([max(sides) for sides in lengths], dtype=torch.long)
@@ -81,6 +78,9 @@ class LengthBuckets(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         yield from self._drawn(self.generator)
+
+    def _rounded_side(self, length: int) -> int:
+        return _rounded(length, MULTIPLE)
 
     def _drawn(self, generator: torch.Generator) -> list[list[int]]:
         batches = list(self._batches(torch.randperm(len(self._sides), generator=generator)))
@@ -144,25 +144,10 @@ def _rounded(length: int, multiple: int) -> int:
 
 def tokens_in(batch: Mapping[str, Tensor]) -> Tensor:
     """How many tokens a batch has, padding not counted."""
-    return batch["attention_mask"].sum() + labels_in(batch)
+    labelled = batch["labels"] != IGNORED
+    return batch["attention_mask"][labelled.any(1)].sum() + labelled.sum()
 
 
 def labels_in(batch: Mapping[str, Tensor]) -> Tensor:
     """How many tokens of a batch the loss is a mean of."""
     return (batch["labels"] != IGNORED).sum()
-
-
-def loader_of(
-    examples: Sequence[Example],
-    padding: Callable[[Sequence[Example]], Any],
-    *,
-    batch_size: int,
-    tokens: int | None = None,
-    buckets: bool = True,
-    pin: bool = False,
-    seed: int = 0,
-) -> tuple[DataLoader[Any], LengthBuckets]:
-    """A loader over the examples, shuffled, by length where ``buckets`` is on; and what draws its batches."""
-    lengths = [(len(example.source), len(example.target)) for example in examples]
-    sampler = LengthBuckets(lengths, batch_size, tokens=tokens, spread=64 if buckets else 0, seed=seed)
-    return DataLoader(Examples(examples), batch_sampler=sampler, collate_fn=padding, pin_memory=pin), sampler

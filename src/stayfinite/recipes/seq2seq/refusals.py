@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -17,6 +18,12 @@ def refuse_impossible(config: Any) -> None:
     """
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
+    if config.graphs and config.gradient_checkpointing:
+        raise UsageError(
+            "--graphs with gradient checkpointing: what is computed twice needs the random numbers of the first time, "
+            "and a graph cannot ask for them",
+            fix="--graphs --no-gradient-checkpointing",
+        )
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm", "minutes"),
@@ -32,3 +39,15 @@ def refuse_impossible(config: Any) -> None:
         shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},
     )  # fmt: skip
     require_room(config.output_dir)
+
+
+def refuse_place(config: Any, place: Place) -> None:
+    """Look at where it would train.
+
+    Raises:
+        UsageError: it cannot train there.
+    """
+    if place.count > 1:
+        raise UsageError("this program trains in one process", fix="start it without torchrun")
+    if config.graphs and place.device.type != "cuda":
+        raise UsageError(f"--graphs needs a CUDA device, and this is {place.device}", fix="leave out --graphs")

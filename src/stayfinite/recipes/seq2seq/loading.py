@@ -1,0 +1,62 @@
+"""From examples to batches: what draws them, what pads them, and the loader that does both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from stayfinite.recipes.running.examples import Examples
+from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, LengthBuckets, Padding
+from stayfinite.recipes.seq2seq.forms import FormBuckets, FormPadding
+
+SPREAD = 64
+"""Batches that are sorted together."""
+
+
+class Loading(NamedTuple):
+    """A loader and its parts."""
+
+    loader: DataLoader[Any]
+    sampler: LengthBuckets
+    padding: Callable[[Sequence[Example]], dict[str, Tensor]]
+
+
+def loading_of(
+    examples: Sequence[Example],
+    pad: int,
+    device: torch.device,
+    *,
+    batch_size: int,
+    tokens: int | None = None,
+    buckets: bool = True,
+    few_forms: bool = False,
+    seed: int = 0,
+) -> Loading:
+    """Batches of the examples, shuffled.
+
+    Arguments:
+        examples: what is trained on.
+        pad: the token of padding.
+        device: where the batches will be computed.
+        batch_size: rows in a batch.
+        tokens: instead of ``batch_size``, so many tokens at most in a batch.
+        buckets: rows of like length together.
+        few_forms: batches of a few dozen forms only, for CUDA graphs.
+        seed: of the order.
+    """
+    lengths = [(len(example.source), len(example.target)) for example in examples]
+    spread = SPREAD if buckets else 0
+    kind = FormBuckets if few_forms else LengthBuckets
+    sampler = kind(lengths, batch_size, tokens=tokens, spread=spread, seed=seed)
+    cuda = device.type == "cuda"
+    padding: Callable[[Sequence[Example]], dict[str, Tensor]]
+    if isinstance(sampler, FormBuckets):
+        padding = FormPadding(pad, sampler)
+    else:
+        padding = Padding(pad=pad, multiple=MULTIPLE if cuda else 1)
+    loader = DataLoader(Examples(examples), batch_sampler=sampler, collate_fn=padding, pin_memory=cuda)
+    return Loading(loader, sampler, padding)
