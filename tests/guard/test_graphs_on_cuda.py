@@ -48,7 +48,9 @@ class Training:
     ) -> None:
         torch.manual_seed(1)
         self.half = half
-        layers = [nn.Linear(8, width), nn.BatchNorm1d(width), nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, 4)]
+        # Without a bias before the norm, which would take it away: its gradient is rounding and nothing else.
+        normed = [nn.Linear(8, width, bias=False), nn.BatchNorm1d(width)]
+        layers = [*normed, nn.Tanh(), nn.Dropout(dropout), nn.Linear(width, 4)]
         self.model = nn.Sequential(*layers).to(CUDA)
         rate = torch.tensor(1e-3, device=CUDA)
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters(), lr=rate, fused=True)
@@ -130,7 +132,8 @@ def test_a_graphed_training_is_the_plain_one(half: bool) -> None:
         training.guard.flush()
     told = [[(d.step, d.code, d.signals.batch) for d in t.guard.decisions] for t in (plain, graphed)]
     assert told[0] == told[1]
-    torch.testing.assert_close(graphed.everything()[:2], plain.everything()[:2], rtol=1e-3, atol=1e-5)
+    near = {"rtol": 1e-2, "atol": 1e-3} if half else {"rtol": 1e-3, "atol": 1e-5}
+    torch.testing.assert_close(graphed.everything()[:2], plain.everything()[:2], **near)
     for one, other in zip(graphed.guard.decisions, plain.guard.decisions, strict=True):
         assert one.signals.lr is not None
         assert abs(one.signals.lr - (other.signals.lr or 0)) < 1e-9

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.guard.checks import check_loss
 from stayfinite.guard.gates import DeviceGate
-from stayfinite.guard.graphs import CudaTape, Tape, capturable
+from stayfinite.guard.graphs import CudaTape, Tape, capturable, first_cause
 from stayfinite.guard.optimizers import awaits_first_step
 from stayfinite.guard.static_batch import Form, StaticBatch, form_of
 from stayfinite.measure.fused import Fused
@@ -145,7 +145,7 @@ class GraphedStep:
                 # Half a step leaves the scaler waiting for the other half.
                 shop.scaler._per_optimizer_states.pop(id(shop.optimizer), None)
             raise UsageError(
-                f"the step could not be recorded as a CUDA graph: {_first_cause(error)}",
+                f"the step could not be recorded as a CUDA graph: {first_cause(error)}",
                 fix="what forward does must not depend on numbers (no .item(), no `if loss > 3`) nor make tensors on "
                 "the host; guard.step(guard.forward(batch)) works without a graph. No step was taken",
             ) from error
@@ -246,13 +246,6 @@ class GraphedStep:
         guard._take_note(heard)
         guard._between_steps()
         return loss
-
-
-def _first_cause(error: BaseException) -> str:
-    # What went wrong inside a recording is followed by the complaint that the recording could not be ended.
-    while error.__context__ is not None:
-        error = error.__context__
-    return f"{type(error).__name__}: {error}"
 
 
 def _first_state(optimizer: Optimizer) -> int:

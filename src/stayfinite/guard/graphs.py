@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 import torch
@@ -41,15 +41,41 @@ class CudaTape:
 
     def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
         """Record each half; they have to be replayed in this order, and not among those of another recording."""
-        graphs: list[torch.cuda.CUDAGraph] = []
         with torch.cuda.device(self._device):
-            for half in halves:
-                graph = torch.cuda.CUDAGraph()
-                # Other threads, such as those that pin a loader's memory, may go on meanwhile.
-                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                    half()
-                graphs.append(graph)
+            try:
+                graphs = [self._graph(half) for half in halves]
+            except RuntimeError:
+                self._put_right()
+                raise
         return [graph.replay for graph in graphs]
+
+    def _graph(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, such as those that pin a loader's memory, may go on meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            work()
+        return graph
+
+    def _put_right(self) -> None:
+        """After a recording that broke off, which torch takes to be still under way.
+
+        Memory that is freed would be held back for it, and no random number be drawn outside of it. The first is said
+        to the allocator; a recording of next to nothing, which does end, sets the second right.
+        """
+        given_up, self._pool = self._pool, torch.cuda.graph_pool_handle()
+        for end in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
+            with suppress(RuntimeError):
+                end(torch.cuda.current_device(), given_up)
+        nothing = torch.zeros(1, device=self._device)
+        with suppress(RuntimeError):
+            self._graph(nothing.zero_)
+
+
+def first_cause(error: BaseException) -> str:
+    """What went wrong inside a recording; the error is often the complaint that it could not be ended."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return f"{type(error).__name__}: {error}"
 
 
 @contextmanager

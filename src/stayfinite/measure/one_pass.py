@@ -33,11 +33,11 @@ class Tuning:
 
     chunk: int = 32_768
     """Elements that one program reads."""
-    block: int = 2048
+    block: int = 1024
     """Elements that it reads at a time."""
-    unroll: int = 4
+    unroll: int = 8
     """Reads that are under way together."""
-    warps: int = 8
+    warps: int = 4
 
 
 TUNING = Tuning()

@@ -243,6 +243,7 @@ def test_bytes_can_be_read_by_a_model_that_is_built_here(tmp_path):
     [
         ({"graphs": True, "gradient_checkpointing": False, "device": "cpu"}, "--graphs needs a CUDA device"),
         ({"graphs": True, "device": "cpu"}, "--graphs with gradient checkpointing"),
+        ({"graphs": True, "gradient_checkpointing": False, "compile": True}, "--graphs with --compile"),
     ],
 )
 def test_graphs_are_refused_where_there_can_be_none_before_anything_is_written(tmp_path, flags, reason):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.guard.graphs import CudaTape, Tape
+from stayfinite.guard.graphs import CudaTape, Tape, first_cause
 from stayfinite.guard.static_batch import Form, StaticBatch, form_of
 
 WARM_UP = 2
@@ -99,7 +99,8 @@ class RecordedLoss:
             except RuntimeError as error:
                 self._given_up = True
                 self._forms.clear()
-                self._say(f"forward and backward cannot be recorded as a CUDA graph, and run as written: {error}")
+                cause = first_cause(error)
+                self._say(f"forward and backward cannot be recorded as a CUDA graph, and run as written: {cause}")
         return self._forms.get(form)
 
     def _record(self, batch: Any) -> _Recorded:

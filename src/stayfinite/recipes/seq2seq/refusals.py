@@ -24,6 +24,11 @@ def refuse_impossible(config: Any) -> None:
             "and a graph cannot ask for them",
             fix="--graphs --no-gradient-checkpointing",
         )
+    if config.graphs and config.compile:
+        raise UsageError(
+            "--graphs with --compile: a block that is compiled once more in the middle of a recording breaks it off",
+            fix="leave out --compile",
+        )
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm", "minutes"),
