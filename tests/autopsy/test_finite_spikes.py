@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,15 +27,19 @@ class Attentive(nn.Module):
         return self.head(attended.transpose(1, 2).flatten(2)).squeeze(-1)
 
 
-def the_autopsy_of_a_spike_by_chance():
+def a_step():
     torch.manual_seed(0)
     model = Attentive()
-    step = Step(
+    return Step(
         model=model,
         forward=lambda batch: model(batch["x"]).pow(2).mean(),
         batch={"x": torch.randn(8, 6, 16)},
         rng=capture_rng(),
     )
+
+
+def the_autopsy_of_a_spike_by_chance():
+    step = a_step()
     plain = step.run()
     # The very numbers that were drawn lie just above the limit; those of another kernel may well lie below.
     limit = {"loss": plain.loss * 10, "grad_norm": plain.grad_norm * 0.999}
@@ -45,3 +50,33 @@ def test_a_finite_spike_is_never_blamed_on_a_kernel():
     found = the_autopsy_of_a_spike_by_chance().to_json()
     assert found["cause"] not in ("sdpa-kernel-bug", "upstream-bug", "excess-dropout", "nan-loss")
     assert not {"math_attention", "dropout_off"} & {world["name"] for world in found["worlds"]}
+
+
+NEWER, REDRAWN = {"weights": "heard of 1 steps late"}, {"random": "kernels may draw other random numbers"}
+
+
+@pytest.mark.parametrize(
+    ("notes", "words"),
+    [(NEWER, "newer weights"), (REDRAWN, "other random numbers"), (NEWER | REDRAWN, "newer weights and other random")],
+)
+def test_a_spike_that_another_run_does_not_have_is_chance_and_no_broken_device(notes, words):
+    materials = Materials(trigger="loss-spike", spike_limit={"loss": 1e6, "grad_norm": 1e6}, notes=notes)
+    found = perform(a_step(), materials, 20.0).to_json()
+    assert found["cause"] == "loss-diverging"
+    assert found["confidence"] <= 0.3
+    assert f"run again with {words}" in found["verdict"]
+
+
+def test_a_spike_that_the_very_same_step_does_not_have_is_no_fault_of_the_step():
+    materials = Materials(trigger="loss-spike", spike_limit={"loss": 1e6, "grad_norm": 1e6})
+    found = perform(a_step(), materials, 20.0).to_json()
+    assert found["cause"] == "hardware"
+    assert "the step is within the usual" in found["verdict"]
+
+
+def test_what_was_not_finite_and_is_on_newer_weights_is_less_sure_to_be_the_device():
+    sure = perform(a_step(), Materials(trigger="loss-not-finite"), 20.0).to_json()
+    newer = perform(a_step(), Materials(trigger="loss-not-finite", notes=NEWER), 20.0).to_json()
+    assert sure["cause"] == newer["cause"] == "hardware"
+    assert newer["confidence"] < sure["confidence"]
+    assert "with the same batch, but newer weights, the step is finite" in newer["verdict"]

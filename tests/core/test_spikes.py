@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from make_signals import INF, NAN, finite_numbers, numbers, small_policies
 from stayfinite.core.policy import Policy
-from stayfinite.core.spikes import SpikeState, Verdict, advance, compress_loss, compress_norm, examine
+from stayfinite.core.spikes import (
+    SpikeState,
+    Verdict,
+    advance,
+    compress_loss,
+    compress_norm,
+    examine,
+    limits,
+    limits_of_return,
+)
 
 POLICY = Policy()
 
@@ -156,3 +165,29 @@ def test_compressing_keeps_the_order(one, other):
     low, high = sorted((one, other))
     assert compress_loss(low) <= compress_loss(high)
     assert compress_norm(low) <= compress_norm(high)
+
+
+def test_a_spike_by_a_hair_is_still_there_when_a_re_run_is_a_little_lower():
+    state, policy = window_of(losses=[2.3, 2.4, 2.5, 2.35] * 8), Policy()
+    usual = limits(state, policy)["loss"]
+    again = limits_of_return(state, policy, loss=usual * 1.001, norm=1.0)["loss"]
+    assert 2.5 < again < 0.9 * usual
+
+
+@given(small_policies, st.lists(st.floats(0.1, 10.0), min_size=4, max_size=20), numbers, numbers)
+def test_limits_of_a_return_are_never_above_the_usual_ones_nor_below_what_is_usual(policy, losses, loss, norm):
+    state = window_of(losses)
+    usual = limits(state, policy)
+    again = limits_of_return(state, policy, loss=loss, norm=norm)
+    assert again.keys() == usual.keys()
+    for name, seen in (("loss", loss), ("grad_norm", norm)):
+        if name in usual:
+            assert again[name] <= usual[name]
+            if not seen > usual[name]:
+                assert again[name] == usual[name]
+    if "loss" in again:
+        assert again["loss"] >= min(losses) * 0.999
+
+
+def window_of(losses):
+    return SpikeState(losses=tuple(map(compress_loss, losses)), norms=tuple(compress_norm(1.0) for _ in losses))

@@ -6,8 +6,8 @@ import time
 
 import torch
 
-from stayfinite.autopsy.conclusions.conclude import UNDECIDED, UNDECIDED_SPIKE, conclude
-from stayfinite.autopsy.conclusions.conclusion import Evidence
+from stayfinite.autopsy.conclusions.conclude import UNDECIDED, conclude
+from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Evidence
 from stayfinite.autopsy.elsewhere import can_be_run
 from stayfinite.autopsy.readings import Readings
 from stayfinite.autopsy.rows import guilty_rows, without

@@ -141,15 +141,31 @@ class Incidents:
                 scale=(decision.signals.loss_scale or 1.0) * share_of(passes),
                 precision=self._precision.current,
                 history=list(self._recorder.decisions)[-HISTORY:],
-                spike_limit=limit if trigger in SPIKES else None,
+                spike_limit=self._limits_of(heard) if trigger in SPIKES else None,
                 good=self._known_good(),
                 later=self._later(decision, step, taken=taken),
                 rank=self._ranks.rank,
-                notes=_notes(bad.changed, step - decision.step),
+                notes=self._notes(bad, later=step - decision.step),
             )
             self._act(case if sure else self._search(case, passes))
         if len(self._kinds) >= self._policy.max_incidents:
             self._passes.stop()
+
+    def _limits_of(self, heard: Heard) -> dict[str, float]:
+        signals = heard.judgement.decision.signals
+        state = heard.judgement.memory.ladder.spikes
+        return spikes.limits_of_return(state, self._policy, loss=signals.loss, norm=signals.grad_norm)
+
+    def _notes(self, bad: Pass, later: int) -> dict[str, Any]:
+        """What is not the same when the step is run again."""
+        notes: dict[str, Any] = {}
+        if bad.changed:
+            notes["batch"] = "the forward pass writes to its own batch: a re-run starts from what it left"
+        if later:
+            notes["weights"] = f"heard of {later} steps late: the weights are that much newer"
+        if getattr(self._forward.function, "is_recorded", False):
+            notes["random"] = "what was recorded is run again as it is written: kernels may draw other random numbers"
+        return notes
 
     def _act(self, case: Case) -> None:
         number = None
@@ -276,12 +292,3 @@ def _family(names: tuple[str, ...]) -> str:
             break
         words.append(word)
     return ".".join(words[:2])
-
-
-def _notes(changed: bool, later: int) -> dict[str, Any]:
-    notes: dict[str, Any] = {}
-    if changed:
-        notes["batch"] = "the forward pass writes to its own batch: a re-run starts from what it left"
-    if later:
-        notes["weights"] = f"heard of {later} steps late: the weights are that much newer"
-    return notes

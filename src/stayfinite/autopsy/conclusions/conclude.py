@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions import data, formulas, machinery, precision, weights
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence
+from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence
 from stayfinite.autopsy.elsewhere import device_of
 
 ORDER = (
@@ -39,8 +39,6 @@ UNDECIDED = "nan-loss"
 OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows)
 """What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
 a step without the spike there says nothing of them."""
-
-UNDECIDED_SPIKE = {"gradient-spike": "exploding-gradient", "loss-spike": "loss-diverging"}
 
 OF_GOOD_STEPS = (machinery.does_not_return, precision.underflow)
 """What can be said of a step that is finite when it is run again."""

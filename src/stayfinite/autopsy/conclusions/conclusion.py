@@ -11,6 +11,9 @@ from stayfinite.autopsy.readings import Readings
 from stayfinite.autopsy.step import Outcome
 from stayfinite.autopsy.worlds import Materials
 
+UNDECIDED_SPIKE = {"gradient-spike": "exploding-gradient", "loss-spike": "loss-diverging"}
+"""What a finite spike is called where nothing is proved."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence
+from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence
 from stayfinite.autopsy.elsewhere import device_of
 from stayfinite.autopsy.surroundings import device_in_words
+
+SAME = "the same weights, batch and random numbers"
 
 
 def does_not_return(e: Evidence) -> Conclusion | None:
@@ -14,19 +16,44 @@ def does_not_return(e: Evidence) -> Conclusion | None:
         return _fine_elsewhere(e, here.type)
     same = e.outcomes.get("same")
     lost = same is not None and not same.finite and not same.error
+    differs = _differs(e)
     if lost and e.readings.trace.finite and not e.good("eager"):
-        again = "of several runs with the same weights, batch and random numbers, some are finite and some are not"
+        again = f"of several runs with {SAME}, some are finite and some are not"
+    elif e.good("same") and e.materials.spike_limit is not None:
+        if differs:
+            return _by_chance(e, differs)
+        again = f"run again with {SAME}, the step is within the usual"
     elif e.good("same") and (e.materials.trigger != "manual" or not e.readings.trace.finite):
-        again = "run again with the same weights, batch and random numbers, the step is finite"
+        with_what = f"the same batch, but {' and '.join(differs)}" if differs else SAME
+        again = f"run again with {with_what}, the step is finite"
     else:
         return None
     return Conclusion(
         cause="hardware",
-        confidence=0.7,
+        confidence=0.5 if differs else 0.7,
         why=f"{again}: the step itself does not explain it",
         fix="look for Xid and ECC lines in the kernel log, try another device, and look for races with "
         "torch.use_deterministic_algorithms(True)",
         worlds=("same",),
+    )
+
+
+def _differs(e: Evidence) -> list[str]:
+    """What was not the same when the step was run again."""
+    found = ["newer weights"] if e.materials.notes.get("weights") else []
+    if e.materials.notes.get("random") and e.readings.trace.uses_dropout:
+        found.append("other random numbers")
+    return found
+
+
+def _by_chance(e: Evidence, differs: list[str]) -> Conclusion:
+    """A finite spike that a little change takes away."""
+    return Conclusion(
+        cause=UNDECIDED_SPIKE.get(e.materials.trigger, "loss-diverging"),
+        confidence=0.3,
+        why=f"run again with {' and '.join(differs)}, the same batch is within the usual: it spikes by chance",
+        fix="leave it to the guard as long as it is rare; where it becomes frequent, lower the learning rate or take "
+        "larger batches",
     )
 
 

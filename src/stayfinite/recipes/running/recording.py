@@ -74,6 +74,11 @@ class RecordedLoss:
         replay: Callable[..., Tensor] = _Replay.apply
         return replay(self._anchor, self, recorded, batch)
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether training runs anything else than the forward pass as it is written; the guard asks."""
+        return bool(self._forms)
+
     @contextmanager
     def replaying(self) -> Iterator[None]:
         """Within, a forward pass is replayed, and recorded where it was not yet."""
