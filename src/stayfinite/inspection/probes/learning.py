@@ -31,7 +31,7 @@ BUDGET = 5.0
 STANDS_STILL = 1e-4
 """A drop of less than this share of the loss is worth asking whether the rate is too low."""
 USUAL_CLIP = 1.0
-SLOWER = (1e-2, 1e-4, 1e-6)
+SLOWER = (1e-2, 1e-4, 1e-6, 1e-9)
 FURTHER = 3.0
 """A rate is too high where a small part of it takes the loss so many times as far down in as many steps, ..."""
 FAR = 0.1
