@@ -28,6 +28,11 @@ def test_a_test_gives_the_figures_of_the_training(run: Path, tmp_path: Path) -> 
     assert set(json.loads(told.read_text().splitlines()[0])) == {"question", "answer", "said", "given", "right"}
 
 
+def test_questions_are_read_before_a_model_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere.jsonl does not exist"):
+        examine(Examine(base=str(tmp_path / "no model"), data=(str(tmp_path / "nowhere.jsonl"),)))
+
+
 def test_the_base_alone_is_worse(run: Path) -> None:
     settings = {"adapter": str(run / "best"), "rows": 8, "device": "cpu", "precision": "fp32"}
     tuned = examine(Examine(**settings), lambda _: None)

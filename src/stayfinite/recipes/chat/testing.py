@@ -63,11 +63,12 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
     require(config, at_least={1: ("rows", "batch_size", "new_tokens"), 0: ("samples",)})
     if config.output is not None:
         require_writable(config.output, "--output")
+    given = read_questions(config.data, Columns(question=config.question, answer=config.answer)) if config.data else []
     ready = make_ready(
         config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
         system=config.system, without_adapter=config.without_adapter,
     )  # fmt: skip
-    questions = _questions(config, ready)[: config.rows]
+    questions = (given or _built_in(config, ready))[: config.rows]
     torch.manual_seed(0)
     found = evaluate(
         ready.model, ready.prompting, questions, new_tokens=ready.new_tokens, limit=ready.limit,
@@ -93,9 +94,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.stdout.write(json.dumps(figures, indent=1) + "\n")
 
 
-def _questions(config: Examine, ready: Ready) -> list[Question]:
-    if config.data:
-        return read_questions(config.data, Columns(question=config.question, answer=config.answer))
+def _built_in(config: Examine, ready: Ready) -> list[Question]:
     if ready.task not in ("metric", "units"):
         raise UsageError("nothing to ask: it was not trained on a built-in task", fix="--data questions.jsonl")
     return conversions(cast(Task, ready.task), config.rows, held_out=True)
