@@ -30,7 +30,7 @@ import threading
 import time
 from pathlib import Path
 
-from stayfinite.guard.journal import Journal, now
+from stayfinite.guard.telling.journal import Journal, now
 
 LATENCY = 2.0
 """Seconds within which a veto must be seen, as promised."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stayfinite.guard.journal import Journal, now
+from stayfinite.guard.telling.journal import Journal, now
 
 NAN = float("nan")
 

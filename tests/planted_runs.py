@@ -9,7 +9,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from stayfinite.guard.layers import Layers
+from stayfinite.guard.telling.layers import Layers
 
 TIME = "2026-01-02T03:04:05.000+00:00"
 

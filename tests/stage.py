@@ -23,7 +23,7 @@ LOADED_ON_THE_WAY = (
     "torch._dynamo",
     "torch.distributed.tensor",
     "torch.distributed.checkpoint.state_dict",
-    "stayfinite.guard.showing",
+    "stayfinite.guard.telling.showing",
     "stayfinite.diagnosis.diagnose",
     "rich.console",
 )

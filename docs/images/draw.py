@@ -13,7 +13,7 @@ from torch import nn
 
 from stayfinite import Guard, Policy
 from stayfinite.demo.run import run_demo
-from stayfinite.guard.showing import shown_runs
+from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page.data import page_data
 from stayfinite.report.page.file import write_page
 

@@ -10,7 +10,7 @@ import pytest
 
 from planted_runs import an_autopsy, an_incident, plant_run
 from stayfinite.core.curve import Curve
-from stayfinite.guard.showing import shown_runs
+from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page import html
 from stayfinite.report.page.data import page_data
 from stayfinite.report.page.file import write_page

@@ -14,7 +14,7 @@ from live_runs import NAN, WrittenRun
 from stayfinite.core.run_status import Health, HealthWord
 from stayfinite.diagnosis.happenings import happening_of
 from stayfinite.diagnosis.live_run import SILENCE, LiveRun
-from stayfinite.guard.journal import now
+from stayfinite.guard.telling.journal import now
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.live.words import pace, progress
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from stayfinite import Guard, Policy, UsageError
-from stayfinite.guard.buffers import SMALL
+from stayfinite.guard.gates.buffers import SMALL
 
 X = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
 

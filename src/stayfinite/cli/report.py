@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(settings: Report) -> int:
     if not settings.paths:
         raise UsageError("name a run directory or a log: stayfinite report runs/first")
-    from stayfinite.guard.showing import shown_runs
+    from stayfinite.guard.telling.showing import shown_runs
     from stayfinite.report.page.data import page_data
     from stayfinite.report.page.file import write_page
     from stayfinite.report.progress import reading_progress

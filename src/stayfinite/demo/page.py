@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stayfinite.guard.showing import shown_runs
+from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page.data import page_data
 from stayfinite.report.page.file import write_page
 

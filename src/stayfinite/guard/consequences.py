@@ -8,12 +8,12 @@ from typing import Any
 
 from stayfinite.core.decision import Action, Decision
 from stayfinite.core.judge import Judgement, Memory, as_veto
-from stayfinite.guard.choice import choose_gate
-from stayfinite.guard.gates import Heard, Workshop
-from stayfinite.guard.incidents import Incidents
-from stayfinite.guard.judge import Judge
-from stayfinite.guard.recorder import Recorder
-from stayfinite.guard.recovery import Recovery
+from stayfinite.guard.gates.choice import choose_gate
+from stayfinite.guard.gates.gates import Heard, Workshop
+from stayfinite.guard.gates.judge import Judge
+from stayfinite.guard.incidents.incidents import Incidents
+from stayfinite.guard.recovering.recovery import Recovery
+from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.reading import Opened
 
 

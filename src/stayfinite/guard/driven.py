@@ -28,9 +28,9 @@ from torch import Tensor
 from stayfinite.core.decision import Decision
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import check_max_norm
-from stayfinite.guard.gates import Heard
+from stayfinite.guard.gates.gates import Heard
 from stayfinite.guard.guard import Guard
-from stayfinite.guard.passes import Pass
+from stayfinite.guard.incidents.passes import Pass
 from stayfinite.measure.gradients import HALF, clip_gradients
 from stayfinite.measure.reading import Reading
 from stayfinite.measure.sample import Sampler

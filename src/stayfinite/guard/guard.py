@@ -15,8 +15,6 @@ from torch.optim import Optimizer
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.guard.batches import Batches
-from stayfinite.guard.buffers import RunningBuffers
 from stayfinite.guard.checks import (
     check_construction,
     check_gathered,
@@ -26,28 +24,30 @@ from stayfinite.guard.checks import (
     check_weights,
 )
 from stayfinite.guard.consequences import Consequences
-from stayfinite.guard.cut import LearningRateCut
-from stayfinite.guard.desync import DesyncWatch
 from stayfinite.guard.ending import stopped, where
-from stayfinite.guard.forward_pass import ForwardPass
-from stayfinite.guard.gates import Heard, Workshop
-from stayfinite.guard.graphed import GraphedStep, graphed
-from stayfinite.guard.incidents import Incidents
-from stayfinite.guard.journal import now
-from stayfinite.guard.judge import Judge
-from stayfinite.guard.launch import launch_record
+from stayfinite.guard.feeding.batches import Batches
+from stayfinite.guard.feeding.loaders import Loaders
+from stayfinite.guard.gates.buffers import RunningBuffers
+from stayfinite.guard.gates.cut import LearningRateCut
+from stayfinite.guard.gates.gates import Heard, Workshop
+from stayfinite.guard.gates.judge import Judge
+from stayfinite.guard.gates.reader import Reader
+from stayfinite.guard.gates.schedule import Schedule, Scheduler
+from stayfinite.guard.graphing.graphed import GraphedStep, graphed
+from stayfinite.guard.incidents.forward_pass import ForwardPass
+from stayfinite.guard.incidents.incidents import Incidents
+from stayfinite.guard.incidents.passes import Passes
 from stayfinite.guard.lifetime import Lifetime
-from stayfinite.guard.loaders import Loaders
-from stayfinite.guard.own_state import OwnState
-from stayfinite.guard.passes import Passes
-from stayfinite.guard.precision import PrecisionControl
-from stayfinite.guard.ranks import Ranks
-from stayfinite.guard.reader import Reader
-from stayfinite.guard.recorder import Recorder
-from stayfinite.guard.recovery import Recovery
-from stayfinite.guard.remembered import Remembered
-from stayfinite.guard.saving import Saving
-from stayfinite.guard.schedule import Schedule, Scheduler
+from stayfinite.guard.ranks.desync import DesyncWatch
+from stayfinite.guard.ranks.ranks import Ranks
+from stayfinite.guard.recovering.own_state import OwnState
+from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.guard.recovering.recovery import Recovery
+from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.recovering.saving import Saving
+from stayfinite.guard.telling.journal import now
+from stayfinite.guard.telling.launch import launch_record
+from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.guard.words import data_event_in_words, policy_in_words, training_in_words
 from stayfinite.measure.fused import switched_off
 from stayfinite.measure.intake import Intake

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TypeVar
 
 from stayfinite.errors import GuardClosed, TrainingStopped
-from stayfinite.guard.incidents import Incidents
-from stayfinite.guard.ranks import Ranks
-from stayfinite.guard.recorder import Recorder
-from stayfinite.guard.saving import Saving
+from stayfinite.guard.incidents.incidents import Incidents
+from stayfinite.guard.ranks.ranks import Ranks
+from stayfinite.guard.recovering.saving import Saving
 from stayfinite.guard.supervised import use_exit_code
+from stayfinite.guard.telling.recorder import Recorder
 
 Stopped = TypeVar("Stopped", bound=TrainingStopped)
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from stayfinite.core.policy import Policy
-from stayfinite.guard.gates import Workshop
+from stayfinite.guard.gates.gates import Workshop
 from stayfinite.measure.roster import SHOWN
 
 

@@ -23,7 +23,7 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OrderError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.guard.reader import is_unscaled
+from stayfinite.guard.gates.reader import is_unscaled
 from stayfinite.integrations.loop_seams import Seams
 from stayfinite.integrations.model_calls import ModelCalls
 from stayfinite.integrations.schedules import Schedules

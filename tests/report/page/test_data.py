@@ -9,7 +9,7 @@ import re
 
 from planted_runs import an_autopsy, an_incident, event, plant_layers, plant_run, write_lines
 from stayfinite.core.curve import Spans
-from stayfinite.guard.showing import shown_run, shown_runs
+from stayfinite.guard.telling.showing import shown_run, shown_runs
 from stayfinite.readers.runs.layers import read_layers
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import Steps

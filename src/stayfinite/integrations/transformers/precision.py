@@ -10,7 +10,7 @@ from accelerate.utils import convert_outputs_to_fp32
 from torch import nn
 from transformers import Trainer
 
-from stayfinite.guard.precision import DTYPES
+from stayfinite.guard.recovering.precision import DTYPES
 from stayfinite.integrations.transformers.patches import Patches
 from stayfinite.integrations.transformers.seams import layers_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from stayfinite.guard.precision import PrecisionControl
+from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.preflight import inspect_training
 from stayfinite.recipes.chat.assembling import adapted, base_of

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from stayfinite.core.finding import Finding
 from stayfinite.core.policy import Precision
 from stayfinite.errors import NotReady
-from stayfinite.guard.precision import PrecisionControl
+from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.preflight import inspect_training
 

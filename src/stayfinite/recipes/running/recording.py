@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.guard.graphs import CudaTape, Tape, first_cause
-from stayfinite.guard.static_batch import Form, StaticBatch, form_of
+from stayfinite.guard.graphing.graphs import CudaTape, Tape, first_cause
+from stayfinite.guard.graphing.static_batch import Form, StaticBatch, form_of
 
 WARM_UP = 2
 """Times that forward and backward run before they are recorded: libraries set themselves up."""

@@ -1,0 +1,250 @@
+"""Batches of any loader, with a position that can be saved, joined in the middle, and walked past what is broken.
+
+An epoch's random numbers are drawn when it begins, so the state they were drawn from is part of the position: a resumed
+epoch has the same order as the one that was cut off. Random transforms inside worker processes are the exception: a
+worker that starts in the middle of an epoch has drawn nothing before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from stayfinite.errors import LoaderFailed, StateError
+from stayfinite.guard.feeding.ledger import Ledger, Place
+from stayfinite.guard.feeding.tap import tapped
+from stayfinite.state.rng import capture_rng, restore_rng
+
+VERSION = 1
+
+
+class Supply(IntEnum):
+    """How a rank's loader stands before a batch; over all ranks the worst one counts."""
+
+    READY = 0
+    ENDED = 1
+    FAILED = 2
+
+
+class Batches:
+    """Iterates a loader, one epoch each time, from where the run stands.
+
+    Arguments:
+        loader: a DataLoader, or anything that can be iterated once an epoch.
+        ledger: batches that are passed over.
+        max_errors: so many batches may fail to load; one more raises LoaderFailed.
+        tell: is told of a failed or passed over batch: event name and details.
+        agree: brings the ranks to one answer; given this rank's supply, returns the worst of all.
+        handed: is told the place of each batch that is handed out.
+        stop: is given the error that ends the training before it is raised.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        *,
+        ledger: Ledger,
+        max_errors: int,
+        tell: Callable[[str, dict[str, Any]], None],
+        agree: Callable[[Supply], Supply],
+        handed: Callable[[Place], None],
+        stop: Callable[[LoaderFailed], LoaderFailed],
+    ) -> None:
+        self._loader = loader
+        # A subclass may do anything in its own __iter__, so only torch's own is taken apart.
+        tap = tapped(loader) if type(loader) is DataLoader else None
+        self._source: Iterable[Any] = loader if tap is None else tap[0]
+        self._tap = None if tap is None else tap[1]
+        self._ledger = ledger
+        self._max_errors = max_errors
+        self._tell = tell
+        self._agree = agree
+        self._handed = handed
+        self._stop = stop
+        self._generators = generators_of(loader)
+        self._begun = 0
+        """Epochs that were asked for in this process."""
+        self._epoch = 0
+        self._next = 0
+        """Number of the next batch of the epoch."""
+        self._errors = 0
+        self._broken: set[int] = set()
+        """Items that are known to fail, and count once however often they are met."""
+        self._rng: Any = None
+        """Random state that the epoch's order was drawn from."""
+        self._drawn_from: list[bytes] | None = None
+        """And that of the loader's own generators."""
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    @property
+    def place(self) -> Place:
+        """Epoch and number of the batch that was handed out last."""
+        return self._epoch, self._next - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = self._begun
+        self._begun += 1
+        if epoch < self._epoch:
+            # The run that is resumed has been through this epoch.
+            return
+        if epoch > self._epoch:
+            self._stand_before(epoch)
+        source = self._join() if self._next else self._begin()
+        while (batch := self._fetch(source)) is not None:
+            self._next += 1
+            self._handed(self.place)
+            yield batch[0]
+        self._stand_before(epoch + 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, with the random state that the epoch was drawn from."""
+        return {
+            "version": VERSION,
+            "epoch": self._epoch,
+            "next": self._next,
+            "errors": self._errors,
+            "broken": sorted(self._broken),
+            "rng": self._rng,
+            "generators": self._generator_states() if self._drawn_from is None else self._drawn_from,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Stand where the saved run stood; the next iterations pass over what it had been through."""
+        try:
+            epoch, number, errors = int(state["epoch"]), int(state["next"]), int(state["errors"])
+            broken = {int(item) for item in state["broken"]}
+            rng, generators = state["rng"], [bytes(each) for each in state["generators"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"this is not a position in the data: {error}", fix="pass what Batches.state_dict() returned"
+            ) from error
+        self._begun = 0
+        self._epoch, self._next, self._errors, self._rng = epoch, number, errors, rng
+        self._broken = broken
+        self._drawn_from = generators if number else None
+        self._set_generators(generators)
+
+    def _stand_before(self, epoch: int) -> None:
+        self._epoch, self._next, self._rng, self._drawn_from = epoch, 0, None, None
+
+    def _begin(self) -> Iterator[Any]:
+        self._rng, self._drawn_from = capture_rng(), self._generator_states()
+        return iter(self._source)
+
+    def _join(self) -> Iterator[Any]:
+        """The epoch that was cut off, from its next batch on; leaves the random state as it found it."""
+        present = capture_rng()
+        if self._rng is not None:
+            restore_rng(self._rng)
+        if self._tap is not None:
+            self._tap.skip_next(self._next)
+            source = iter(self._source)
+            self._tap.prime()
+        else:
+            source = iter(self._source)
+            for _ in range(self._next):
+                try:
+                    next(source)
+                except StopIteration:
+                    break
+                except Exception:  # it failed to load the first time too, and was told of then
+                    continue
+        restore_rng(present)
+        return source
+
+    def _generator_states(self) -> list[bytes]:
+        return [bytes(each.get_state().tolist()) for each in self._generators]
+
+    def _set_generators(self, states: list[bytes]) -> None:
+        for generator, state in zip(self._generators, states, strict=False):
+            generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+    def _fetch(self, source: Iterator[Any]) -> tuple[Any] | None:
+        """The next batch that loads, in a tuple; None when the epoch is over for every rank."""
+        failure: Exception | None = None
+        batch: tuple[Any] | None = None
+        while batch is None:
+            try:
+                found = next(source)
+            except StopIteration:
+                break
+            except Exception as error:  # whatever a data set may raise
+                self._report(error)
+                if self._errors > self._max_errors:
+                    failure = error
+                    break
+                self._next += 1
+                continue
+            # Before the ranks agree, so that each of them asks once for each batch that it hands out.
+            if (self._epoch, self._next) in self._ledger:
+                self._tell("passed-over", {"epoch": self._epoch, "batch": self._next})
+                self._next += 1
+                continue
+            batch = (found,)
+        supply = Supply.FAILED if failure is not None else Supply.READY if batch is not None else Supply.ENDED
+        agreed = self._agree(supply)
+        if failure is not None:
+            raise self._stop(
+                LoaderFailed(
+                    f"{self._errors} batches failed to load, the last at epoch {self._epoch}, batch {self._next}: "
+                    f"{type(failure).__name__}: {failure}",
+                    code="loader-failed",
+                    fix="repair or drop the items named in events.jsonl, or raise Policy.max_loader_errors",
+                )
+            ) from failure
+        if agreed is Supply.FAILED:
+            raise self._stop(
+                LoaderFailed(
+                    f"the loader of another rank failed at epoch {self._epoch}, batch {self._next}; "
+                    "its own error says why",
+                    code="loader-failed",
+                    fix="see the log of the rank that failed",
+                )
+            )
+        if agreed is Supply.ENDED and batch is not None:
+            self._tell("uneven-loaders", {"epoch": self._epoch, "batch": self._next})
+            batch = None
+        return batch
+
+    def _report(self, error: Exception) -> None:
+        """Tell of a batch that failed, and count it unless all that is broken in it is known from an earlier epoch."""
+        items: list[Any] = []
+        if self._tap is not None and isinstance(self._loader, DataLoader):
+            items = _guilty(self._loader.dataset, self._tap.items_of(self._next))
+        # A worker's error carries its whole traceback; its last line says what happened, or, of one of ours, the fix.
+        said = [line.strip() for line in f"{error}".splitlines() if line.strip()]
+        words = next((line for line in reversed(said) if not line.startswith("fix: ")), "")
+        what = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
+        known = {item for item in items if isinstance(item, int)}
+        # An item that is no number cannot be known again, so it counts each time.
+        self._errors += not known or not known <= self._broken
+        self._broken |= known
+        self._tell("loader-error", {"epoch": self._epoch, "batch": self._next, "items": items, "error": what})
+
+
+def generators_of(loader: object) -> list[torch.Generator]:
+    """The generators of its own that a loader draws its order from."""
+    sampler = getattr(loader, "sampler", None)
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    owners = (loader, sampler, batch_sampler, getattr(batch_sampler, "sampler", None))
+    found = [getattr(owner, "generator", None) for owner in owners]
+    return list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
+
+
+def _guilty(dataset: Any, items: list[Any]) -> list[Any]:
+    """Those of a batch's items that fail by themselves; all of them when none does."""
+    present = capture_rng()
+    failing = []
+    for item in items:
+        try:
+            dataset[item]
+        except Exception:  # whatever a data set may raise
+            failing.append(item)
+    restore_rng(present)
+    return failing or items

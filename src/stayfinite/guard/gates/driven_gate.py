@@ -1,0 +1,39 @@
+"""The gate of a training that a framework drives: it says whether a step may be taken, and the framework takes it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stayfinite.guard.gates.gates import Heard, Workshop
+from stayfinite.measure.reading import Reading, pack, unpack
+
+
+class DrivenGate:
+    """Reads the step's numbers and judges. On an accelerator the host waits for them once a step.
+
+    It clips nothing and steps nothing. A framework asks at once whether its step was taken (whether the schedule may
+    move, what to log), so the answer cannot come late.
+    """
+
+    sentence: ClassVar[str] = "the framework asks before its optimizer may step"
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+
+    def take(self, reading: Reading) -> list[Heard]:
+        """Judge the step; of a refused one the buffers are put back here."""
+        shop = self._shop
+        envelope, values = pack(reading)
+        opened = unpack(envelope, values.tolist(), shop.roster)
+        heard = Heard(opened, shop.judge(opened.signals, None))
+        if heard.judgement.decision.refused:
+            shop.buffers.restore()
+        elif shop.alarm is not None and heard.judgement.decision.notable:
+            # While watching: afterwards the weights are no longer those that made the step bad.
+            with shop.buffers.as_kept():
+                shop.alarm(heard)
+        return [heard]
+
+    def drain(self) -> list[Heard]:
+        """Nothing is ever under way."""
+        return []

@@ -1,0 +1,124 @@
+"""Reading one step's numbers off the training, after backward and before anything is clipped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler, OptState
+from torch.optim import Optimizer
+
+from stayfinite.errors import LossError
+from stayfinite.guard.gates.gates import Workshop
+from stayfinite.measure.fused import Fused, fused_for
+from stayfinite.measure.gradients import measure_gradients
+from stayfinite.measure.intake import Intake
+from stayfinite.measure.reading import Reading, highest_lr
+from stayfinite.measure.roster import take_roster
+from stayfinite.measure.sample import Sampler, own_part
+
+
+class Reader:
+    """Reads the gradients and what goes with them; keeps the roster of parameters up to date.
+
+    Arguments:
+        model: whose names are used.
+        shop: what the gates work with; its roster is renewed here.
+        intake: the losses of the step.
+        sample_every: steps between two closer looks; 0 for none.
+    """
+
+    def __init__(self, model: nn.Module, shop: Workshop, intake: Intake, sample_every: int) -> None:
+        self._model = model
+        self._shop = shop
+        self._intake = intake
+        self.sample_every = sample_every
+        self._held = _trained(shop.optimizer)
+        self._indices: tuple[int, ...] = ()
+        self.fused = self._kernels()
+        """The kernels that gradients are read with; None for torch's own."""
+
+    def renew_roster(self) -> bool:
+        """Look whether other parameters are trained now; True if so."""
+        # Which ones, not how many: one layer may be thawed while another is frozen.
+        if (trained := _trained(self._shop.optimizer)) == self._held:
+            return False
+        self._shop.roster = take_roster(self._model, self._shop.optimizer, partial=self._shop.driven)
+        self._held = trained
+        self.fused = self._kernels()
+        return True
+
+    def read(self, step: int, loss: Tensor, *, first: bool, unscale: bool = True) -> Reading:
+        """The numbers of a step; ``first`` while none was ever accepted, ``unscale`` unless a framework has done so.
+
+        Raises:
+            LossError: the loss has reached no parameter, and never did.
+        """
+        scale: Tensor | None = None
+        scaler = self._shop.scaler
+        if scaler is not None and any(p.grad is not None for p in self._shop.roster.parameters):
+            scale = scaler._get_scale_async()
+            scale = None if scale is None else scale.clone()
+            if unscale:
+                scaler.unscale_(self._shop.optimizer)
+        gradients = measure_gradients(self._shop.roster, self.fused)
+        self._indices = gradients.indices
+        if scale is not None and not unscale and not is_unscaled(scaler, self._shop.optimizer):
+            # The framework unscales later, and only once: the gradients stay as they are, their norms are put right.
+            gradients = replace(gradients, norms=gradients.norms / scale, total=gradients.total / scale)
+        if not gradients.indices and first:
+            raise LossError(
+                "backward() gave no gradient to any parameter of the optimizer",
+                fix="the loss does not depend on the model that is trained: compute it from this model's output",
+            )
+        return Reading(
+            step=step,
+            loss=loss,
+            gradients=gradients,
+            lr=highest_lr(self._shop.optimizer),
+            loss_scale=scale,
+            parts=self._intake.parts,
+            batch=self._intake.batches,
+            batch_shape=self._intake.batch_shape,
+        )
+
+    def in_words(self) -> str:
+        """Who reads the gradients, for ``guard.describe()``; nothing on the CPU, where it is torch."""
+        if self._shop.roster.device.type == "cpu":
+            return ""
+        if self.fused is None:
+            return "; torch reads the gradients"
+        if self.fused.trouble:
+            return f"; torch reads the gradients, because the kernels could not be used: {self.fused.trouble}"
+        return "; one pass of its own kernels reads the gradients"
+
+    def _kernels(self) -> Fused | None:
+        # A framework that leaves its clipping to the guard is promised torch's norm to the last bit.
+        return None if self._shop.driven else fused_for(self._shop.roster)
+
+    def sampler(self, reading: Reading) -> Sampler | None:
+        """A closer look, if it is time for one."""
+        return self.look(reading) if self.due(reading.step) else None
+
+    def due(self, step: int) -> bool:
+        """Whether this step is looked at more closely."""
+        return bool(self.sample_every) and (step % self.sample_every == 0 or step == 1)
+
+    def rehearse(self) -> None:
+        """Before a recording: make all that a closer look needs, which cannot be made while recording."""
+        if self.fused is None or not self.sample_every or not self._indices:
+            return
+        self.fused.rehearse([own_part(self._shop.roster.parameters[index]) for index in self._indices])
+
+    def look(self, reading: Reading) -> Sampler:
+        """A closer look."""
+        return Sampler(self._shop.roster, reading.step, reading.gradients, self.fused)
+
+
+def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:
+    """Whether the optimizer's gradients were unscaled since its last step."""
+    return scaler is None or scaler._per_optimizer_states[id(optimizer)]["stage"] is OptState.UNSCALED
+
+
+def _trained(optimizer: Optimizer) -> list[int]:
+    return [id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]

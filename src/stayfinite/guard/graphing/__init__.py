@@ -1,0 +1,1 @@
+"""A guarded step recorded as CUDA graphs, with the veto inside."""

@@ -1,0 +1,239 @@
+"""The training at the moment of an incident, copied to the host: batch, generators, weights, optimizer, story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from stayfinite.autopsy import incident_files as files
+from stayfinite.autopsy.batch_form import BatchForm, take_apart
+from stayfinite.autopsy.batches import tensors_of
+from stayfinite.autopsy.surroundings import (
+    device_in_words,
+    is_compiled,
+    module_tree,
+    optimizer_summary,
+    settings_in_force,
+    versions,
+)
+from stayfinite.core.decision import Decision
+from stayfinite.core.records import decision_record, step_record
+from stayfinite.errors import StateError
+from stayfinite.guard.incidents.passes import Pass
+from stayfinite.guard.recovering.saving import CHECKPOINTS
+from stayfinite.guard.telling.journal import now
+from stayfinite.measure.batch import batch_in_words
+from stayfinite.state import shelf
+from stayfinite.state.moments import survey_optimizer
+from stayfinite.state.others import scaler_state
+from stayfinite.state.parts import TrainingParts
+from stayfinite.state.shards import is_spread
+from stayfinite.state.snapshots import Snapshot
+from stayfinite.state.tree import encode
+
+MODEL = "model."
+MOST_ROWS, MOST_TEXT = 256, 2000
+"""Rows, and characters of each, that an incident holds in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A refused step, and what is known of it on this rank."""
+
+    decision: Decision
+    trigger: str
+    """The code of what was wrong with it, whatever was done about it."""
+    guilty: Pass
+    passes: int
+    """How many forward passes went into it."""
+    sure: bool
+    """Whether the guilty one is known; otherwise it is the last."""
+    scale: float
+    """What the loss was multiplied by before backward: the loss scale, times the share of one batch."""
+    precision: str | None
+    """Of the guard, at that step."""
+    history: list[Decision]
+    """What became of the steps before it."""
+    spike_limit: Mapping[str, float] | None
+    good: Snapshot | None
+    """The last known-good state."""
+    later: int
+    """Steps that were taken since: the weights are that much newer. -1 if the bad step itself has changed them."""
+    rank: int = 0
+    rows: Sequence[str] = ()
+    """What each row of the batch is, in words."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> files.Draft:
+    """Copy what an incident holds; the rest is left to the thread that writes it.
+
+    Arguments:
+        case: the refused step.
+        parts: the training.
+        run_dir: of the run; its newest checkpoint is named where the weights are too large.
+        limit: bytes of weights, of the optimizer's state and of the batch that are written.
+    """
+    form = take_apart(case.guilty.batch)
+    trees: dict[str, Any] = {files.RNG: files.rng_tree(case.guilty.rng)}
+    tensors: dict[str, Mapping[str, Tensor]] = {}
+    batch_fits = form.nbytes <= max(limit, 1 << 20)
+    if batch_fits:
+        trees[files.BATCH] = form.tree
+        tensors[files.BATCH_TENSORS] = _copied(form.tensors)
+    about_weights = _weights(case, parts, run_dir, limit, tensors)
+    _optimizer(parts, limit, trees, tensors)
+    record = _record(case, parts, form, about_weights, batch_fits=batch_fits)
+    good = case.good if case.good is not None and _good_weights(case.good, limit) else None
+    if good is not None:
+        tensors[files.GOOD] = _good_weights(good, limit)
+        if good.state.memory is not None:
+            # Nothing can fail from here on, so that it is surely released.
+            good.state.memory.hold()
+    return files.Draft(
+        step=case.decision.step,
+        record=record,
+        trees=trees,
+        tensors=tensors,
+        ready=lambda: None if good is None else good.state.wait(),
+        done=lambda: None if good is None or good.state.memory is None else good.state.memory.release(),
+    )
+
+
+def rows_in_words(describe: Callable[[Any], Sequence[str]] | None, batch: Any) -> tuple[str, ...]:
+    """What each row of a batch is, by the training's own words; a failure of theirs is said in their place."""
+    if describe is None:
+        return ()
+    try:
+        return tuple(str(text)[:MOST_TEXT] for text in list(describe(batch))[:MOST_ROWS])
+    except Exception as error:  # whatever somebody's function may raise
+        return (f"describe(batch) failed: {type(error).__name__}: {error}"[:MOST_TEXT],)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether no rank has the whole weights: ``fully_shard``, or the older FSDP wrapper."""
+    return any(is_spread(parameter) for parameter in model.parameters()) or any(
+        type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()
+    )
+
+
+def good_weights(snapshot: Snapshot) -> dict[str, Tensor]:
+    """Parameters and buffers of a snapshot by the model's own names; those of a sharded training are left out."""
+    state = snapshot.state
+    return {
+        name.removeprefix(MODEL): tensor
+        for name, tensor in state.tensors.items()
+        if name.startswith(MODEL) and name not in state.shards
+    }
+
+
+def _good_weights(snapshot: Snapshot, limit: int) -> dict[str, Tensor]:
+    held = good_weights(snapshot)
+    return held if not snapshot.state.shards and _size(held.values()) <= limit else {}
+
+
+def _weights(
+    case: Case, parts: TrainingParts, run_dir: Path, limit: int, tensors: dict[str, Mapping[str, Tensor]]
+) -> dict[str, Any]:
+    live = parts.parameters() | parts.buffers()
+    live = {name: tensor for name, tensor in live.items() if not name.startswith("optimizer.extra.")}
+    size = _size(live.values())
+    about: dict[str, Any] = {"bytes": size, "later": case.later, "file": None, "checkpoint": None, "why": ""}
+    if left_out := parts.left_out():
+        about["left_out"] = list(left_out)
+    if case.later < 0:
+        about |= {"later": 0, "why": "the bad step was taken: the weights are no longer those that it began with"}
+    elif is_sharded(parts.model):
+        about["why"] = "the weights are spread over ranks"
+    elif size > limit:
+        about["why"] = f"the weights take {size:,} bytes; Policy.incident_megabytes allows {limit:,}"
+    else:
+        tensors[files.WEIGHTS] = _copied(live)
+        return about | {"file": files.WEIGHTS}
+    saved = shelf.finished(run_dir / CHECKPOINTS)
+    if saved:
+        path, manifest = saved[0]
+        about |= {"checkpoint": f"{CHECKPOINTS}/{path.name}", "checkpoint_step": manifest.step}
+    return about
+
+
+def _optimizer(
+    parts: TrainingParts, limit: int, trees: dict[str, Any], tensors: dict[str, Mapping[str, Tensor]]
+) -> None:
+    try:
+        encoded = encode(survey_optimizer(parts.optimizer, parts.parameters()), "optimizer")
+    except StateError:
+        # An optimizer that keeps what cannot be written: the worlds do without it.
+        return
+    if not is_sharded(parts.model) and _size(encoded.tensors.values()) <= limit:
+        trees[files.OPTIMIZER] = encoded.tree
+        tensors[files.OPTIMIZER_TENSORS] = _copied(encoded.tensors)
+
+
+def _record(
+    case: Case, parts: TrainingParts, form: BatchForm, weights: dict[str, Any], *, batch_fits: bool
+) -> dict[str, Any]:
+    decision, guilty = case.decision, case.guilty
+    scaler = scaler_state(parts)
+    live = next(iter(parts.parameters().values()))
+    left_out = form.left_out if batch_fits else [f"the batch: {form.nbytes:,} bytes are too many"]
+    return {
+        "time": now(),
+        "step": decision.step,
+        "rank": case.rank,
+        "trigger": case.trigger,
+        "decision": {"action": decision.action, "code": decision.code, "reason": decision.reason},
+        "signals": decision_record(decision, now()) | step_record(decision),
+        "history": [step_record(each) for each in case.history],
+        "spike_limit": case.spike_limit,
+        "precision": {
+            "guard": case.precision,
+            "autocast": None if guilty.autocast is None else str(guilty.autocast).removeprefix("torch."),
+            "loss_scale": decision.signals.loss_scale,
+            "scale": case.scale,
+            "scaler": scaler and {k: v.item() if isinstance(v, Tensor) else v for k, v in scaler.items()},
+        },
+        "batch": {
+            "words": batch_in_words(guilty.batch),
+            "passes": case.passes,
+            "sure": case.sure,
+            "loss": guilty.value,
+            "bytes": form.nbytes,
+            "written": batch_fits,
+            "left_out": left_out,
+            "stands_for": form.stands_for,
+            "devices": {name: str(tensor.device) for name, tensor in form.tensors.items()},
+            "requires_grad": _leaves(guilty.batch, form),
+            "changed_by_forward": guilty.changed,
+            "overwritten_since": guilty.overwritten,
+        },
+        "rows": [{"row": row, "text": text} for row, text in enumerate(case.rows)],
+        "weights": weights,
+        "good": None if case.good is None else {"step": case.good.step},
+        "device": device_in_words(live.device),
+        "versions": versions(),
+        "settings": settings_in_force(),
+        "compiled": is_compiled(parts.model),
+        "model": type(parts.model).__name__,
+        "modules": module_tree(parts.model),
+        "optimizer": optimizer_summary(parts.optimizer),
+        "notes": dict(case.notes),
+    }  # fmt: skip
+
+
+def _leaves(batch: Any, form: BatchForm) -> list[str]:
+    """Names of the batch's tensors that gradients are computed for."""
+    wanted = {tensor.data_ptr() for tensor in tensors_of(batch) if tensor.requires_grad and tensor.is_leaf}
+    return [name for name, tensor in form.tensors.items() if tensor.data_ptr() in wanted]
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def _size(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,59 @@
+"""``guard.forward``: the forward pass in the guard's precision, with what is needed to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from stayfinite.errors import UsageError
+from stayfinite.guard.incidents.passes import Passes
+from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.measure.intake import Intake
+
+
+class ForwardPass:
+    """Runs the forward pass that was given to the guard.
+
+    Arguments:
+        function: ``forward(batch) -> loss``, or None.
+        precision: the autocast in force.
+        intake: is told what the coming loss is computed from.
+        passes: remembers it.
+        describe: says in words what each row of a batch is, for a person who looks at an incident.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Tensor] | None,
+        precision: PrecisionControl,
+        intake: Intake,
+        passes: Passes,
+        describe: Callable[[Any], Sequence[str]] | None = None,
+    ) -> None:
+        self.function = function
+        self.describe = describe
+        self._precision, self._intake, self._passes = precision, intake, passes
+
+    def __call__(self, batch: Any) -> Tensor:
+        """The loss of a batch.
+
+        Raises:
+            UsageError: no forward pass was given.
+        """
+        if self.function is None:
+            raise UsageError(
+                "guard.forward() needs to know the forward pass",
+                fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
+            )
+        self._intake.see(batch)
+        with self._precision.autocast():
+            began = self._passes.begin(batch)
+            try:
+                loss = self.function(batch)
+            except BaseException:
+                self._passes.take_back(began)
+                raise
+        self._passes.end(began, loss)
+        return loss

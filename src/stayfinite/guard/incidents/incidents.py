@@ -1,0 +1,294 @@
+"""Incidents: the first refused step of each kind, captured on disk and explained at once. Trouble here stops none."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from stayfinite.autopsy.archive import Archive
+from stayfinite.core import spikes
+from stayfinite.core.decision import Code, Decision
+from stayfinite.core.policy import Policy
+from stayfinite.guard.gates.gates import Heard
+from stayfinite.guard.incidents.capturing import Case, draft_of, rows_in_words
+from stayfinite.guard.incidents.forward_pass import ForwardPass
+from stayfinite.guard.incidents.passes import Pass, Passes, guilty, share_of
+from stayfinite.guard.ranks.ranks import Ranks
+from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.guard.telling.recorder import Recorder
+from stayfinite.state.parts import TrainingParts
+from stayfinite.state.snapshots import Snapshot
+
+INCIDENTS = "incidents"
+HISTORY = 50
+"""Steps before the refused one whose signals are kept with it."""
+
+SOON = 2.0
+"""Seconds of an autopsy after which a line says what training is waiting for."""
+
+TRIGGERS = (Code.LOSS_NOT_FINITE, Code.GRADIENT_NOT_FINITE, Code.LOSS_SPIKE, Code.GRADIENT_SPIKE, Code.SCALE_SEARCH)
+SPIKES = (Code.LOSS_SPIKE, Code.GRADIENT_SPIKE)
+
+
+class Incidents:
+    """Captures and explains refused steps of a training whose forward pass is known.
+
+    Arguments:
+        parts: the training.
+        policy: how many, how large, how long.
+        ranks: all processes of the training; the one that was bad writes and explains.
+        recorder: is told what happened.
+        precision: the autocast in force.
+        forward: the forward pass.
+        passes: what went through it lately.
+        known_good: the last known-good state, if there is one.
+    """
+
+    def __init__(
+        self,
+        parts: TrainingParts,
+        policy: Policy,
+        ranks: Ranks,
+        recorder: Recorder,
+        *,
+        precision: PrecisionControl,
+        forward: ForwardPass,
+        passes: Passes,
+        known_good: Callable[[], Snapshot | None],
+    ) -> None:
+        self._parts, self._policy, self._ranks, self._recorder = parts, policy, ranks, recorder
+        self._precision, self._forward, self._passes, self._known_good = precision, forward, passes, known_good
+        self._kinds: set[tuple[str, str]] = set()
+        # Filled by the thread that writes, too.
+        self._unsaid: deque[tuple[str, int, str, dict[str, Any]]] = deque()
+        self._seconds = policy.autopsy_seconds
+        self._waited: dict[int, float] = {}
+        """How long training waited for the copy, by step."""
+        self._found: dict[str, dict[str, Any]] = {}
+        """Autopsies, by the code of what was wrong."""
+        directory = recorder.directory
+        self._archive = None if directory is None else Archive(directory / INCIDENTS, policy.max_incidents)
+        if not policy.max_incidents or forward.function is None:
+            passes.stop()
+
+    def look(self, heard: Heard, step: int, *, taken: bool = True) -> None:
+        """A step has become known by the present ``step``, and nothing was done about it yet. Never raises.
+
+        Arguments:
+            heard: the step.
+            step: the present one.
+            taken: while watching, whether the optimizer has taken the step by now.
+        """
+        decision = heard.judgement.decision
+        if not self._passes.wanted:
+            return
+        try:
+            self._consider(heard, step, taken=taken)
+        except Exception as error:
+            self._say("incident-failed", decision.step, f"step {decision.step} could not be captured", error)
+        if taken:
+            self._passes.settle(decision.step)
+
+    def tell(self) -> None:
+        """Say what has become known since the last call, after the decision itself was told."""
+        self._tell_filed()
+        while self._unsaid:
+            event, step, line, details = self._unsaid.popleft()
+            self._recorder.trouble(event, step, line, **details)
+
+    def hurry(self) -> None:
+        """The loop has failed: what is heard of now is captured and not explained."""
+        self._seconds = 0.0
+
+    def finish(self) -> None:
+        """Wait until everything is written, and say so."""
+        self._tell_filed(wait=True)
+        self.tell()
+
+    def found_on(self, decision: Decision) -> dict[str, Any] | None:
+        """The autopsy of the kind of trouble that a decision is about; None if there was none."""
+        alike = SPIKES if decision.signals.finite else (trigger_of(decision, {}),)
+        return next((self._found[code] for code in alike if code in self._found), None)
+
+    def _consider(self, heard: Heard, step: int, *, taken: bool) -> None:
+        decision = heard.judgement.decision
+        if not decision.refused and decision.code not in TRIGGERS:
+            return
+        limit = spikes.limits(heard.judgement.memory.ladder.spikes, self._policy)
+        trigger = trigger_of(decision, limit)
+        if trigger is Code.SCALE_SEARCH and not self._policy.explain_scale_search:
+            return
+        kind = (trigger, _family(decision.signals.bad_parameters))
+        passes = self._passes.of(decision.step)
+        if kind in self._kinds or not passes:
+            return
+        # Every rank counts, so that all of them stop remembering at the same incident; the bad one acts.
+        self._kinds.add(kind)
+        if self._ranks.rank == min(decision.signals.bad_ranks, default=0):
+            bad, sure = guilty(passes, loss_spike=trigger is Code.LOSS_SPIKE)
+            case = Case(
+                decision=decision,
+                trigger=trigger,
+                guilty=bad,
+                passes=len(passes),
+                sure=sure,
+                scale=(decision.signals.loss_scale or 1.0) * share_of(passes),
+                precision=self._precision.current,
+                history=list(self._recorder.decisions)[-HISTORY:],
+                spike_limit=self._limits_of(heard) if trigger in SPIKES else None,
+                good=self._known_good(),
+                later=self._later(decision, step, taken=taken),
+                rank=self._ranks.rank,
+                notes=self._notes(bad, later=step - decision.step),
+            )
+            self._act(case if sure else self._search(case, passes))
+        if len(self._kinds) >= self._policy.max_incidents:
+            self._passes.stop()
+
+    def _limits_of(self, heard: Heard) -> dict[str, float]:
+        signals = heard.judgement.decision.signals
+        state = heard.judgement.memory.ladder.spikes
+        return spikes.limits_of_return(state, self._policy, loss=signals.loss, norm=signals.grad_norm)
+
+    def _notes(self, bad: Pass, later: int) -> dict[str, Any]:
+        """What is not the same when the step is run again."""
+        notes: dict[str, Any] = {}
+        if bad.changed:
+            notes["batch"] = "the forward pass writes to its own batch: a re-run starts from what it left"
+        if later:
+            notes["weights"] = f"heard of {later} steps late: the weights are that much newer"
+        if getattr(self._forward.function, "is_recorded", False):
+            notes["random"] = "what was recorded is run again as it is written: kernels may draw other random numbers"
+        return notes
+
+    def _act(self, case: Case) -> None:
+        number = None
+        try:
+            number = self._capture(case)
+        except Exception as error:
+            self._say("incident-failed", case.decision.step, f"step {case.decision.step} could not be captured", error)
+        if self._seconds:
+            self._explain(case, number)
+
+    def _search(self, case: Case, passes: list[Pass]) -> Case:
+        """Of an accumulated step whose losses do not tell: the batch that is bad by itself, if one is."""
+        forward = self._forward.function
+        from stayfinite.guard.incidents.rerunning import find_guilty, obstacle
+
+        world = self._ranks.world
+        if not self._seconds or forward is None or obstacle(replace(case, sure=True), self._parts.model, world):
+            return case
+        try:
+            found = find_guilty(case, passes, self._parts, forward, seconds=self._seconds / 4, world=world)
+        except Exception as error:
+            self._say("autopsy-failed", case.decision.step, "its batches could not be run again", error)
+            return case
+        return case if found is None else replace(case, guilty=found, sure=True)
+
+    def _capture(self, case: Case) -> int | None:
+        archive = self._archive
+        if archive is None or self._recorder.directory is None:
+            return None
+        number = archive.number()
+        if number is None:
+            reason = f"{archive.directory} holds {self._policy.max_incidents} incidents already"
+            self._unsaid.append(("incident-not-kept", case.decision.step, "", {"reason": reason}))
+            return None
+        limit = self._policy.incident_megabytes << 20
+        begun = time.perf_counter()
+        rows = rows_in_words(self._forward.describe, case.guilty.batch)
+        archive.file(number, draft_of(replace(case, rows=rows), self._parts, self._recorder.directory, limit))
+        self._waited[case.decision.step] = time.perf_counter() - begun
+        return number
+
+    def _explain(self, case: Case, number: int | None) -> None:
+        step, place = case.decision.step, "" if number is None else f"{INCIDENTS}/{number:04d}"
+        try:
+            from stayfinite.guard.incidents.rerunning import explain, obstacle
+
+            if reason := obstacle(case, self._parts.model, self._ranks.world):
+                later = f"; `stayfinite replay` can, from {place}" if place else ""
+                line = f"step {step} cannot be explained here: {reason}{later}"
+                self._unsaid.append(("autopsy-skipped", step, line, {"reason": reason, "incident": place or None}))
+                return
+            assert self._forward.function is not None
+            with self._progress(step):
+                found = explain(case, self._parts, self._forward.function, self._seconds, self._ranks.world).to_json()
+        except Exception as error:
+            self._say("autopsy-failed", step, f"step {step} could not be explained", error)
+            return
+        self._found[case.trigger] = found
+        details = {name: found.get(name) for name in ("cause", "confidence", "verdict", "origin", "rows", "fix")}
+        line = f"step {step} explained: {found['verdict']}" + (f" ({place})" if place else "")
+        self._unsaid.append(("autopsy", step, line, details | {"incident": place or None}))
+        if number is not None and self._archive is not None:
+            self._archive.attach(number, found, lambda error: self._attached(step, error))
+
+    def _attached(self, step: int, error: Exception | None) -> None:
+        """Heard in the thread that writes."""
+        if error is None:
+            self._recorder.redraw()
+        else:
+            self._say("autopsy-failed", step, f"the autopsy of step {step} is lost", error)
+
+    @contextmanager
+    def _progress(self, step: int) -> Iterator[None]:
+        """Say what training is waiting for, if it has to wait."""
+        line = f"step {step} is bad and is being explained, for up to {self._seconds:g} s"
+        timer = threading.Timer(SOON, self._recorder.say, (line,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _tell_filed(self, *, wait: bool = False) -> None:
+        for filed in () if self._archive is None else self._archive.collect(wait=wait):
+            if filed.error is not None:
+                self._say("incident-failed", filed.step, f"the incident of step {filed.step} is lost", filed.error)
+                continue
+            details = {"path": f"{filed.path}", "bytes": filed.nbytes, "seconds": round(filed.seconds, 3)}
+            details["waited"] = round(self._waited.get(filed.step, 0.0), 4)
+            self._unsaid.append(("incident", filed.step, "", details))
+
+    def _later(self, decision: Decision, step: int, *, taken: bool) -> int:
+        """Steps that the weights are newer than those of the bad step; -1 when that step itself has changed them."""
+        if self._policy.mode != "watch" or not taken:
+            return step - decision.step
+        left_to_scaler = decision.signals.loss_scale is not None and decision.signals.bad_count
+        return step - decision.step if left_to_scaler else -1
+
+    def _say(self, event: str, step: int, what: str, error: Exception) -> None:
+        reason = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+        self._unsaid.append((event, step, f"{what}: {reason}", {"reason": reason}))
+
+
+def trigger_of(decision: Decision, limit: Mapping[str, float]) -> Code:
+    """What was wrong with a step, whatever was done about it; ``limit`` is where spikes begin."""
+    signals = decision.signals
+    if decision.code in TRIGGERS:
+        return decision.code
+    if not math.isfinite(signals.loss):
+        return Code.LOSS_NOT_FINITE
+    if not math.isfinite(signals.grad_norm):
+        return Code.GRADIENT_NOT_FINITE
+    return Code.LOSS_SPIKE if signals.loss > limit.get("loss", math.inf) else Code.GRADIENT_SPIKE
+
+
+def _family(names: tuple[str, ...]) -> str:
+    """The part of the model that the first bad parameter belongs to: `encoder.block` of `encoder.block.3.wo.weight`."""
+    if not names:
+        return ""
+    words: list[str] = []
+    for word in names[0].split(".")[:-1]:
+        if word.isdigit():
+            break
+        words.append(word)
+    return ".".join(words[:2])

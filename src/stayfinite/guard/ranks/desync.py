@@ -1,0 +1,51 @@
+"""Whether replicated parameters are still the same on every rank, looked at every so many steps."""
+
+from __future__ import annotations
+
+from stayfinite.core.finding import Finding
+from stayfinite.guard.ranks.ranks import Ranks
+from stayfinite.measure.mailbox import Mailbox
+from stayfinite.measure.roster import SHOWN, Roster
+
+
+class DesyncWatch:
+    """Compares checksums across ranks without waiting for them; tells of each parameter once.
+
+    Arguments:
+        ranks: all processes of the training.
+        every: steps between two looks; 0 for none.
+    """
+
+    def __init__(self, ranks: Ranks, every: int) -> None:
+        self._ranks = ranks
+        self._every = every
+        self._mail: Mailbox[tuple[int, tuple[str, ...]]] = Mailbox()
+        self._reported: set[str] = set()
+
+    def look(self, step: int, roster: Roster) -> None:
+        """After a step; a collective at every so many of them."""
+        if not self._every or step % self._every:
+            return
+        if (differing := self._ranks.compare(roster)) is not None:
+            self._mail.post((step, roster.names), differing)
+
+    def collect(self, *, wait: bool = False) -> list[Finding]:
+        """What has become known."""
+        found = []
+        for (step, names), flags in self._mail.collect(wait=wait):
+            odd = [name for name, differs in zip(names, flags, strict=True) if differs]
+            if set(odd) - self._reported:
+                self._reported.update(odd)
+                found.append(_finding(step, odd, len(names), self._ranks.world))
+        return found
+
+
+def _finding(step: int, odd: list[str], parameters: int, world: int) -> Finding:
+    more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
+    return Finding(
+        code="SF503", cause="rank-desync", severity="error", confidence=0.99, where=f"step {step}",
+        title="parameters that should be the same on every rank are not",
+        evidence=(f"{len(odd)} of {parameters} differ between the {world} ranks: {', '.join(odd[:SHOWN])}{more}",),
+        fix="stop and resume from a checkpoint from before it; look for code that changes parameters on one rank only, "
+        "different seeds at construction, or a failing device",
+    )  # fmt: skip

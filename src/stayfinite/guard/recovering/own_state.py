@@ -1,0 +1,47 @@
+"""What the guard itself remembers: gathered from its parts, and given back to them."""
+
+from __future__ import annotations
+
+from stayfinite.guard.feeding.loaders import Loaders
+from stayfinite.guard.gates.cut import LearningRateCut
+from stayfinite.guard.gates.gates import Workshop
+from stayfinite.guard.gates.judge import Judge
+from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.measure.intake import Intake
+
+
+class OwnState:
+    """The parts of a guard that remember something."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        judge: Judge,
+        intake: Intake,
+        loaders: Loaders,
+        cut: LearningRateCut,
+        precision: PrecisionControl,
+    ) -> None:
+        self._shop, self._judge, self._intake = shop, judge, intake
+        self._loaders, self._cut, self._precision = loaders, cut, precision
+
+    def gather(self, step: int) -> Remembered:
+        """Everything as it is after this step."""
+        return Remembered(
+            step=step,
+            batch=self._intake.batches,
+            memory=self._judge.memory,
+            cut=self._cut.state_dict(),
+            precision=self._precision.state_dict(),
+            ledger=self._loaders.ledger(),
+        )
+
+    def give_back(self, remembered: Remembered) -> None:
+        """Continue from there; the policy's memory is left to whoever owns the gate."""
+        self._intake.batches = remembered.batch
+        self._cut.load_state_dict(remembered.cut)
+        self._precision.load_state_dict(remembered.precision)
+        if self._judge.policy.precision == "fp16" and self._precision.current != "fp16":
+            self._shop.scaler = None
+        self._loaders.load_ledger(remembered.ledger)

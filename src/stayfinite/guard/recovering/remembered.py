@@ -1,0 +1,78 @@
+"""What the guard itself remembers, as it goes into ``state_dict()``, into snapshots and into checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from stayfinite.core.judge import Memory
+from stayfinite.core.policy import Policy
+from stayfinite.errors import StateError
+from stayfinite.guard.feeding.loaders import read_ledgers
+from stayfinite.guard.gates.cut import LearningRateCut
+from stayfinite.guard.recovering.precision import PrecisionControl
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remembered:
+    """The guard's own state."""
+
+    step: int
+    batch: int
+    memory: Memory
+    cut: Mapping[str, Any]
+    precision: Mapping[str, Any]
+    ledger: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data: numbers, texts, lists and dicts, which JSON and ``torch.load(weights_only=True)`` take."""
+        record = {
+            "version": VERSION,
+            "step": self.step,
+            "batch": self.batch,
+            "memory": self.memory.to_json(),
+            "cut": dict(self.cut),
+            "precision": dict(self.precision),
+            "ledger": dict(self.ledger),
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(record))
+        return plain
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Remembered:
+        """What :meth:`to_json` wrote, also after a trip through JSON.
+
+        Raises:
+            StateError: it is of another version, or not a guard's state at all.
+        """
+        try:
+            version = state["version"]
+            if version != VERSION:
+                raise StateError(
+                    f"the guard's state has version {version!r}, this stayfinite reads {VERSION}",
+                    fix="resume with the stayfinite that wrote it, or start the guard fresh",
+                )
+            LearningRateCut(Policy()).load_state_dict(state["cut"])
+            PrecisionControl(None, torch.device("cpu")).load_state_dict(state["precision"])
+            read_ledgers(state["ledger"])
+            return cls(
+                step=int(state["step"]),
+                batch=int(state["batch"]),
+                memory=Memory.from_json(state["memory"]),
+                cut=dict(state["cut"]),
+                precision=dict(state["precision"]),
+                ledger=dict(state["ledger"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, StateError):
+                raise
+            raise StateError(
+                f"this is not a guard's state: {type(error).__name__}: {error}",
+                fix="pass what guard.state_dict() returned",
+            ) from error

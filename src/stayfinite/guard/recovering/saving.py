@@ -1,0 +1,163 @@
+"""The guard's checkpoints: what they hold, what became of them, and which one a run resumes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import PoisonedState, StateError
+from stayfinite.guard.ranks.ranks import Ranks
+from stayfinite.guard.recovering.cadence import CheckpointCadence
+from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.telling.recorder import Recorder
+from stayfinite.state.checkpoints import Checkpointer, Outcome
+from stayfinite.state.host import HostMemory
+from stayfinite.state.parts import TrainingParts
+from stayfinite.state.reading import load, newest_good
+from stayfinite.state.shelf import own_token
+from stayfinite.state.snapshots import SnapshotRing
+from stayfinite.state.training import TrainingState, capture, restore
+
+CHECKPOINTS = "checkpoints"
+
+
+class Found(NamedTuple):
+    """What a checkpoint holds beside the training's parts, which have been put back."""
+
+    remembered: Remembered
+    positions: list[dict[str, Any]]
+    ledger: dict[str, Any]
+    """The run directory's, which may be newer than the one that is remembered; empty where there is none."""
+
+
+class Saving:
+    """Checkpoints of one training, written beside it.
+
+    Arguments:
+        parts: the training.
+        policy: their cadence, and how many stay.
+        ranks: all processes of the training; the run directory is on storage that all of them share.
+        recorder: is told what became of each.
+    """
+
+    def __init__(self, parts: TrainingParts, policy: Policy, ranks: Ranks, recorder: Recorder) -> None:
+        assert recorder.directory is not None
+        self._parts = parts
+        self._directory = recorder.directory / CHECKPOINTS
+        self.cadence = CheckpointCadence(policy, ranks)
+        self._ranks = ranks
+        self._recorder = recorder
+        self._saver = Checkpointer(
+            self._directory,
+            keep=policy.keep_checkpoints,
+            rank=ranks.rank,
+            ranks=ranks.world,
+            token=ranks.from_first(own_token()),
+        )
+        self._memory = HostMemory()
+
+    def save(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> None:
+        """Copy the training state and have it written; trouble becomes an event and never stops training.
+
+        A snapshot and a checkpoint share one copy, so that there are never more than two on the host. Where checkpoints
+        come faster than snapshots are proved, the last one is judged by the steps that it has seen.
+        """
+        self.cadence.saved(step)
+        state, reason = None, "another rank could not copy its state"
+        try:
+            state = self._copy(step, ring, notes)
+        except (MemoryError, RuntimeError, StateError) as error:
+            reason = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+        if self._ranks.highest(int(state is None)) or state is None:
+            self._recorder.trouble("checkpoint-failed", step, f"no checkpoint at step {step}: {reason}", reason=reason)
+        else:
+            self._saver.save(step, state)
+
+    def tell(self, *, wait: bool = False) -> None:
+        """Record what has become of checkpoints since the last call."""
+        for outcome in self._saver.wait() if wait else self._saver.collect():
+            self._record(outcome)
+
+    def hurry(self) -> None:
+        """Training has failed: other ranks may be gone and are waited for only a little longer."""
+        self._saver.hurry()
+
+    def resume(self) -> Found | None:
+        """Put the training back to the newest good checkpoint; None where there is none. A collective.
+
+        Raises:
+            StateError: it does not fit or cannot be read. Nothing was changed.
+        """
+        name, passed = self._choose()
+        for other, reason in passed:
+            line = f"checkpoint {other} is passed over: {reason}"
+            self._recorder.announce("checkpoint-passed-over", 0, line, checkpoint=other, reason=reason)
+        if name is None:
+            return None
+        found: Found | None = None
+        failure: StateError | None = None
+        try:
+            found = self._read(self._directory / name)
+        except StateError as error:
+            failure = error
+        if self._ranks.highest(int(found is None)) or found is None:
+            raise failure or StateError(f"another rank could not resume from {name}; its own error says why")
+        step = found.remembered.step
+        self._recorder.announce("resume", step, f"resumed from {name}", checkpoint=name)
+        self.cadence.saved(step)
+        return found._replace(ledger=json.loads(self._ranks.from_first(json.dumps(self._recorder.read_ledger()))))
+
+    def in_words(self) -> str:
+        """For ``guard.describe()``."""
+        return f"checkpoints in {self._directory}, {self.cadence.in_words()}"
+
+    def _choose(self) -> tuple[str | None, list[tuple[str, str]]]:
+        """The name of the checkpoint to resume from, as the first rank finds it; those passed over, with reasons."""
+        found: dict[str, Any] = {}
+        if self._ranks.first:
+            try:
+                path, passed = newest_good(self._directory)
+                found = {
+                    "name": None if path is None else path.name,
+                    "passed": [(each.path.name, each.reason) for each in passed],
+                }
+            except StateError as error:
+                found = {"error": error.message}
+        found = json.loads(self._ranks.from_first(json.dumps(found)))
+        if "error" in found:
+            raise StateError(found["error"], fix="make the directory readable, or give the guard another run_dir")
+        return found["name"], [(each[0], each[1]) for each in found["passed"]]
+
+    def _read(self, path: Path) -> Found:
+        state = load(path, parts=self._parts, rank=self._ranks.rank)
+        notes = state.notes
+        if not isinstance(notes.get("guard"), dict) or not isinstance(notes.get("batches"), list):
+            raise StateError(f"{path.name} was not written by a guard", fix="restore it with stayfinite.state instead")
+        remembered = Remembered.from_json(notes["guard"])
+        restore(self._parts, state)
+        return Found(remembered, notes["batches"], {})
+
+    def _copy(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> TrainingState:
+        if ring is not None:
+            return ring.take(step, notes=notes).state
+        self._memory.wait_free()
+        return capture(self._parts, memory=self._memory, notes=notes())
+
+    def _record(self, outcome: Outcome) -> None:
+        if outcome.error is None:
+            self._recorder.announce(
+                "checkpoint",
+                outcome.step,
+                path=f"{outcome.path}",
+                bytes=outcome.nbytes,
+                seconds=round(outcome.seconds, 3),
+                waited=round(outcome.waited, 3),
+            )
+            return
+        reason = getattr(outcome.error, "message", "") or f"{type(outcome.error).__name__}: {outcome.error}"
+        poisoned = isinstance(outcome.error, PoisonedState)
+        # The checkpointer has warned already; the line is for the record only.
+        self._recorder.trouble("checkpoint-failed", outcome.step, "", reason=reason, poisoned=poisoned)

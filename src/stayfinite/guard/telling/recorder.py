@@ -1,0 +1,179 @@
+"""Telling: what the guard did goes to the run directory, to the terminal, and into the summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stayfinite.core.decision import Decision
+from stayfinite.core.finding import Finding
+from stayfinite.core.judge import Judgement
+from stayfinite.core.records import decision_record, finding_record, plain_event, step_record
+from stayfinite.guard.telling.journal import Journal, now
+from stayfinite.guard.telling.launch import run_record
+from stayfinite.guard.telling.layers import Layers
+from stayfinite.guard.telling.reporting import REPORT, Reporter
+from stayfinite.guard.telling.tally import Tally
+from stayfinite.measure.mailbox import Mailbox
+from stayfinite.measure.memory import memory_peaks
+from stayfinite.measure.sample import FIELDS, Sample
+from stayfinite.report.summary import summary
+from stayfinite.report.terminal import Console, Voice
+
+REMEMBERED = 1024
+"""Decisions that ``guard.decisions`` holds."""
+
+STEPS, EVENTS, LAYERS, RUN = "steps.jsonl", "events.jsonl", "layers.npz", "run.json"
+LEDGER = "ledger.json"
+LAYERS_REST = 200
+"""After layers.npz was written it rests for so many times as long as that took: half a percent of the time at most."""
+
+WORTH_A_LOOK = frozenset({"incident", "autopsy"})
+"""Events after which report.html is drawn anew."""
+
+
+class Recorder:
+    """Writes down and says what became known, in the order of the steps.
+
+    With several ranks the first one writes and speaks for all; another tells of its own trouble only, in a file of its
+    own and under its number.
+    """
+
+    def __init__(
+        self, run_dir: str | os.PathLike[str] | None, console: Console | None, *, rank: int = 0, report: bool = True
+    ) -> None:
+        self._first = rank == 0
+        self._events = EVENTS if self._first else f"events-rank{rank:05d}.jsonl"
+        self.decisions: deque[Decision] = deque(maxlen=REMEMBERED)
+        self._journal = Journal(run_dir)
+        self._reporter = Reporter(self._journal.directory if report and self._first else None)
+        self._voice = Voice(console, "" if self._first else f"rank {rank}: ")
+        self._tally = Tally()
+        self._layers = Layers()
+        self._layers_rest_until = 0.0
+        self._samples: Mailbox[tuple[int, tuple[str, ...], tuple[int, ...]]] = Mailbox()
+        self._launched = False
+        self.causes: dict[str, int] = {}
+        """What was found to be the matter, on this rank, with the step at which it first was."""
+
+    def launch(self, step: int, describe: Callable[[], dict[str, Any]]) -> None:
+        """The first step is about to be taken; ``describe`` tells what was launched. Later calls do nothing."""
+        if self._launched:
+            return
+        self._launched = True
+        if self._journal.directory is None or not self._first:
+            return
+        record = run_record(self._journal.read(RUN), describe())
+        self._journal.whole(RUN, json.dumps(record, indent=1, default=str).encode())
+        self._journal.set_aside(LAYERS)
+        event = "restart" if len(record["launches"]) > 1 else "start"
+        self._journal.line(EVENTS, plain_event(event, step, now(), {}))
+
+    def post(self, sample: Sample, names: tuple[str, ...]) -> None:
+        """A closer look was taken; it is written when it arrives."""
+        if not self._first:
+            return
+        self._samples.post((sample.step, names, sample.indices), sample.table.reshape(-1))
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the run is written."""
+        return self._journal.directory
+
+    def note(self, judgement: Judgement, done: Mapping[str, Any] | None = None) -> None:
+        """A step has become known; ``done`` is what was done about it beyond a veto."""
+        decision = judgement.decision
+        self.decisions.append(decision)
+        self._tally.count(decision)
+        if self._first:
+            self._journal.line(STEPS, step_record(decision))
+            if decision.notable:
+                self._journal.line(EVENTS, decision_record(decision, now()) | dict(done or {}))
+                self._voice.decision(decision, done)
+        for finding in judgement.findings:
+            self.find(finding, decision.step)
+
+    def find(self, finding: Finding, step: int) -> None:
+        """A known way of failing was recognised."""
+        self.causes.setdefault(finding.cause, step)
+        if self._first:
+            self._journal.line(EVENTS, finding_record(finding, step, now()))
+            self._voice.finding(finding)
+
+    def announce(self, event: str, step: int, line: str = "", **details: Any) -> None:
+        """Tell of something that all ranks know of; the first one speaks."""
+        if self._first:
+            self.trouble(event, step, line, **details)
+
+    def trouble(self, event: str, step: int, line: str = "", **details: Any) -> None:
+        """Tell of something that happened on this rank."""
+        if cause := details.get("cause"):
+            self.causes.setdefault(str(cause), step)
+        self._journal.line(self._events, plain_event(event, step, now(), details))
+        if line:
+            self._voice.text(line)
+        if event in WORTH_A_LOOK:
+            self.redraw()
+
+    def redraw(self) -> None:
+        """There is more to see now: report.html is drawn anew, soon. Any thread may ask for it."""
+        self._reporter.soon()
+
+    def say(self, line: str) -> None:
+        """A line on the terminal, and nowhere else."""
+        self._voice.text(line)
+
+    def keep_ledger(self, content: bytes) -> None:
+        """Write down at once which batches are to be passed over."""
+        if self._first:
+            self._journal.whole(LEDGER, content)
+
+    def read_ledger(self) -> dict[str, Any]:
+        """What was written down of it; empty if nothing was."""
+        return self._journal.read(LEDGER)
+
+    def collect(self, *, wait: bool = False) -> None:
+        """Take in the closer looks that have arrived."""
+        for (step, names, indices), table in self._samples.collect(wait=wait):
+            self._layers.add(step, names, indices, table)
+            norms = table[FIELDS.index("norm") :: len(FIELDS)]
+            self._tally.look(names, indices, norms)
+        if self._layers.due and time.monotonic() >= self._layers_rest_until:
+            begun = time.monotonic()
+            self._journal.whole(LAYERS, self._layers.to_bytes())
+            ended = time.monotonic()
+            self._layers_rest_until = ended + LAYERS_REST * (ended - begun)
+        self._say_failed_report()
+
+    def finish(self, event: str, step: int, reason: str, **details: str) -> None:
+        """The run has ended: write what is left and say what it came to. Silent where no step was ever taken."""
+        if not self._launched:
+            return
+        if not self._first:
+            if event != "closed":
+                self.trouble(event, step, reason=reason, **details)
+            self._journal.close()
+            return
+        if self._layers.unwritten:
+            self._journal.whole(LAYERS, self._layers.to_bytes())
+        told = {"reason": reason, **details, "memory": memory_peaks()}
+        self._journal.line(EVENTS, plain_event(event, step, now(), told))
+        drawn = self._reporter.finish()
+        self._say_failed_report(step)
+        self._journal.close()
+        directory = None if self._journal.directory is None else str(self._journal.directory)
+        if directory and drawn:
+            directory += f"; {REPORT} shows it"
+        if directory and self._journal.has_gaps:
+            directory += ", with gaps: it could not be written all the time"
+        self._voice.text(summary(**self._tally.figures(), directory=directory))
+
+    def _say_failed_report(self, step: int | None = None) -> None:
+        if reason := self._reporter.failure():
+            known = self.decisions[-1].step if step is None and self.decisions else step or 0
+            self.trouble("report-failed", known, f"{REPORT} could not be drawn: {reason}", reason=reason)
