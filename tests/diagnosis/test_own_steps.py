@@ -155,6 +155,20 @@ def test_steps_that_are_refused_to_the_end_are_how_the_run_ended(tmp_path):
     assert found.refused[0].startswith("4 of 120 steps were refused")
 
 
+def test_a_loss_near_0_that_differs_from_batch_to_batch_blames_no_high_rate(tmp_path):
+    noisy = [0.45, 0.09, 1.47, 0.29, 0.81, 1.42, 0.62]
+    losses = [4.5 * 0.9**step for step in range(20)] + noisy * 4
+    log = tmp_path / "train.jsonl"
+    lines = [{"step": step, "loss": loss, "lr": 1e-2} for step, loss in enumerate(losses, start=1)]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = tmp_path / "config.yaml"
+    config.write_text("optimizer: AdamW\nlr: 0.01\n")
+    assert "lr-too-high" not in causes(diagnose(log, config))
+    lost = [{"step": step, "loss": loss, "lr": 1e-2} for step, loss in enumerate([*losses, 9.0, 14.0, 21.0], start=1)]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lost))
+    assert "lr-too-high" in causes(diagnose(log, config))
+
+
 def test_without_a_loss_scale_no_scale_has_collapsed(tmp_path):
     found = diagnose(steps_file(tmp_path, ["accept"] * 30 + ["veto"] * 20, loss=NAN))
     assert not any("scale" in word for word in found.trouble)

@@ -63,6 +63,9 @@ LONG_HEALTH = 50
 CLIMB = 8.0
 """A last loss over the lowest, in a log of few points, that no noise explains."""
 
+WELL_BELOW = 0.5
+"""A last loss under this share of the first: what was learned is not lost."""
+
 ABSURD_FOR_ADAM = 0.05
 """Adam moves every weight by about the rate, whatever the gradient."""
 
@@ -157,7 +160,7 @@ def _unsettled(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
     if weight >= FAIR and back is not None:
         yield Clue(back[0], FAIR, back[1])
         yield from high
-    elif weight >= FAIR and seen.points >= 3 and seen.loss_growth >= CLIMB:
+    elif weight >= FAIR and seen.points >= 3 and seen.loss_growth >= CLIMB and not _is_well_below_its_start(facts):
         yield Clue(_climb(facts), FAIR + HINT, seen.where.get("largest_loss", ""))
         yield from high
     elif weight >= STRONG and seen.first_loss and (rate := _rate(facts)) is not None and rate >= ABSURD_FOR_ADAM:
@@ -167,6 +170,12 @@ def _unsettled(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
         if len(losses) >= 3 and long and spread <= 0.01 * seen.first_loss:
             yield Clue(f"the loss stays at {seen.first_loss:.4g}", 1.5 * HINT, seen.where.get("start", ""))
             yield from high
+
+
+def _is_well_below_its_start(facts: Facts) -> bool:
+    """Whether the run ends where it has got to: near 0 a loss of single batches is many times another by chance."""
+    seen = facts.symptoms
+    return seen.first_loss is not None and seen.last_loss is not None and seen.last_loss < WELL_BELOW * seen.first_loss
 
 
 def _rate(facts: Facts) -> float | None:
