@@ -63,9 +63,9 @@ class CudaTape:
         to the allocator; a recording of next to nothing, which does end, sets the second right.
         """
         given_up, self._pool = self._pool, torch.cuda.graph_pool_handle()
-        for end in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
-            with suppress(RuntimeError):
-                end(torch.cuda.current_device(), given_up)
+        for end in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+            with suppress(RuntimeError, AttributeError):  # torch's own doors, which a version may close
+                getattr(torch._C, end)(torch.cuda.current_device(), given_up)
         nothing = torch.zeros(1, device=self._device)
         with suppress(RuntimeError):
             self._graph(nothing.zero_)
