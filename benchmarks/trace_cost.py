@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.trace import trace_step
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.trace import trace_step
 from stayfinite.state.rng import capture_rng
 
 SIZES = {

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.worlds import Materials
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.state.rng import capture_rng
 
 

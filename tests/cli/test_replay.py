@@ -199,7 +199,7 @@ def test_an_incident_that_cannot_be_written_to_is_explained_all_the_same(inciden
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stayfinite.autopsy.incident_files.write_bytes", full)
+    monkeypatch.setattr("stayfinite.autopsy.incidents.incident_files.write_bytes", full)
     assert replay(incident) == 1
     assert "autopsy.json could not be written: No space left" in capsys.readouterr().out
 

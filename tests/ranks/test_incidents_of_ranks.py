@@ -13,8 +13,8 @@ from torch import nn
 from guarded_training import events
 from stage import play
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.incident import read_incident
-from stayfinite.autopsy.rebuild import rebuild
+from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.rebuild import rebuild
 
 RANK_1 = "events-rank00001.jsonl"
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite import Guard, Policy
-from stayfinite.autopsy.incident import read_incident
-from stayfinite.autopsy.rebuild import rebuild
+from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.rebuild import rebuild
 from stayfinite.errors import StateError
 from stayfinite.state.frozen import fingerprint
 from stayfinite.state.parts import TrainingParts

@@ -10,11 +10,11 @@ from typing import Any
 from stayfinite.autopsy.conclusions.conclude import conclude
 from stayfinite.autopsy.conclusions.conclusion import Conclusion
 from stayfinite.autopsy.inquiry import Inquiry
-from stayfinite.autopsy.origin import Origin
 from stayfinite.autopsy.records import origin_in_words, origin_record, world_record
-from stayfinite.autopsy.step import Outcome, Step
-from stayfinite.autopsy.trace import trace_step
-from stayfinite.autopsy.worlds import Materials, World
+from stayfinite.autopsy.steps.step import Outcome, Step
+from stayfinite.autopsy.steps.trace import trace_step
+from stayfinite.autopsy.tracing.origin import Origin
+from stayfinite.autopsy.worlds.worlds import Materials, World
 
 VERSION = 1
 """Of autopsy.json."""

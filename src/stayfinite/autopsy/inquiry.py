@@ -8,13 +8,13 @@ import torch
 
 from stayfinite.autopsy.conclusions.conclude import UNDECIDED, conclude
 from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Evidence
-from stayfinite.autopsy.elsewhere import can_be_run
-from stayfinite.autopsy.readings import Readings
-from stayfinite.autopsy.rows import guilty_rows, without
-from stayfinite.autopsy.step import Outcome, Step
-from stayfinite.autopsy.trace import Trace
-from stayfinite.autopsy.watching import largest_output
-from stayfinite.autopsy.worlds import ELSEWHERE, Materials, World, all_worlds, bad, low_precision
+from stayfinite.autopsy.conclusions.readings import Readings
+from stayfinite.autopsy.steps.step import Outcome, Step
+from stayfinite.autopsy.steps.trace import Trace
+from stayfinite.autopsy.worlds.elsewhere import can_be_run
+from stayfinite.autopsy.worlds.rows import guilty_rows, without
+from stayfinite.autopsy.worlds.watching import largest_output
+from stayfinite.autopsy.worlds.worlds import ELSEWHERE, Materials, World, all_worlds, bad, low_precision
 from stayfinite.errors import UsageError
 
 

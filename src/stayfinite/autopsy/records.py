@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stayfinite.autopsy.origin import Origin
-from stayfinite.autopsy.step import Outcome
-from stayfinite.autopsy.worlds import World
+from stayfinite.autopsy.steps.step import Outcome
+from stayfinite.autopsy.tracing.origin import Origin
+from stayfinite.autopsy.worlds.worlds import World
 
 
 def origin_record(origin: Origin) -> dict[str, Any]:

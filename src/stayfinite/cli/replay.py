@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         with warnings.catch_warnings():
             # The bare install has no numpy, and torch says so when it is first used.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
-            from stayfinite.autopsy.replaying import replay
+            from stayfinite.autopsy.incidents.replaying import replay
 
             found, notes = replay(
                 settings.incident,
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _write(incident: Path, found: dict[str, Any]) -> list[str]:
-    from stayfinite.autopsy.incident_files import write_autopsy
+    from stayfinite.autopsy.incidents.incident_files import write_autopsy
 
     try:
         return [f"written to {write_autopsy(incident, found)}"]

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from stayfinite.autopsy.build import call_build
+from stayfinite.autopsy.incidents.build import call_build
 from stayfinite.errors import UsageError
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.preflight import inspect_training

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.surroundings import device_in_words
+from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.images.answers import prompt_for

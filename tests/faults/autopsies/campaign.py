@@ -32,7 +32,7 @@ from faults.autopsies import (  # noqa: F401 - importing a file enters its fault
 )
 from faults.autopsies.record import FAULTS, LOOK_ALIKES, Entry, Planted
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.worlds import Materials
+from stayfinite.autopsy.worlds.worlds import Materials
 
 __all__ = ["FAULTS", "LOOK_ALIKES", "Finding", "examine"]
 

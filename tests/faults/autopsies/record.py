@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.steps.step import Step
 from stayfinite.state.rng import capture_rng
 
 MARKER = "# planted here"

@@ -13,10 +13,10 @@ from torch import nn
 from faults.autopsies.campaign import FAULTS, LOOK_ALIKES, Finding, examine
 from stayfinite import Guard
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.batch_parts import batch_items
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.trace import trace_step
-from stayfinite.autopsy.worlds import Materials
+from stayfinite.autopsy.steps.batch_parts import batch_items
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.trace import trace_step
+from stayfinite.autopsy.worlds.worlds import Materials
 
 STEPS = 6
 """Steps that a look-alike is trained for under a guard."""

@@ -15,8 +15,8 @@ import torch
 from guarded_training import NAN, GuardedTraining, events, incidents
 from stayfinite import Policy
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.incident import read_incident
-from stayfinite.autopsy.rebuild import rebuild
+from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.rebuild import rebuild
 from tiny_training import changed
 
 try:

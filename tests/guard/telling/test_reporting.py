@@ -11,7 +11,7 @@ import pytest
 from guarded_training import NAN, GuardedTraining
 from run_files import events_of, eventually, lines_of
 from stayfinite import Policy
-from stayfinite.autopsy import archive
+from stayfinite.autopsy.incidents import archive
 from stayfinite.guard.telling import reporting, showing
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.report.page import file as page_file

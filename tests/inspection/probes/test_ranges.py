@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from inspection.probes.planted_ranges import HEALTHY, PLANTED
-from stayfinite.autopsy.events import Health
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.trace import trace_step
-from stayfinite.autopsy.tracer import is_constant_infinity
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.trace import trace_step
+from stayfinite.autopsy.tracing.events import Health
+from stayfinite.autopsy.tracing.tracer import is_constant_infinity
 from stayfinite.inspection.probes.ranges import ranges_of
 from stayfinite.state.rng import capture_rng
 

@@ -14,7 +14,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from recipe_job import NEVER, play_recipe, weights_of_ranks
-from stayfinite.autopsy.build import load_build
+from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions import data, formulas, machinery, precision, weights
 from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence
-from stayfinite.autopsy.elsewhere import device_of
+from stayfinite.autopsy.worlds.elsewhere import device_of
 
 ORDER = (
     machinery.does_not_return,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stayfinite.autopsy.batch_parts import batch_size
-from stayfinite.autopsy.readings import Readings
-from stayfinite.autopsy.step import Outcome
-from stayfinite.autopsy.worlds import Materials
+from stayfinite.autopsy.conclusions.readings import Readings
+from stayfinite.autopsy.steps.batch_parts import batch_size
+from stayfinite.autopsy.steps.step import Outcome
+from stayfinite.autopsy.worlds.worlds import Materials
 
 UNDECIDED_SPIKE = {"gradient-spike": "exploding-gradient", "loss-spike": "loss-diverging"}
 """What a finite spike is called where nothing is proved."""

@@ -6,9 +6,9 @@ import math
 
 from torch import Tensor
 
-from stayfinite.autopsy.batch_parts import batch_items
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
-from stayfinite.autopsy.readings import is_labels
+from stayfinite.autopsy.conclusions.readings import is_labels
+from stayfinite.autopsy.steps.batch_parts import batch_items
 
 ABSURD = 1e3
 """So many times the rest of the batch is absurd for a row."""

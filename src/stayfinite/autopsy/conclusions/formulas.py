@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
 from stayfinite.autopsy.conclusions.weights import BEFORE
-from stayfinite.autopsy.edges import WITHIN_ONE
+from stayfinite.autopsy.tracing.edges import WITHIN_ONE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
 HUGE = 1e15

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence
-from stayfinite.autopsy.elsewhere import device_of
-from stayfinite.autopsy.surroundings import device_in_words
+from stayfinite.autopsy.steps.surroundings import device_in_words
+from stayfinite.autopsy.worlds.elsewhere import device_of
 
 SAME = "the same weights, batch and random numbers"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
-from stayfinite.autopsy.readings import FP16_LIMIT
+from stayfinite.autopsy.conclusions.readings import FP16_LIMIT
 
 
 def scaled_too_far(e: Evidence) -> Conclusion | None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stayfinite.autopsy import incident_files as files
-from stayfinite.autopsy.batch_form import BatchForm, take_apart
-from stayfinite.autopsy.batches import tensors_of
-from stayfinite.autopsy.surroundings import (
+from stayfinite.autopsy.incidents import incident_files as files
+from stayfinite.autopsy.incidents.batch_form import BatchForm, take_apart
+from stayfinite.autopsy.incidents.batches import tensors_of
+from stayfinite.autopsy.steps.surroundings import (
     device_in_words,
     is_compiled,
     module_tree,

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stayfinite.autopsy.autopsy import Autopsy, perform
-from stayfinite.autopsy.rebuild import autocast_for
-from stayfinite.autopsy.step import Step, untouched
-from stayfinite.autopsy.surroundings import is_compiled
-from stayfinite.autopsy.worlds import Materials
+from stayfinite.autopsy.incidents.rebuild import autocast_for
+from stayfinite.autopsy.steps.step import Step, untouched
+from stayfinite.autopsy.steps.surroundings import is_compiled
+from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.errors import OrderError
 from stayfinite.guard.incidents.capturing import Case, good_weights, is_sharded
 from stayfinite.guard.incidents.passes import Pass

@@ -12,8 +12,8 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.autopsy.batch_parts import batch_size, take_rows
-from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.steps.batch_parts import batch_size, take_rows
+from stayfinite.autopsy.steps.step import Step
 from stayfinite.inspection.bench.first_pass import FirstPass, first_pass, unable
 from stayfinite.inspection.bench.keeping import Keeping
 from stayfinite.inspection.bench.names import names_in_short, without_values

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
-from stayfinite.autopsy.changes import eager
-from stayfinite.autopsy.step import Step, untouched
+from stayfinite.autopsy.steps.changes import eager
+from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.errors import StayfiniteError
 from stayfinite.inspection.bench.graph_walk import leaves_of
 from stayfinite.inspection.bench.watch import Seen, Watch

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.batch_parts import batch_items, with_changed
+from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
 from stayfinite.inspection.bench.watch import LossCall
 
 _NO_INPUT = re.compile(

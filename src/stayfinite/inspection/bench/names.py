@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stayfinite.autopsy.batch_parts import batch_items
+from stayfinite.autopsy.steps.batch_parts import batch_items
 
 SHOWN = 3
 

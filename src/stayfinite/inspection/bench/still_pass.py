@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.batch_parts import batch_items
-from stayfinite.autopsy.changes import eager
-from stayfinite.autopsy.step import Step, untouched
+from stayfinite.autopsy.steps.batch_parts import batch_items
+from stayfinite.autopsy.steps.changes import eager
+from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.inspection.bench.watch import Seen, Watch
 from stayfinite.state.rng import restore_rng
 

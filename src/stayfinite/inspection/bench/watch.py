@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stayfinite.autopsy.frames import Lines
-from stayfinite.autopsy.function_mode import FunctionChange
+from stayfinite.autopsy.steps.function_mode import FunctionChange
+from stayfinite.autopsy.tracing.frames import Lines
 from stayfinite.inspection.bench.graph_walk import leaves_of, made_by
 
 MOST_CUTS = 8

@@ -6,7 +6,7 @@ from collections import Counter
 
 import torch
 
-from stayfinite.autopsy.surroundings import device_in_words, versions
+from stayfinite.autopsy.steps.surroundings import device_in_words, versions
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.measure.batch import batch_in_words

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.steps.step import Step
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.state.rng import restore_rng
 

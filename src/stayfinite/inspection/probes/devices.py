@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.batch_parts import batch_items
+from stayfinite.autopsy.steps.batch_parts import batch_items
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.names import tensors_of, without_values
 from stayfinite.inspection.notes import Notes

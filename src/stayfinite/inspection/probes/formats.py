@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy import changes
-from stayfinite.autopsy.batch_parts import with_changed
-from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.steps import changes
+from stayfinite.autopsy.steps.batch_parts import with_changed
+from stayfinite.autopsy.steps.step import Step
 from stayfinite.inspection.probes.operators import HALVES
 
 Context = Callable[[], AbstractContextManager[Any]]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.batch_parts import batch_size
+from stayfinite.autopsy.steps.batch_parts import batch_size
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.inputs import emptied, has_graph, inputs_of, with_inputs
 from stayfinite.inspection.bench.names import names_in_short

@@ -7,7 +7,7 @@ import time
 
 from torch import Tensor
 
-from stayfinite.autopsy.looking import dense
+from stayfinite.autopsy.tracing.looking import dense
 from stayfinite.errors import UsageError
 from stayfinite.inspection.bench.bench import FEW, Bench
 from stayfinite.inspection.bench.update import one_update

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, SequentialSampler
 
-from stayfinite.autopsy.batch_parts import batch_items, batch_size, take_rows
-from stayfinite.autopsy.step import untouched
+from stayfinite.autopsy.steps.batch_parts import batch_items, batch_size, take_rows
+from stayfinite.autopsy.steps.step import untouched
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.loader_readings import (

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from stayfinite.autopsy.batch_parts import bad_rows, batch_items, batch_size
+from stayfinite.autopsy.steps.batch_parts import bad_rows, batch_items, batch_size
 
 MOST_BATCHES = 8
 BUDGET = 4.0

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.batch_parts import batch_items
+from stayfinite.autopsy.steps.batch_parts import batch_items
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.watch import out_of_range
 from stayfinite.inspection.notes import Notes

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy import changes
-from stayfinite.autopsy.looking import dense
-from stayfinite.autopsy.step import Step, untouched
+from stayfinite.autopsy.steps import changes
+from stayfinite.autopsy.steps.step import Step, untouched
+from stayfinite.autopsy.tracing.looking import dense
 from stayfinite.inspection.probes.formats import in_full, in_half, stored_in_half
 from stayfinite.inspection.probes.operators import HALVES, LARGEST, PRODUCTS, Operation, RangeWatch
 

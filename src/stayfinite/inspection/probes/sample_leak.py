@@ -7,7 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
-from stayfinite.autopsy.batch_parts import batch_items, batch_size
+from stayfinite.autopsy.steps.batch_parts import batch_items, batch_size
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.inputs import with_inputs, with_other_row
 from stayfinite.inspection.bench.still_pass import StillPass, still_pass

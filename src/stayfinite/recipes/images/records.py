@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from stayfinite.autopsy.surroundings import device_in_words, versions
+from stayfinite.autopsy.steps.surroundings import device_in_words, versions
 from stayfinite.recipes.images.answers import Prompt
 from stayfinite.recipes.images.folds import Split
 from stayfinite.recipes.images.models import parameters_in_words, save_model

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stayfinite.autopsy.surroundings import is_compiled
+from stayfinite.autopsy.steps.surroundings import is_compiled
 
 
 def compile_blocks(model: nn.Module, say: Callable[[str], None], backend: str = "inductor") -> None:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from stayfinite.autopsy.events import CloseLook, Event, Health
-from stayfinite.autopsy.frames import NOWHERE, Lines, Places
-from stayfinite.autopsy.looking import (
+from stayfinite.autopsy.tracing.events import CloseLook, Event, Health
+from stayfinite.autopsy.tracing.frames import NOWHERE, Lines, Places
+from stayfinite.autopsy.tracing.looking import (
     can_be_bad,
     finite_together,
     health_now,
@@ -29,7 +29,7 @@ from stayfinite.autopsy.looking import (
     values_at,
     worst_in,
 )
-from stayfinite.autopsy.operators import NAMES, PLAIN, Kind, is_part, kind_of, sort_out, storage_of
+from stayfinite.autopsy.tracing.operators import NAMES, PLAIN, Kind, is_part, kind_of, sort_out, storage_of
 
 WINDOW = 16
 """Operators on an accelerator that are looked at and read back together."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stayfinite.autopsy.incident_files import Draft, incidents_in, write_autopsy, write_incident
+from stayfinite.autopsy.incidents.incident_files import Draft, incidents_in, write_autopsy, write_incident
 from stayfinite.state import shelf
 
 

@@ -21,12 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import FlopCounterMode
 
-from stayfinite.autopsy.batch_parts import with_changed
-from stayfinite.autopsy.changes import eager, no_dropout
-from stayfinite.autopsy.looking import can_be_bad
-from stayfinite.autopsy.step import Step, untouched
-from stayfinite.autopsy.threads import of_this_step
-from stayfinite.autopsy.trace import Trace
+from stayfinite.autopsy.steps.batch_parts import with_changed
+from stayfinite.autopsy.steps.changes import eager, no_dropout
+from stayfinite.autopsy.steps.step import Step, untouched
+from stayfinite.autopsy.steps.threads import of_this_step
+from stayfinite.autopsy.steps.trace import Trace
+from stayfinite.autopsy.tracing.looking import can_be_bad
 
 ROOM = 4
 """Times the size of the model that has to be free: weights, gradients, and what a step computes."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from stayfinite.autopsy.batch_parts import batch_items
-from stayfinite.autopsy.changes import eager
-from stayfinite.autopsy.events import Health
-from stayfinite.autopsy.looking import dense, finite_together
-from stayfinite.autopsy.origin import Origin, find_origins
-from stayfinite.autopsy.step import Step, untouched
-from stayfinite.autopsy.tracer import Tracer
+from stayfinite.autopsy.steps.batch_parts import batch_items
+from stayfinite.autopsy.steps.changes import eager
+from stayfinite.autopsy.steps.step import Step, untouched
+from stayfinite.autopsy.tracing.events import Health
+from stayfinite.autopsy.tracing.looking import dense, finite_together
+from stayfinite.autopsy.tracing.origin import Origin, find_origins
+from stayfinite.autopsy.tracing.tracer import Tracer
 
 
 @dataclass(slots=True, kw_only=True)

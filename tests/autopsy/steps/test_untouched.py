@@ -5,10 +5,10 @@ import threading
 import torch
 from torch import nn
 
-from stayfinite.autopsy.changes import autocast_as
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.trace import trace_step
-from stayfinite.autopsy.worlds import precision_world
+from stayfinite.autopsy.steps.changes import autocast_as
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.trace import trace_step
+from stayfinite.autopsy.worlds.worlds import precision_world
 from stayfinite.state.rng import capture_rng
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stayfinite.autopsy.incident import Incident
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.surroundings import form_of, is_compiled
-from stayfinite.autopsy.worlds import Materials
+from stayfinite.autopsy.incidents.incident import Incident
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.surroundings import form_of, is_compiled
+from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.errors import StateError
 from stayfinite.state.graft import Writes
 from stayfinite.state.moments import plan_optimizer

@@ -10,10 +10,10 @@ from types import CodeType, FrameType
 
 import torch
 
-from stayfinite.autopsy.events import Place
+from stayfinite.autopsy.tracing.events import Place
 
 _TORCH = str(Path(torch.__file__).parent)
-_OWN = tuple(str(Path(__file__).parent.parent / room) for room in ("autopsy", "inspection"))
+_OWN = tuple(str(Path(__file__).parents[2] / room) for room in ("autopsy", "inspection"))
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
 ENGINE = "_engine_run_backward"

@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from stayfinite.autopsy.batch_form import ANOTHER, put_together
-from stayfinite.autopsy.incident_files import (
+from stayfinite.autopsy.incidents.batch_form import ANOTHER, put_together
+from stayfinite.autopsy.incidents.incident_files import (
     BATCH,
     BATCH_TENSORS,
     GOOD,

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stayfinite.autopsy import changes, elsewhere
-from stayfinite.autopsy.batch_parts import batch_items, with_changed
-from stayfinite.autopsy.guarded import can_be_guarded, finite_constants, operator_guarded
-from stayfinite.autopsy.origin import custom_function
-from stayfinite.autopsy.step import Outcome, Step
-from stayfinite.autopsy.trace import Trace
-from stayfinite.autopsy.undoing import before_last_update
+from stayfinite.autopsy.steps import changes
+from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
+from stayfinite.autopsy.steps.step import Outcome, Step
+from stayfinite.autopsy.steps.trace import Trace
+from stayfinite.autopsy.tracing.origin import custom_function
+from stayfinite.autopsy.worlds import elsewhere
+from stayfinite.autopsy.worlds.guarded import can_be_guarded, finite_constants, operator_guarded
+from stayfinite.autopsy.worlds.undoing import before_last_update
 
 ELSEWHERE = "other_device"
 """The world that may take longer than all others together."""

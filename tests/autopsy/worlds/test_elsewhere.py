@@ -7,15 +7,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from stayfinite.autopsy import elsewhere, worlds
 from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.conclusions.conclude import conclude
 from stayfinite.autopsy.conclusions.conclusion import Evidence
-from stayfinite.autopsy.elsewhere import autocast_on, model_on, moved_to, nothing_stays_behind, seconds_on
-from stayfinite.autopsy.readings import Readings
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.trace import trace_step
-from stayfinite.autopsy.worlds import Materials
+from stayfinite.autopsy.conclusions.readings import Readings
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.trace import trace_step
+from stayfinite.autopsy.worlds import elsewhere, worlds
+from stayfinite.autopsy.worlds.elsewhere import autocast_on, model_on, moved_to, nothing_stays_behind, seconds_on
+from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.state.rng import capture_rng
 
 CPU = torch.device("cpu")

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from stayfinite.autopsy.batch_parts import batch_items, with_changed
-from stayfinite.autopsy.function_mode import FunctionChange
-from stayfinite.autopsy.threads import of_this_step
+from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
+from stayfinite.autopsy.steps.function_mode import FunctionChange
+from stayfinite.autopsy.steps.threads import of_this_step
 
 HALVES = (torch.float16, torch.bfloat16)
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.batch_parts import with_changed
-from stayfinite.autopsy.looking import dense
+from stayfinite.autopsy.steps.batch_parts import with_changed
+from stayfinite.autopsy.tracing.looking import dense
 from stayfinite.state.rng import capture_rng, restore_rng
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stayfinite.autopsy.batch_parts import bad_rows, batch_items, batch_size
-from stayfinite.autopsy.edges import SINGULAR, stands_at_edge
-from stayfinite.autopsy.events import CloseLook, Event, Health, TensorLook
-from stayfinite.autopsy.origin import CHOOSERS, Origin, batch_rows, custom_function
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.trace import Trace
+from stayfinite.autopsy.steps.batch_parts import bad_rows, batch_items, batch_size
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.trace import Trace
+from stayfinite.autopsy.tracing.edges import SINGULAR, stands_at_edge
+from stayfinite.autopsy.tracing.events import CloseLook, Event, Health, TensorLook
+from stayfinite.autopsy.tracing.origin import CHOOSERS, Origin, batch_rows, custom_function
 
 FP16_LIMIT = 65_504.0
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from stayfinite.autopsy.events import Health
-from stayfinite.autopsy.looking import finite_together, health_now, surely_finite
-from stayfinite.autopsy.step import Step
-from stayfinite.autopsy.trace import trace_step
-from stayfinite.autopsy.tracer import Tracer
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.steps.trace import trace_step
+from stayfinite.autopsy.tracing.events import Health
+from stayfinite.autopsy.tracing.looking import finite_together, health_now, surely_finite
+from stayfinite.autopsy.tracing.tracer import Tracer
 from stayfinite.state.rng import capture_rng
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.build import load_build
-from stayfinite.autopsy.incident import Incident, read_incident
-from stayfinite.autopsy.rebuild import rebuild
+from stayfinite.autopsy.incidents.build import load_build
+from stayfinite.autopsy.incidents.incident import Incident, read_incident
+from stayfinite.autopsy.incidents.rebuild import rebuild
 from stayfinite.errors import StayfiniteError, UsageError
 
 

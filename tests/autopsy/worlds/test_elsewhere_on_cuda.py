@@ -1,6 +1,6 @@
 """Faults that exist on CUDA alone, told from those that exist everywhere by running the step on the CPU.
 
-Where pytest is missing:  PYTHONPATH=src:tests python3 tests/autopsy/test_elsewhere_on_cuda.py
+Where pytest is missing:  PYTHONPATH=src:tests python3 tests/autopsy/worlds/test_elsewhere_on_cuda.py
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from on_a_gpu import run_all
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.elsewhere import moved_to, other_device
-from stayfinite.autopsy.step import Step
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.autopsy.worlds.elsewhere import moved_to, other_device
 from stayfinite.state.rng import capture_rng
 
 try:

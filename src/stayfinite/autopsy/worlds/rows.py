@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stayfinite.autopsy.batch_parts import batch_size, take_rows
-from stayfinite.autopsy.step import Outcome, Step
-from stayfinite.autopsy.worlds import World
+from stayfinite.autopsy.steps.batch_parts import batch_size, take_rows
+from stayfinite.autopsy.steps.step import Outcome, Step
+from stayfinite.autopsy.worlds.worlds import World
 
 MOST_SUSPECTED = 8
 MOST_RUNS = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfinite.autopsy.events import TensorLook
+from stayfinite.autopsy.tracing.events import TensorLook
 
 SINGULAR = (
     "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "div", "reciprocal", "pow", "acos", "asin", "acosh",

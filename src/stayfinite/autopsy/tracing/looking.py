@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.events import Health, TensorLook
+from stayfinite.autopsy.tracing.events import Health, TensorLook
 
 FIRST = 8
 """Indices of bad values that are written down."""

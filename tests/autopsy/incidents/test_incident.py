@@ -15,9 +15,9 @@ from fault_injector import flip_bit, truncate
 from guarded_training import NAN, GuardedTraining, incidents
 from stage import play
 from stayfinite import Policy, StateError
-from stayfinite.autopsy.archive import Archive
-from stayfinite.autopsy.incident import read_incident
-from stayfinite.autopsy.incident_files import Draft, write_autopsy, write_incident
+from stayfinite.autopsy.incidents.archive import Archive
+from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.incident_files import Draft, write_autopsy, write_incident
 
 FILES = 9
 """Syncs before an incident gets its name: eight files and the directory that they are in."""
@@ -45,7 +45,7 @@ def played(folder):
     acts = {}
     for count in KILLS:
         acts |= {f"killed-{count}": (folder / f"{count}", count), f"again-{count}": (folder / f"{count}", 0)}
-    return play("autopsy.incident_job", acts, folder / "stage")
+    return play("autopsy.incidents.incident_job", acts, folder / "stage")
 
 
 @pytest.mark.parametrize("count", KILLS)
@@ -144,7 +144,7 @@ def test_an_incident_that_was_just_put_in_its_place_counts_once(tmp_path, monkey
         go_on.wait(100)
         return path
 
-    monkeypatch.setattr("stayfinite.autopsy.archive.write_incident", write_and_linger)
+    monkeypatch.setattr("stayfinite.autopsy.incidents.archive.write_incident", write_and_linger)
     archive = Archive(tmp_path, 2)
     archive.file(1, draft(1))
     assert in_place.wait(100)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.events import Place
-from stayfinite.autopsy.frames import places
-from stayfinite.autopsy.function_mode import FunctionChange
+from stayfinite.autopsy.steps.function_mode import FunctionChange
+from stayfinite.autopsy.tracing.events import Place
+from stayfinite.autopsy.tracing.frames import places
 
 Guarded = Callable[..., Any]
 

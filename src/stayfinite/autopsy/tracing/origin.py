@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from stayfinite.autopsy.events import Event, Health
-from stayfinite.autopsy.tracer import Tracer, is_constant_infinity
+from stayfinite.autopsy.tracing.events import Event, Health
+from stayfinite.autopsy.tracing.tracer import Tracer, is_constant_infinity
 
 MASKED = ("softmax", "scaled_dot_product", "logsumexp", "attention", "max", "min", "sort", "topk", "where", "exp")
 """Operators that are given infinities on purpose."""

@@ -1,0 +1,1 @@
+"""Incidents on disk: written beside training, read back, put into a model that is built anew, replayed."""
