@@ -8,6 +8,7 @@ import pytest
 
 from child_processes import environment
 from stayfinite.cli import main
+from stayfinite.cli.ending import exit_code
 
 
 def test_without_a_command_it_explains_itself_and_ends_with_2(capsys):
@@ -32,6 +33,26 @@ def test_a_wrong_flag_ends_with_2(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("words", [["train", "translate"], ["train", "mmdit"], ["generate", "run", "--prompt", "x"]])
+def test_a_package_of_an_extra_that_is_missing_is_told_with_its_pip_line(words):
+    job = "import sys; sys.modules['numpy'] = sys.modules['transformers'] = None; import stayfinite.cli as cli; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{job}sys.exit(cli.main({words!r}))"],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "which is not installed\n  fix: pip install 'stayfinite[recipes]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_of_no_extra_that_is_missing_is_a_fault_and_stays_one():
+    def work() -> int:
+        raise ModuleNotFoundError("No module named 'stayfinite.nowhere'", name="stayfinite.nowhere")
+
+    with pytest.raises(ModuleNotFoundError):
+        exit_code("train", work)
 
 
 def test_a_number_of_steps_that_cannot_be_ends_with_2(capsys):

@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from stayfinite.errors import NotReady, StayfiniteError, TrainingStopped
+from stayfinite.errors import MissingExtra, NotReady, StayfiniteError, TrainingStopped
+
+EXTRAS = {
+    "lightning": "lightning", "pyarrow": "data", "bitsandbytes": "quant", "matplotlib": "report", "gguf": "smollm2",
+    "tensorboard": "loggers", "wandb": "loggers", "trackio": "loggers",
+} | dict.fromkeys(
+    ("transformers", "tokenizers", "accelerate", "peft", "sentencepiece", "sacrebleu", "PIL", "numpy"), "recipes"
+)  # fmt: skip
+"""Packages that a command may lack, as they are imported, and the extra of stayfinite that brings each."""
 
 
 def exit_code(command: str, work: Callable[[], int], *, also: tuple[type[Exception], ...] = ()) -> int:
@@ -24,7 +32,17 @@ def exit_code(command: str, work: Callable[[], int], *, also: tuple[type[Excepti
     except BrokenPipeError:
         raise  # whoever read the output has seen enough
     except told as error:
-        print(f"stayfinite {command}: {error}", file=sys.stderr)
+        _tell(command, error)
         if isinstance(error, TrainingStopped):
             return error.exit_code
         return 1 if isinstance(error, NotReady) else 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise  # no package of an extra: a fault that somebody has to see
+        _tell(command, MissingExtra.of(package, extra=EXTRAS[package], what_for="this command"))
+        return 2
+
+
+def _tell(command: str, error: Exception) -> None:
+    print(f"stayfinite {command}: {error}", file=sys.stderr)
