@@ -4,11 +4,8 @@ Where pytest is missing:  PYTHONPATH=src:tests python3 tests/guard/test_on_cuda.
 """
 
 import copy
-import itertools
 import os
 import tempfile
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,32 +19,14 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from on_a_gpu import MARKS, each, no_host_wait, run_all
 from stayfinite import Action, Code, Decision, Guard, Policy
 
-try:
-    import pytest
-except ImportError:  # a lent machine may not have it; the last lines run the tests without
-    pytest = None
-
-if pytest is not None:
-    pytestmark = [
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    ]
+pytestmark = MARKS
 
 DEVICE = "cuda"
 HEALTHY = 24
 """Steps before a fault; more than the spike test's warm-up."""
-
-
-def each(name: str, values: list[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """pytest's parametrize, which the last lines of this file can read as well."""
-
-    def mark(test: Callable[..., None]) -> Callable[..., None]:
-        test.cases = [*getattr(test, "cases", []), (name, values)]  # type: ignore[attr-defined]
-        return test if pytest is None else pytest.mark.parametrize(name, values)(test)
-
-    return mark
 
 
 class Quiet:
@@ -144,17 +123,6 @@ def bits(tensor: Tensor) -> bytes:
 
 def refusals(guard: Guard) -> list[Decision]:
     return [decision for decision in guard.decisions if decision.refused]
-
-
-@contextmanager
-def no_host_wait() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls this mode a prototype
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 @contextmanager
@@ -341,28 +309,5 @@ def test_describe_says_whether_the_host_waits(optimizer: str) -> None:
     assert "one host wait a step, as asked" in Training.start(policy=Policy(gate="host")).guard.describe()
 
 
-def _run_without_pytest() -> None:
-    """Every test of this file with every combination of its cases."""
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        cases = getattr(test, "cases", [])
-        keys = [key for key, _ in cases]
-        for values in itertools.product(*(values for _, values in cases)):
-            label = f"{name}{list(values) if values else ''}"
-            start = time.perf_counter()
-            try:
-                test(**dict(zip(keys, values, strict=True)))
-            except SkipTest as reason:
-                print(f"skipped {label}: {reason}")
-            except Exception as error:
-                failed += 1
-                print(f"FAILED {label}: {type(error).__name__}: {str(error)[:500]}")
-            else:
-                print(f"passed {label} ({time.perf_counter() - start:.2f} s)")
-    raise SystemExit(f"{failed} failed" if failed else 0)
-
-
 if __name__ == "__main__":
-    _run_without_pytest()
+    run_all(globals())

@@ -14,22 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from on_a_gpu import run_all
+from on_a_gpu import MARKS, run_all
 from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.steps.step import Step
 from stayfinite.autopsy.worlds.elsewhere import moved_to, other_device
 from stayfinite.state.rng import capture_rng
 
-try:
-    import pytest
-except ImportError:  # a lent machine may not have it; the last lines run the tests without
-    pytest = None
-
-if pytest is not None:
-    pytestmark = [
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    ]
+pytestmark = MARKS
 
 HALF = partial(torch.autocast, "cuda", torch.bfloat16)
 

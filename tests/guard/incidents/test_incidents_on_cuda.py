@@ -6,29 +6,20 @@ Where pytest is missing:  PYTHONPATH=src:tests python3 tests/guard/incidents/tes
 import json
 import math
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from guarded_training import NAN, GuardedTraining, events, incidents
+from on_a_gpu import MARKS, no_host_wait, run_all
 from stayfinite import Policy
 from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.incidents.incident import read_incident
 from stayfinite.autopsy.incidents.rebuild import rebuild
 from tiny_training import changed
 
-try:
-    import pytest
-except ImportError:  # a lent machine may not have it; the last lines run the tests without
-    pytest = None
-
-if pytest is not None:
-    pytestmark = [
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    ]
+pytestmark = MARKS
 
 
 def fused(parameters: Any) -> torch.optim.Optimizer:
@@ -44,12 +35,9 @@ def test_remembering_a_healthy_step_never_waits_for_the_device() -> None:
     job.steps(8)
     job.guard.flush()
     batches = [job.batch() for _ in range(20)]
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_host_wait():
         for batch in batches:
             job.guard.step(job.guard.forward(batch))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     job.guard.close()
 
 
@@ -134,21 +122,5 @@ def test_watching_on_the_device_captures_the_batch_and_says_that_the_weights_are
         assert "changed the weights" in skipped["reason"]
 
 
-def _run_without_pytest() -> None:
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        start = time.perf_counter()
-        try:
-            test()
-        except Exception as error:
-            failed += 1
-            print(f"FAILED {name}: {type(error).__name__}: {str(error)[:1500]}")
-        else:
-            print(f"passed {name} ({time.perf_counter() - start:.2f} s)")
-    raise SystemExit(f"{failed} failed" if failed else 0)
-
-
 if __name__ == "__main__":
-    _run_without_pytest()
+    run_all(globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stayfinite.guard.gates.gates import Heard, Workshop
-from stayfinite.measure.reading import Reading, pack, unpack
+from stayfinite.measure.reading import Reading
 
 
 class DrivenGate:
@@ -23,9 +23,7 @@ class DrivenGate:
     def take(self, reading: Reading) -> list[Heard]:
         """Judge the step; of a refused one the buffers are put back here."""
         shop = self._shop
-        envelope, values = pack(reading)
-        opened = unpack(envelope, values.tolist(), shop.roster)
-        heard = Heard(opened, shop.judge(opened.signals, None))
+        heard = shop.hear(reading)
         if heard.judgement.decision.refused:
             shop.buffers.restore()
         elif shop.alarm is not None and heard.judgement.decision.notable:

@@ -57,6 +57,12 @@ class Workshop:
     alarm: Callable[[Heard], None] | None = None
     """Hears of a step before it is taken, where the gate lets even a bad one pass; buffers are then as before it."""
 
+    def hear(self, reading: Reading) -> Heard:
+        """Wait for a step's numbers, and judge them."""
+        envelope, values = pack(reading)
+        opened = unpack(envelope, values.tolist(), self.roster)
+        return Heard(opened, self.judge(opened.signals, None))
+
     def step(self) -> None:
         """Let the optimizer step, at the learning rate that is in force."""
         with self.cut.applied(self.optimizer):
@@ -109,17 +115,15 @@ class HostGate:
     def take(self, reading: Reading) -> list[Heard]:
         """Do the step or refuse it; either way it is known at once."""
         shop = self._shop
-        envelope, values = pack(reading)
-        opened = unpack(envelope, values.tolist(), shop.roster)
-        judgement = shop.judge(opened.signals, None)
-        if judgement.decision.refused:
+        heard = shop.hear(reading)
+        if heard.judgement.decision.refused:
             shop.buffers.restore()
         else:
             shop.clip(reading)
             shop.step()
             shop.buffers.keep()
             shop.schedule.advance()
-        return [Heard(opened, judgement)]
+        return [heard]
 
     def drain(self) -> list[Heard]:
         """Nothing is ever under way."""
