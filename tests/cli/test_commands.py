@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from child_processes import environment
 from stayfinite.cli import main
@@ -52,6 +53,25 @@ def test_a_module_of_no_extra_that_is_missing_is_a_fault_and_stays_one():
         raise ModuleNotFoundError("No module named 'stayfinite.nowhere'", name="stayfinite.nowhere")
 
     with pytest.raises(ModuleNotFoundError):
+        exit_code("train", work)
+
+
+def test_a_full_card_is_told_with_what_to_do(capsys):
+    def work() -> int:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.14 GiB.\nmore of it")
+
+    assert exit_code("train translate", work) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "stayfinite train translate: CUDA out of memory. Tried to allocate 4.14 GiB.\n  fix: fewer rows"
+    )
+
+
+def test_another_error_at_run_time_is_a_fault_and_stays_one():
+    def work() -> int:
+        raise RuntimeError("out of memory, says somebody else")
+
+    with pytest.raises(RuntimeError):
         exit_code("train", work)
 
 

@@ -42,6 +42,22 @@ def exit_code(command: str, work: Callable[[], int], *, also: tuple[type[Excepti
             raise  # no package of an extra: a fault that somebody has to see
         _tell(command, MissingExtra.of(package, extra=EXTRAS[package], what_for="this command"))
         return 2
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which need not be loaded for it
+            raise
+        _tell(command, _no_memory(error))
+        return 2
+
+
+def _no_memory(error: RuntimeError) -> StayfiniteError:
+    what = str(error).splitlines()[0] if str(error) else "CUDA out of memory"
+    return StayfiniteError(
+        what,
+        fix="fewer rows at a time (--batch-size, and --accumulation for the same step), shorter ones (the flags with "
+        "max and length in their names), or --gradient-checkpointing, where the command has them; nvidia-smi shows "
+        "what else is on the card. A training that was under way goes on from its last checkpoint when it is started "
+        "again",
+    )
 
 
 def _tell(command: str, error: Exception) -> None:

@@ -281,7 +281,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         if resumed:
             say(f"resumed after step {resumed}")
             logbook.resume(resumed)
-            best.recall()
+            best.recall(resumed)
         compared = not is_size(config.model) if config.base_score is None else config.base_score
         before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
         if before is not None:
@@ -302,6 +302,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
                     break
             last = epoch + 1 == config.epochs or _late(config, place, start)
             here = trained or resumed == per_epoch * (epoch + 1)  # a run that was killed just before its evaluation
+            here = here and not place.from_first(best.knows(logbook.steps_taken))
             if here and ((epoch + 1) % config.eval_epochs == 0 or last):
                 guard.flush()
                 found = ask(config.eval_rows, guard.autocast)

@@ -1,7 +1,8 @@
 """The host's half of a graphed step, on a tape that does everything again; for CUDA see test_graphs_on_cuda.py."""
 
 import copy
-from contextlib import nullcontext
+import gc
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import pytest
@@ -13,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from stayfinite import Guard, Policy
 from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.guard.graphing.graphed import WARM_UP, GraphedStep
+from stayfinite.guard.graphing.graphs import nothing_collected
 from stayfinite.guard.graphing.static_batch import StaticBatch, form_of
 
 STEPS = 40
@@ -279,3 +281,16 @@ def test_a_step_that_cannot_be_recorded_says_why_and_the_plain_one_still_works()
         plain.guard.step(plain.guard.forward(batch))
     # The pass that was not recorded has moved running statistics, as it would not have on a GPU.
     assert same(training.optimizer.state_dict(), plain.optimizer.state_dict())
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_nothing_is_collected_while_a_graph_is_recorded_and_all_is_as_before_afterwards(collecting):
+    before = gc.isenabled()
+    try:
+        (gc.enable if collecting else gc.disable)()
+        with suppress(RuntimeError), nothing_collected():
+            assert not gc.isenabled()
+            raise RuntimeError("broken off")
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -242,6 +242,18 @@ def test_the_run_of_another_program_is_not_gone_on_with(run: Path, tmp_path: Pat
         train(small(place, base_score=True, check="stop"), quiet)
 
 
+def test_a_run_that_goes_on_asks_nothing_again_that_it_has_asked(run: Path, tmp_path: Path) -> None:
+    place, said = tmp_path / "again", []
+    shutil.copytree(run, place)
+    train(small(place, base_score=True, check="stop"), said.append)
+    assert any(line.startswith("resumed after step") for line in said)
+    assert not [line for line in said if line.startswith("epoch")]
+    assert (place / "evaluations.json").read_bytes() == (run / "evaluations.json").read_bytes()
+    (place / "evaluations.json").unlink()  # as if it had been killed before
+    train(small(place, base_score=True, check="stop"), said.append)
+    assert [line for line in said if line.startswith("epoch")]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path) -> None:

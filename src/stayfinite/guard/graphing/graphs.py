@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
@@ -41,7 +42,7 @@ class CudaTape:
 
     def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
         """Record each half; they have to be replayed in this order, and not among those of another recording."""
-        with torch.cuda.device(self._device):
+        with torch.cuda.device(self._device), nothing_collected():
             try:
                 graphs = [self._graph(half) for half in halves]
             except RuntimeError:
@@ -69,6 +70,18 @@ class CudaTape:
         nothing = torch.zeros(1, device=self._device)
         with suppress(RuntimeError):
             self._graph(nothing.zero_)
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Within, Python collects no garbage: an old graph that is taken apart breaks off the recording of a new one."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def first_cause(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from stayfinite.recipes.chat.prompts import Prompting
+from stayfinite.recipes.running.portions import in_portions
 
 
 def generate(
@@ -50,22 +51,20 @@ def generate(
     )
     options |= {"num_return_sequences": samples} if samples > 1 else {}
     written: list[list[str]] = [[] for _ in rows]
+
+    def write(chosen: Sequence[int]) -> None:
+        width = max(len(rows[row]) for row in chosen)
+        # Padded on the left: what is generated has to follow the question at once.
+        ids = torch.tensor([[pad] * (width - len(rows[row])) + rows[row] for row in chosen], device=device)
+        mask = torch.tensor([[0] * (width - len(rows[row])) + [1] * len(rows[row]) for row in chosen], device=device)
+        with torch.inference_mode(), autocast():
+            output = model.generate(input_ids=ids, attention_mask=mask, use_cache=True, **options)
+        said = prompting.tokenizer.batch_decode(output[:, width:], skip_special_tokens=True)
+        for position, row in enumerate(chosen):
+            written[row] = [str(text) for text in said[position * samples : (position + 1) * samples]]
+
     try:
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            width = max(len(rows[row]) for row in chosen)
-            # Padded on the left: what is generated has to follow the question at once.
-            ids = torch.tensor([[pad] * (width - len(rows[row])) + rows[row] for row in chosen], device=device)
-            mask = torch.tensor(
-                [[0] * (width - len(rows[row])) + [1] * len(rows[row]) for row in chosen], device=device
-            )
-            with torch.inference_mode(), autocast():
-                output = model.generate(input_ids=ids, attention_mask=mask, use_cache=True, **options)
-            said = prompting.tokenizer.batch_decode(output[:, width:], skip_special_tokens=True)
-            for position, row in enumerate(chosen):
-                written[row] = [str(text) for text in said[position * samples : (position + 1) * samples]]
-            if progress is not None:
-                progress(min(start + batch_size, len(order)), len(order))
+        in_portions(order, batch_size, write, progress)
     finally:
         model.train(training)
         model.config.use_cache = cached

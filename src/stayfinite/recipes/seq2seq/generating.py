@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from stayfinite.recipes.running.portions import in_portions
+
 
 def generate(
     model: Any,
@@ -35,19 +37,19 @@ def generate(
     rows = tokenizer(list(texts), truncation=True, max_length=max_source).input_ids if texts else []
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     written: list[list[str]] = [[] for _ in rows]
+
+    def write(chosen: Sequence[int]) -> None:
+        batch = tokenizer.pad({"input_ids": [rows[row] for row in chosen]}, return_tensors="pt").to(device)
+        with torch.inference_mode(), autocast():
+            output = model.generate(
+                input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=True, **options
+            )
+        decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
+        for position, row in enumerate(chosen):
+            written[row] = [text.strip() for text in decoded[position * each : (position + 1) * each]]
+
     try:
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            batch = tokenizer.pad({"input_ids": [rows[row] for row in chosen]}, return_tensors="pt").to(device)
-            with torch.inference_mode(), autocast():
-                output = model.generate(
-                    input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=True, **options
-                )
-            decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
-            for position, row in enumerate(chosen):
-                written[row] = [text.strip() for text in decoded[position * each : (position + 1) * each]]
-            if progress is not None:
-                progress(min(start + batch_size, len(order)), len(order))
+        in_portions(order, batch_size, write, progress)
     finally:
         model.train(training)
         model.config.use_cache = cached
