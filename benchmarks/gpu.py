@@ -9,8 +9,9 @@ In a shape all ways of taking a step train one model on the same batches and tak
 few steps, in rotating order, so that whatever else the machine does hits all of them alike. A ratio compares a way with
 the loop with clip_grad_norm_ of the same repeat, or with the loop without any clip; shown are medians and quartiles.
 `clip again` is the former measured a second time: its distance from 1 is noise. Repeats go on until the shape's seconds
-are spent. A way that fails is a line in the table. A snapshot is taken in every turn of its way; what it costs beyond
-the guard's own steps is spread over 50 steps.
+are spent; in the second half of them only the ways that something was promised of take turns, with those that they are
+compared with, so that these are closer in time and more often measured. A way that fails is a line in the table. A
+snapshot is taken in every turn of its way; what it costs beyond the guard's own steps is spread over 50 steps.
 """
 
 from __future__ import annotations

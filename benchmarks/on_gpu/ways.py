@@ -185,10 +185,10 @@ class Ways:
                         del module._forward_hooks[key]
 
 
-BASE, BARE, GUARD = "clip", "no clip", "guard"
+BASE, AGAIN, BARE, GUARD = "clip", "clip again", "no clip", "guard"
 MAKERS: dict[str, Callable[[Ways], Way]] = {
     BASE: lambda ways: ways.plain(),
-    "clip again": lambda ways: ways.plain(),
+    AGAIN: lambda ways: ways.plain(),
     BARE: lambda ways: ways.plain(clip=False),
     GUARD: lambda ways: ways.guarded("guard"),
     STATISTICS: lambda ways: ways.guarded("every", sample_every=1),
