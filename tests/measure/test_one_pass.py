@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from stayfinite.measure.gradients import measure_gradients
-from stayfinite.measure.movement import Movement
+from stayfinite.measure.movement import Movement, spacing
 from stayfinite.measure.one_pass import EXPONENTS, OnePass, Tuning, is_dense
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import FIELDS, Sampler
@@ -178,7 +178,7 @@ class Bench:
 
 
 def test_a_sample_of_the_kernels_is_torchs(monkeypatch):
-    monkeypatch.setattr("stayfinite.measure.sample.SUBSET", 64)
+    monkeypatch.setattr("stayfinite.measure.sample.spacing", lambda size: spacing(size, 64))
     bench = Bench((30,), (7, 11), (0,), (64,), (65,), (200,), (3, 50))
     (plain, by_torch), (fused, by_kernels) = bench.table(None), bench.table(Kernels())
     assert plain.facts is None

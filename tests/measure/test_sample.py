@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from stayfinite.measure.gradients import clip_gradients, measure_gradients
+from stayfinite.measure.movement import SUBSET
 from stayfinite.measure.roster import take_roster
-from stayfinite.measure.sample import FIELDS, SUBSET, Sampler
+from stayfinite.measure.sample import FIELDS, Sampler
 
 
 class Bench:
@@ -94,6 +95,14 @@ def test_the_update_ratio_of_a_large_parameter_is_taken_from_evenly_spaced_eleme
     grad = torch.zeros(3 * SUBSET)
     grad[::3] = 1.0
     assert Bench((torch.ones(3 * SUBSET), grad)).row()["update_ratio"] == pytest.approx(0.1, rel=1e-3)
+
+
+@pytest.mark.parametrize("column", [0, 1, 300])
+def test_what_moves_in_one_column_of_a_square_matrix_is_seen_as_much_as_it_moves(column):
+    grad = torch.zeros(512, 512)
+    grad[:, column] = 1.0
+    row = Bench((torch.ones(512, 512), grad)).row()
+    assert row["update_ratio"] == pytest.approx(0.1 / 512**0.5, rel=0.1)
 
 
 def test_the_values_of_a_sparse_gradient_are_sampled():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from stayfinite.measure.fused import Fused
 from stayfinite.measure.gradients import HALF, GradientNorms
-from stayfinite.measure.movement import SUBSET, Movement
+from stayfinite.measure.movement import Movement, spacing
 from stayfinite.measure.roster import Roster
 
 FIELDS = ("norm", "abs_max", "zero_share", "nonfinite", "update_ratio")
@@ -123,4 +123,4 @@ def own_part(parameter: Tensor) -> Tensor:
 
 def _subset(weight: Tensor) -> Tensor:
     flat = weight.detach().reshape(-1)
-    return flat[:: max(1, -(-flat.numel() // SUBSET))]
+    return flat[:: spacing(flat.numel())]
