@@ -63,6 +63,7 @@ class DrivenGuard(Guard):
         the pass runs in, where there is one.
         """
         self._life.check_open()
+        self._shop.buffers.begin()
         self._intake.see(batch)
         began = self._passes.begin(batch)
         try:

@@ -193,6 +193,7 @@ class Guard:
         ``run_dir/incidents`` and explained. For that ``forward`` is called again, so it should do nothing but compute.
         """
         self._life.check_open()
+        self._shop.buffers.begin()
         return self._forward(batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
