@@ -58,7 +58,7 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
         notes.saw("gradient.zero_share", 1.0, "the first step")
         zero = []
     stuck = without_gradient_at_all(bench, zero) if zero else []
-    moved = [name for name in stuck if name in bench.update.moved]
+    moved = [name for name in stuck if name in bench.update.moved - bench.update.broken]
     notes.saw("update.without_gradient", moved, names_in_short(moved))
     rest = [name for name in none if name not in spare]
     past = routed_past(bench, rest) if rest and norms else []
@@ -116,6 +116,7 @@ def _look_at_update(bench: Bench, notes: Notes) -> None:
     if update.error:
         notes.check("Gradients", "the optimizer takes a step", skipped=update.error)
         return
+    notes.saw("update.not_finite", sorted(update.broken), names_in_short(sorted(update.broken)))
     ratios = sorted(update.ratios.values())
     if ratios and not _warming(bench):
         if update.lost is not None and update.lost > MOST_LOST:
@@ -124,8 +125,9 @@ def _look_at_update(bench: Bench, notes: Notes) -> None:
             notes.saw("update_ratio.largest", max(ratios), "one step of the optimizer")
     shown = f"an update is {ratios[len(ratios) // 2]:.2g} of its weight" if ratios else ""
     notes.check(
-        "Gradients", "a step is neither lost nor wild", "lr-too-low", "lr-too-high", "bf16-lost-updates", seen=shown
-    )
+        "Gradients", "a step is neither lost nor wild", "lr-too-low", "lr-too-high", "bf16-lost-updates",
+        "adam-eps-underflow", seen=shown,
+    )  # fmt: skip
 
 
 def _look_at_weights(bench: Bench, notes: Notes) -> None:
