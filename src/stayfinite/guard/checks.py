@@ -145,6 +145,20 @@ def check_optimizer(optimizer: Optimizer) -> None:
         )
 
 
+def check_rate(rate: float | Tensor | None, step: int, policy: Policy) -> None:
+    """Raise OptimizerError before an update at a learning rate that is no number: it would be the end of the weights.
+
+    No refusal helps there, as the schedule stands still with a refused step. A rate on a device is not waited for.
+    """
+    if policy.mode == "watch" or not isinstance(rate, float) or math.isfinite(rate):
+        return
+    raise OptimizerError(
+        f"the learning rate is {rate} at step {step}: the update would have written it into every weight, and was not "
+        "taken",
+        fix="look where the schedule divides by a number of steps that may be 0, or takes a root of a negative one",
+    )
+
+
 def check_scheduler(scheduler: object, optimizer: Optimizer) -> None:
     """Raise UsageError unless the scheduler moves once a step and drives this optimizer."""
     if isinstance(scheduler, ReduceLROnPlateau):

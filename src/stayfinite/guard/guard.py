@@ -21,6 +21,7 @@ from stayfinite.guard.checks import (
     check_loss,
     check_max_norm,
     check_parts,
+    check_rate,
     check_weights,
 )
 from stayfinite.guard.consequences import Consequences
@@ -256,6 +257,7 @@ class Guard:
             self._recorder.launch(self._step, self._launch_record)
             first = not self._judge.memory.ladder.accepted
             own = self._reader.read(self._step + 1, gathered, first=first)
+            check_rate(own.lr, own.step, self._judge.policy)
             reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step
             self._passes.close(self._step)

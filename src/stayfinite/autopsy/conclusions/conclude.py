@@ -13,6 +13,7 @@ ORDER = (
     weights.spike,
     machinery.attention_kernel,
     machinery.compiler,
+    data.no_rows,
     data.nothing_to_learn,
     formulas.masked_row,
     formulas.impossible_label,
@@ -20,6 +21,7 @@ ORDER = (
     formulas.custom_backward,
     formulas.norm_without_eps,
     formulas.constant_feature,
+    formulas.spread_of_one,
     formulas.unused_branch,
     formulas.naive_exponential,
     formulas.edge,
@@ -29,6 +31,7 @@ ORDER = (
     weights.driven_off,
     data.absurd_rows,
     weights.exploded,
+    weights.grown,
     precision.underflow,
 )
 """What explains more stands first: a bad leaf before what it leads to, a formula before the format it fails in."""
@@ -36,7 +39,7 @@ ORDER = (
 UNDECIDED = "nan-loss"
 """What is said where nothing is proved."""
 
-OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows)
+OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows, weights.too_large_to_square)
 """What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
 a step without the spike there says nothing of them."""
 

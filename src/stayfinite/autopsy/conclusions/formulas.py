@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.conclusions.readings import HUGE
 from stayfinite.autopsy.conclusions.weights import BEFORE
 from stayfinite.autopsy.tracing.edges import WITHIN_ONE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
-HUGE = 1e15
 ABSURD_EXPONENT = 1e4
 NORMS = ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm", "rms_norm")
 LIMITS = {"float16": 11.0, "float64": 709.0}
@@ -75,6 +75,21 @@ def constant_feature(e: Evidence) -> Conclusion | None:
         why=f"a division by a standard deviation of 0{in_rows(e.suspects)}",
         fix="drop the constant feature, or divide by (std + 1e-6)",
         worlds=("origin_guarded", "rows_removed"),
+    )
+
+
+def spread_of_one(e: Evidence) -> Conclusion | None:
+    """A standard deviation of a single value, which torch divides by 0."""
+    readings = e.readings
+    if not readings.too_few_for_a_spread:
+        return None
+    return Conclusion(
+        cause="loss-formula-singularity",
+        confidence=0.92,
+        why=f"{readings.operator} in {readings.place} is taken of a single value: with n - 1 below, that is 0/0",
+        fix=f"{readings.operator}(..., correction=0), or leave such batches out (drop_last=True)",
+        setting={"correction": 0},
+        worlds=("origin_guarded",),
     )
 
 
@@ -148,6 +163,8 @@ def _away(operator: str) -> str:
         return f"clamp the input: {operator}(x.clamp(-1 + 1e-6, 1 - 1e-6))"
     if operator.startswith("log") or operator == "xlogy":
         return "clamp the input: log(x.clamp_min(1e-6)), or use a fused loss that works on logits"
+    if "weight_norm" in operator:
+        return "give every row of the weight a length: a row of zeros has no direction (initialise it, or leave it out)"
     if operator == "pow":
         return "keep the base away from 0: x.clamp_min(1e-6) ** y"
     if operator == "mul":

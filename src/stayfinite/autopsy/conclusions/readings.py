@@ -21,6 +21,10 @@ SOFTMAX = ("softmax", "logsumexp")
 COUNTING = ("sum", "ne", "eq", "ge", "gt", "le", "lt", "_to_copy", "logical_not", "bitwise_not", "bitwise_and", "clone")
 """Operators by which labels are counted."""
 
+SPREADS = ("std", "var", "std_mean", "var_mean")
+HUGE = 1e15
+"""Squares of larger numbers come near the end of fp32."""
+
 LABELS = ("label", "target", "tgt", "y", "answer")
 
 
@@ -203,6 +207,20 @@ class Readings:
         return any(w.operator.startswith(("aten.std", "aten.var")) for w in [*writers, *self._writers_of(writers)])
 
     @property
+    def too_few_for_a_spread(self) -> bool:
+        """A standard deviation of so few values that its denominator is 0: of one row, as a rule."""
+        look = self.look
+        if self.in_backward or self.operator not in SPREADS or look is None or look.output is None:
+            return False
+        return look.output.nans > 0 and self.largest_input < HUGE
+
+    @property
+    def no_rows(self) -> bool:
+        """The batch has tensors, and all of them are empty."""
+        items = [item for item in batch_items(self.step.batch).values() if item.dim()]
+        return bool(items) and not any(item.numel() for item in items)
+
+    @property
     def rewards(self) -> bool:
         """The batch holds rewards: a group of equal ones has no spread."""
         words = ("reward", "advantage", "return")
@@ -216,9 +234,26 @@ class Readings:
             item = batch_items(self.step.batch).get(self.origin.leaf)
             return [] if item is None or size is None else bad_rows(item, size)
         look = self.look
-        if look is None or look.output is None:
+        if look is None or look.output is None or not self._of_the_batch:
             return []
         return batch_rows(look.output.shape, look.output.bad_rows, size)
+
+    @property
+    def _of_the_batch(self) -> bool:
+        """Whether the origin was computed from the batch at all: the rows of a weight are none of the batch."""
+        at, tracer = self._event, self.trace.tracer
+        if at is None or tracer is None or self.origin is None:
+            return True
+        todo, seen = [(self.origin.forward or at).number], set[int]()
+        while todo:
+            number = todo.pop()
+            if number < 0:
+                if tracer.leaves.get(number, "batch").startswith("batch"):
+                    return True
+            elif number not in seen:
+                seen.add(number)
+                todo += tracer.events[number].inputs
+        return False
 
     @property
     def _zero_times_infinity(self) -> bool:

@@ -124,7 +124,7 @@ class RunningBuffers:
         return noted is not buffer or version != buffer._version
 
     def _changed(self, *, known: bool = True) -> Iterator[tuple[Key, Tensor]]:
-        """Buffers that were written to; with those that are known to change, whose kernels may not tell that they do."""
+        """Buffers that were written to, with those that are known to change: their kernels may not tell of it."""
         for key, kept in self._kept.items():
             module, name = key
             buffer = module._buffers.get(name)

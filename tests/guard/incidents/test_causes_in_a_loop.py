@@ -1,0 +1,219 @@
+"""Whole loops with one thing wrong, each beside one that only looks like it: the cause that is named is true."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stayfinite import Guard, OptimizerError, Policy, diagnose
+from tiny_training import Lines, changed, fingerprint
+
+STEPS = 12
+BAD = 8
+"""The step at which a fault shows."""
+
+
+@dataclass
+class Loop:
+    """A training of a few steps."""
+
+    model: nn.Module
+    forward: Callable[[Any], Tensor]
+    batches: Sequence[Any]
+    optimizer: torch.optim.Optimizer | None = None
+    scheduler: Any = None
+    between: Callable[[int], None] = lambda _step: None
+    """Called after every step with its number."""
+    policy: Policy = Policy()  # noqa: RUF009 - it is frozen
+
+    def run(self, directory: Path) -> list[dict[str, Any]]:
+        """Train under a guard; the autopsies, oldest first."""
+        optimizer = self.optimizer or torch.optim.SGD(self.model.parameters(), lr=0.05)
+        with Guard(
+            self.model, optimizer, self.scheduler, policy=self.policy, run_dir=directory, forward=self.forward,
+            console=Lines(),
+        ) as guard:  # fmt: skip
+            for step, batch in enumerate(self.batches, 1):
+                guard.step(guard.forward(batch))
+                self.between(step)
+        return [json.loads(path.read_text()) for path in sorted(directory.glob("incidents/*/autopsy.json"))]
+
+
+def net(**settings: Any) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16, **settings), nn.ReLU(), nn.Linear(16, 3, **settings))
+
+
+def batches(rows: int = 8, steps: int = STEPS) -> list[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        {"x": torch.randn(rows, 6, generator=generator), "y": torch.randint(0, 3, (rows,), generator=generator)}
+        for _ in range(steps)
+    ]
+
+
+def classify(model: nn.Module) -> Callable[[Any], Tensor]:
+    return lambda batch: F.cross_entropy(model(batch["x"]), batch["y"])
+
+
+# -- a number of the loop's own --------------------------------------------------------------------------------------
+
+
+class Scaled(nn.Module):
+    """A net whose input is scaled by a buffer that the loop sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+        self.register_buffer("scale", torch.ones(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x * self.scale)
+
+
+@pytest.mark.parametrize("value", [math.nan, 1.5])
+def test_a_buffer_that_the_loop_spoils_is_named_and_one_that_it_sets_is_left_in_peace(value, tmp_path):
+    model = Scaled()
+
+    def between(step: int) -> None:
+        if step == BAD:
+            model.scale[2] = value
+
+    found = Loop(model, classify(model), batches(), between=between).run(tmp_path)
+    assert [each["cause"] for each in found] == ["nan-weights"] * math.isnan(value)
+    assert all(each["origin"]["leaf"] == "scale" for each in found)
+    assert model.scale[2].isnan() if math.isnan(value) else model.scale[2] == value
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    """Multiplies by the same matrix at every step in time, with or without a bound."""
+
+    def __init__(self, radius: float, *, bounded: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.into, self.over, self.out = nn.Linear(4, 8), nn.Linear(8, 8, bias=False), nn.Linear(8, 1)
+        self.bounded = bounded
+        with torch.no_grad():
+            self.over.weight.copy_(radius * torch.eye(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = x.new_zeros(len(x), 8)
+        for moment in x.unbind(1):
+            state = self.into(moment) + self.over(state)
+            state = torch.tanh(state) if self.bounded else state
+        return self.out(state)
+
+
+@pytest.mark.parametrize("length", [60, 240])
+def test_numbers_that_grow_beyond_fp32_are_no_fault_of_the_device(length, tmp_path):
+    """In 60 steps only the norm of the gradients is infinite, in 240 the loss is."""
+    for bounded in (False, True):
+        model = Recurrent(1.6, bounded=bounded)
+        forward = lambda x, model=model: model(x).pow(2).mean()  # noqa: E731
+        inputs = [torch.randn(4, length, 4, generator=torch.Generator().manual_seed(2))] * 3
+        found = Loop(model, forward, inputs).run(tmp_path / str(bounded))
+        assert [each["cause"] for each in found] == ["exploding-gradient"] * (not bounded)
+    assert diagnose(tmp_path / "False").findings[0].cause == "exploding-gradient"
+    assert diagnose(tmp_path / "True").verdict == "healthy"
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_batch_without_rows_is_called_that_and_one_with_a_row_is_fine(rows, tmp_path):
+    model, loaded = net(), batches()
+    loaded[BAD] = {name: item[:rows] for name, item in loaded[BAD].items()}
+    found = Loop(model, classify(model), loaded).run(tmp_path)
+    assert [each["cause"] for each in found] == ["empty-batch"] * (rows == 0)
+
+
+@pytest.mark.filterwarnings("ignore:std.*degrees of freedom")
+@pytest.mark.parametrize("trained", [False, True], ids=["of the input", "of what is trained"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_spread_of_a_single_row_is_told_from_that_of_two(rows, trained, tmp_path):
+    model, loaded = net(), batches()
+    loaded[BAD] = {name: item[:rows] for name, item in loaded[BAD].items()}
+
+    def forward(batch: dict[str, Tensor]) -> Tensor:
+        x = batch["x"]
+        if not trained:
+            return F.cross_entropy(model((x - x.mean(0)) / (x.std(0) + 1e-5)), batch["y"])
+        out = model(x)
+        return F.cross_entropy((out - out.mean(0)) / (out.std(0) + 1e-5), batch["y"])
+
+    # A spread of two rows makes one batch unlike the others: no matter here.
+    found = Loop(model, forward, loaded, policy=Policy(sigmas=math.inf)).run(tmp_path)
+    assert [each["cause"] for each in found] == ["loss-formula-singularity"] * (rows == 1)
+    assert all("of a single value" in each["verdict"] and each["fix"]["verified"] for each in found)
+
+
+def test_rows_of_a_weight_are_not_taken_for_rows_of_the_batch(tmp_path):
+    first = nn.Linear(6, 16)
+    with torch.no_grad():
+        first.weight[3] = 0  # of sixteen rows; the batch has eight
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(first), nn.ReLU(), nn.Linear(16, 3))
+    (found,) = Loop(model, classify(model), batches(steps=1)).run(tmp_path)
+    assert found["cause"] == "loss-formula-singularity"
+    assert found["rows"] == []
+    assert "row 1" not in found["verdict"]
+
+
+# -- the update ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-8])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop])
+def test_an_eps_of_zero_is_named_where_it_has_divided_zero_by_zero(kind, eps, tmp_path):
+    model, loaded = net(), batches()
+    for batch in loaded:
+        batch["x"][:, 4] = 0  # the weights of this column have no gradient
+    optimizer = kind(model.parameters(), lr=1e-3, eps=eps)
+    found = Loop(model, classify(model), loaded, optimizer).run(tmp_path)
+    assert [each["cause"] for each in found] == ["adam-eps-underflow"] * (eps == 0)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("broken", [math.nan, math.inf, None])
+def test_no_update_is_made_at_a_learning_rate_that_is_no_number(broken, groups, tmp_path):
+    model = net()
+    parts = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
+    optimizer = torch.optim.AdamW(parts if groups == 2 else model.parameters(), lr=1e-3)
+
+    def last(step: int) -> float:
+        return 1.0 if step < BAD or broken is None else broken
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, [last] if groups == 1 else [lambda _step: 1.0, last])
+    loop = Loop(model, classify(model), batches(), optimizer, scheduler)
+    if broken is None:
+        assert loop.run(tmp_path) == []
+        assert diagnose(tmp_path).verdict == "healthy"
+        return
+    states = []
+    loop.between = lambda _step: states.append(fingerprint(model=model.state_dict(), moments=optimizer.state_dict()))
+    with pytest.raises(OptimizerError, match=f"the learning rate is {broken} at step {BAD + 1}"):
+        loop.run(tmp_path)
+    assert len(states) == BAD
+    assert changed(states[-1], fingerprint(model=model.state_dict(), moments=optimizer.state_dict())) == []
+    assert diagnose(tmp_path).findings[0].cause == "lr-schedule-bug"
+
+
+def test_while_watching_a_broken_rate_is_only_named(tmp_path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 if step < BAD else math.nan)
+    found = Loop(model, classify(model), batches(), optimizer, scheduler, policy=Policy.watch()).run(tmp_path)
+    assert [each["cause"] for each in found] == ["lr-schedule-bug"]
+    assert diagnose(tmp_path).findings[0].cause == "lr-schedule-bug"
