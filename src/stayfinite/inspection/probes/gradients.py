@@ -141,4 +141,5 @@ def _warming(bench: Bench) -> bool:
 
 
 def _norm(gradient: Tensor) -> float:
-    return float(torch.linalg.vector_norm(gradient.detach().float(), dtype=torch.float64))
+    size = gradient.detach().abs() if gradient.is_complex() else gradient.detach().float()
+    return float(torch.linalg.vector_norm(size, dtype=torch.float64))
