@@ -31,6 +31,7 @@ def check_construction(
     check_kinds(model, scaler, policy, console)
     check_run_dir(policy, run_dir)
     check_optimizer(optimizer)
+    check_device(optimizer)
     check_scheduler(scheduler, optimizer)
 
 
@@ -142,6 +143,18 @@ def check_optimizer(optimizer: Optimizer) -> None:
             f"{type(optimizer).__name__} re-evaluates the loss inside its step (a closure), so there is no single step "
             "that could be refused",
             fix="use an optimizer that takes one gradient a step, such as torch.optim.AdamW",
+        )
+
+
+def check_device(optimizer: Optimizer) -> None:
+    """Raise ModelError where parameters have a shape and no values."""
+    held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    empty = [p for p in held if p.is_meta]
+    if empty:
+        raise ModelError(
+            f"{len(empty)} of {len(held)} parameters are on the meta device: they have a shape and no values",
+            fix="fill the model before building optimizer and guard: model.to_empty(device=...) and then its own "
+            "initialisation, or load_state_dict(..., assign=True)",
         )
 
 

@@ -94,6 +94,20 @@ def test_a_buffer_that_the_loop_spoils_is_named_and_one_that_it_sets_is_left_in_
     assert model.scale[2].isnan() if math.isnan(value) else model.scale[2] == value
 
 
+@pytest.mark.filterwarnings("ignore::stayfinite.state.checkpoints.CheckpointWarning")
+@pytest.mark.parametrize("size", [1e25, 1.0])
+def test_statistics_that_overflow_in_a_finite_step_make_a_run_sick(size, tmp_path):
+    """The loss does not show it: the row is normalised away, and the model is of no use once it is in eval()."""
+    torch.manual_seed(0)
+    model, loaded = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)), batches()
+    loaded[BAD]["x"][0] = size
+    Loop(model, classify(model), loaded, policy=Policy(checkpoint_steps=2, sigmas=math.inf)).run(tmp_path)
+    assert bool(model[1].running_var.isfinite().all()) == (size == 1.0)
+    found = diagnose(tmp_path)
+    assert [each.cause for each in found.findings] == ["nan-weights"] * (size > 1.0)
+    assert found.verdict == ("sick" if size > 1.0 else "healthy")
+
+
 # -- sizes -----------------------------------------------------------------------------------------------------------
 
 
