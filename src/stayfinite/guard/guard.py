@@ -359,6 +359,10 @@ class Guard:
             with suppress(Exception):
                 self._take_note(self._after.gate.drain(), wait=True)
         if error is not None and not self._life.over:
+            if isinstance(error, Exception):
+                # Most loops that fail do so in their first pass: there is no step to tell of, but an error.
+                with suppress(Exception):
+                    self._recorder.launch(self._step, self._launch_record)
             reason = f"the training loop ended with {type(error).__name__}"
             self._life.finish("failed", self._step, reason, error=f"{error}")
 

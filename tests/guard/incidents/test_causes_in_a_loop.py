@@ -185,6 +185,33 @@ def test_rows_of_a_weight_are_not_taken_for_rows_of_the_batch(tmp_path):
     assert "row 1" not in found["verdict"]
 
 
+@pytest.mark.parametrize("label", [7, 2])
+def test_a_run_that_fails_in_its_very_first_pass_leaves_word_of_it(label, tmp_path):
+    model, loaded = net(), batches()
+    loaded[0]["y"][2] = label
+    loop = Loop(model, classify(model), loaded)
+    if label == 2:
+        loop.run(tmp_path / "run")
+        assert diagnose(tmp_path / "run").verdict == "healthy"
+        return
+    with pytest.raises(IndexError):
+        loop.run(tmp_path / "run")
+    found = diagnose(tmp_path / "run")
+    assert found.findings[0].cause == "label-out-of-range"
+    assert found.findings[0].evidence[0].endswith("events.jsonl:2: IndexError: Target 7 is out of bounds.")
+    assert (tmp_path / "run/report.html").is_file()
+
+
+def test_a_guard_that_is_closed_or_interrupted_before_its_first_step_leaves_nothing(tmp_path):
+    model = net()
+    with Guard(model, torch.optim.SGD(model.parameters()), run_dir=tmp_path / "closed", console=Lines()):
+        pass
+    guard = Guard(model, torch.optim.SGD(model.parameters()), run_dir=tmp_path / "interrupted", console=Lines())
+    with pytest.raises(KeyboardInterrupt), guard:
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- the update ------------------------------------------------------------------------------------------------------
 
 
