@@ -34,13 +34,14 @@ class Loop:
     between: Callable[[int], None] = lambda _step: None
     """Called after every step with its number."""
     policy: Policy = Policy()  # noqa: RUF009 - it is frozen
+    max_norm: float | None = 1.0
 
     def run(self, directory: Path) -> list[dict[str, Any]]:
         """Train under a guard; the autopsies, oldest first."""
         optimizer = self.optimizer or torch.optim.SGD(self.model.parameters(), lr=0.05)
         with Guard(
-            self.model, optimizer, self.scheduler, policy=self.policy, run_dir=directory, forward=self.forward,
-            console=Lines(),
+            self.model, optimizer, self.scheduler, max_norm=self.max_norm, policy=self.policy, run_dir=directory,
+            forward=self.forward, console=Lines(),
         ) as guard:  # fmt: skip
             for step, batch in enumerate(self.batches, 1):
                 guard.step(guard.forward(batch))
@@ -258,3 +259,70 @@ def test_while_watching_a_broken_rate_is_only_named(tmp_path):
     found = Loop(model, classify(model), batches(), optimizer, scheduler, policy=Policy.watch()).run(tmp_path)
     assert [each["cause"] for each in found] == ["lr-schedule-bug"]
     assert diagnose(tmp_path).findings[0].cause == "lr-schedule-bug"
+
+
+# -- numbers and tensors of the program's own --------------------------------------------------------------------------
+
+
+def weighted(model: nn.Module, weight: Any) -> Callable[[Any], Tensor]:
+    return lambda batch: F.cross_entropy(model(batch["x"]), batch["y"]) * weight
+
+
+def with_gradient_hook(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
+    model[0].bias.register_hook(lambda gradient: gradient * factor)
+    return classify(model)
+
+
+def with_module_hook(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
+    model[1].register_full_backward_hook(lambda _module, into, _out: (into[0] * factor,))
+    return classify(model)
+
+
+def divided(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
+    count = 1 if math.isfinite(factor) else 0
+    return lambda batch: F.cross_entropy(model(batch["x"]), batch["y"]) / count
+
+
+def with_class_weights(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
+    weights = torch.tensor([1.0, factor, 1.0])
+    return lambda batch: F.cross_entropy(model(batch["x"]), batch["y"], weight=weights)
+
+
+def determinant(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
+    shift = 9.0 if math.isfinite(factor) else -9.0
+    return lambda batch: (
+        classify(model)(batch) + torch.logdet(model[2].weight @ model[2].weight.T + shift * torch.eye(3))
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "cause", "words"),
+    [
+        (weighted, "loss-formula-singularity", "mul in the loss is given the number inf"),
+        (with_gradient_hook, "loss-formula-singularity", "is given the number inf"),
+        (with_module_hook, "loss-formula-singularity", "a backward hook of a module, at test_causes_in_a_loop.py:"),
+        (divided, "loss-formula-singularity", "div is taken at the edge"),
+        (with_class_weights, "nan-weights", "neither a parameter nor a buffer of the model nor in the batch"),
+        (determinant, "loss-formula-singularity", "the logarithm of a negative determinant"),
+    ],
+)
+def test_what_the_program_puts_in_by_itself_is_named_and_a_finite_number_is_left_in_peace(loss, cause, words, tmp_path):
+    for factor in (math.inf, 0.5):
+        model = net()
+        found = Loop(model, loss(model, factor), batches(steps=3)).run(tmp_path / str(factor))
+        assert [each["cause"] for each in found] == ([] if factor == 0.5 else [cause])
+        assert all(words in each["verdict"] for each in found), found
+
+
+def test_what_most_rows_do_is_the_rates_fault_and_what_one_row_does_is_that_rows(tmp_path):
+    for lr, label in ((30.0, 0.0), (0.01, 1e6)):
+        model = net()
+        loaded = [batch | {"y": batch["y"].float()} for batch in batches(steps=40)]
+        loaded[30]["y"][3] += label
+        forward = lambda batch, model=model: F.mse_loss(model(batch["x"]).sum(1), batch["y"])  # noqa: E731
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        loop = Loop(model, forward, loaded, optimizer, max_norm=None, policy=Policy(max_vetoes_in_a_row=100))
+        found = loop.run(tmp_path / str(lr))
+        assert found[0]["cause"] == ("lr-too-high" if lr == 30.0 else "toxic-batch")
+        assert found[0]["rows"] == ([] if lr == 30.0 else [3])
+        assert diagnose(tmp_path / str(lr)).findings[0].cause == found[0]["cause"]

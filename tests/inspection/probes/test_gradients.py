@@ -38,6 +38,12 @@ def test_a_layer_without_a_gradient_is_found_and_named(detached):
     assert "spare.weight" in found[0].evidence[0]
 
 
+def test_a_parameter_without_values_misses_no_gradient():
+    model = net()
+    model.spare = nn.Parameter(torch.zeros(0, 4))
+    assert causes(model, forward=lambda given: cross_entropy(model)(given) + model.spare.sum()) == []
+
+
 def test_a_layer_that_is_wired_in_is_fine():
     assert causes(WithSpare(scale=0.1)) == []
 

@@ -25,6 +25,7 @@ ORDER = (
     formulas.unused_branch,
     formulas.naive_exponential,
     formulas.edge,
+    formulas.bad_number,
     machinery.device,
     precision.scaled_too_far,
     precision.overflow,
@@ -39,7 +40,9 @@ ORDER = (
 UNDECIDED = "nan-loss"
 """What is said where nothing is proved."""
 
-OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows, weights.too_large_to_square)
+OF_FINITE_SPIKES = (
+    data.bad_item, weights.spike, data.absurd_rows, weights.exploded, weights.too_large_to_square,
+)  # fmt: skip
 """What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
 a step without the spike there says nothing of them."""
 
@@ -86,5 +89,4 @@ def _undecided(e: Evidence) -> Conclusion:
         confidence=0.3,
         why=f"the worlds do not decide: {known}{decide}",
         fix="run `stayfinite replay` with --world to try further changes",
-        worlds=tuple(good),
     )

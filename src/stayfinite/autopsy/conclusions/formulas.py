@@ -9,6 +9,8 @@ from stayfinite.autopsy.tracing.edges import WITHIN_ONE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
 ABSURD_EXPONENT = 1e4
+HOOKS = "BackwardHookFunction"
+"""The function in which torch runs the backward hooks of a module."""
 NORMS = ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm", "rms_norm")
 LIMITS = {"float16": 11.0, "float64": 709.0}
 """exp of more than this is infinite; in fp32 and bf16 it is 88.7."""
@@ -139,11 +141,41 @@ def edge(e: Evidence) -> Conclusion | None:
     )
 
 
+def bad_number(e: Evidence) -> Conclusion | None:
+    """A number that the program has computed: a weight of the loss, say."""
+    if e.readings.undefined:
+        return Conclusion(
+            cause="loss-formula-singularity",
+            confidence=0.8,
+            why=f"the formula that {e.readings.reader} belongs to has no value for what it is given, as the logarithm "
+            "of a negative determinant has none",
+            fix="keep its input where it is defined: a matrix with a positive determinant (add 1e-6 to its diagonal), "
+            "or slogdet with its sign",
+        )
+    number = e.readings.bad_number
+    if number is None:
+        return None
+    return Conclusion(
+        cause="loss-formula-singularity",
+        confidence=0.85,
+        why=f"{e.readings.operator} in {e.readings.place} is given the number {number}, which the program has computed "
+        "outside of torch",
+        fix="look where that number comes from: a count of 0, a schedule at its end, a weight that was never set",
+    )
+
+
 def custom_backward(e: Evidence) -> Conclusion | None:
     """A backward that somebody wrote by hand."""
     function = e.readings.custom_function
     if not function or not e.readings.in_backward:
         return None
+    if function == HOOKS:
+        return Conclusion(
+            cause="loss-formula-singularity",
+            confidence=0.85,
+            why=f"a backward hook of {e.readings.hooked} makes NaN or infinity of finite gradients",
+            fix="correct the hook (register_full_backward_hook), or leave it out",
+        )
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.93 if e.good("derived_backward") else 0.8,

@@ -21,6 +21,9 @@ SOFTMAX = ("softmax", "logsumexp")
 COUNTING = ("sum", "ne", "eq", "ge", "gt", "le", "lt", "_to_copy", "logical_not", "bitwise_not", "bitwise_and", "clone")
 """Operators by which labels are counted."""
 
+FACTORS = ("mul", "add", "sub", "rsub", "div", "true_divide", "addcmul", "pow")
+"""Operators to which no program gives a NaN or an infinity on purpose, as it does to a mask."""
+
 SPREADS = ("std", "var", "std_mean", "var_mean")
 HUGE = 1e15
 """Squares of larger numbers come near the end of fp32."""
@@ -48,6 +51,37 @@ class Readings:
             return ""
         forward = None if self.origin is None or at.called_back else self.origin.forward
         return (forward or at).operator.rpartition(".")[2].rstrip("_")
+
+    @property
+    def reader(self) -> str:
+        """The operator that reads a bad leaf, and its line, for people."""
+        at = None if self.origin is None else self.origin.where
+        if at is None:
+            return "an operator"
+        line = "" if at.place is None else f" at {at.place.file.rpartition('/')[2]}:{at.place.line}"
+        return f"{at.operator.rpartition('.')[2].strip('_')}{line}"
+
+    @property
+    def undefined(self) -> bool:
+        """torch itself writes a NaN: a formula of its own has no value for what it was given."""
+        at = self._event
+        return at is not None and self.operator == "scalar_tensor" and any(map(math.isnan, at.constants))
+
+    @property
+    def hooked(self) -> str:
+        """The line of a hook in backward, for people."""
+        at = self._event
+        place = None if at is None else at.place
+        return self.place if place is None else f"a module, at {place.file.rpartition('/')[2]}:{place.line},"
+
+    @cached_property
+    def bad_number(self) -> float | None:
+        """A number of the program, no tensor, that is NaN or infinite and that the origin was given as a factor."""
+        at = self._event
+        if at is None or self.operator not in FACTORS:
+            return None
+        worst = sorted((value for value in at.constants if not math.isfinite(value)), key=math.isnan)
+        return worst[-1] if worst else None
 
     @property
     def place(self) -> str:
@@ -115,6 +149,8 @@ class Readings:
         """The operator, or its derivative, was taken where it is infinite or undefined."""
         if self.operator == "mul":
             return self._zero_times_infinity
+        if self.operator in ("div", "true_divide") and self._event is not None and 0.0 in self._event.constants:
+            return True
         if self.operator == "mean":
             return any(0 in look.shape for look in self._inputs)
         if self.operator.startswith("nll_loss"):  # a mean over weights that are all 0

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.steps.batch_parts import batch_size
+from stayfinite.autopsy.tracing.origin import UNNAMED
 from stayfinite.autopsy.worlds.worlds import too_large
 
 EXPLODED = 1e6
@@ -73,6 +75,15 @@ def bad_weights(e: Evidence) -> Conclusion | None:
             fix="load the weights in fp32 and train under autocast, or use bf16",
             worlds=BEFORE,
         )
+    if origin.leaf == UNNAMED:
+        return Conclusion(
+            cause="nan-weights",
+            confidence=0.85,
+            why=f"a tensor that {e.readings.reader} is given is not finite, and it is neither a parameter nor a buffer "
+            "of the model nor in the batch",
+            fix="look where forward has it from: class weights, a mask, statistics that were computed once",
+            worlds=("leaf_mended",),
+        )
     undone = "; the last update put it there" if e.good("previous_update_undone") else ""
     return Conclusion(
         cause="nan-weights",
@@ -90,7 +101,8 @@ def spike(e: Evidence) -> Conclusion | None:
     if not e.finite_spike:
         return None
     same = e.outcomes["same"]
-    if e.rows:
+    few = len(e.rows) * 2 <= (batch_size(e.readings.step.batch) or 0)  # what most rows do is no row's fault
+    if e.rows and few:
         return Conclusion(
             cause="toxic-batch",
             confidence=0.9 if e.bad("good_weights") else 0.8,
@@ -155,7 +167,7 @@ def grown(e: Evidence) -> Conclusion | None:
 
 def exploded(e: Evidence) -> Conclusion | None:
     """Finite weights of a size that no training gives them, and nothing to go back to."""
-    if not e.readings.overflowed:
+    if not (e.readings.overflowed or e.finite_spike):
         return None
     largest, name = max(
         ((float(p.detach().abs().amax()), name) for name, p in e.readings.step.model.named_parameters() if p.numel()),

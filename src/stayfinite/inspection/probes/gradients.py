@@ -51,8 +51,9 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> None:
-    none = [name for name in bench.trainable if name not in norms]
-    zero = [name for name, norm in norms.items() if norm == 0]
+    filled = {name for name, p in bench.trainable.items() if p.numel()}  # of nothing there is no gradient to miss
+    none = [name for name in bench.trainable if name not in norms and name in filled]
+    zero = [name for name, norm in norms.items() if norm == 0 and name in filled]
     spare = left_over(bench.model, none, list(norms))
     if norms and len(zero) == len(norms):
         notes.saw("gradient.zero_share", 1.0, "the first step")
