@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import sys
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 from guarded_training import NAN, GuardedTraining
-from stayfinite import Policy
+from stayfinite import Guard, Policy
 from stayfinite.cli import main
+from tiny_training import Lines
 
 BUILD = """
 from guarded_training import NoisyNet
@@ -99,6 +101,47 @@ def test_json_is_json_and_nothing_else(incident, capsys):
     assert found["rows"] == [3]
     assert found["worlds"][0]["name"] == "same"
     assert not (incident / "autopsy.json").exists()
+
+
+DISTILLED = """
+import math
+import torch
+from torch import nn
+
+def build(teacher=None):
+    torch.manual_seed(0)
+    model, teacher = nn.Linear(4, 2), teacher or nn.Linear(4, 2)
+    return model, lambda batch: (model(batch) - teacher(batch).detach()).pow(2).mean()
+
+def broken():
+    teacher = nn.Linear(4, 2)
+    nn.init.constant_(teacher.bias, math.nan)
+    return build(teacher)
+"""
+
+
+@pytest.mark.parametrize("built", ["build", "broken"])
+def test_what_build_makes_anew_does_not_overrule_the_run_that_saw_the_step_fail(tmp_path, monkeypatch, capsys, built):
+    (tmp_path / "distilled.py").write_text(DISTILLED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "distilled", raising=False)
+    model, forward = importlib.import_module("distilled").broken()  # the teacher is no part of what is trained
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Guard(model, optimizer, forward=forward, run_dir=tmp_path / "run", console=Lines()) as guard:
+        guard.step(guard.forward(torch.randn(3, 4)))
+    incident = tmp_path / "run/incidents/0001"
+    assert json.loads((incident / "autopsy.json").read_text())["cause"] == "nan-weights"
+    assert replay(incident, "--json", build=f"distilled:{built}") == 1
+    found = json.loads(capsys.readouterr().out)
+    if built == "broken":
+        assert found["cause"] == "nan-weights"
+        assert "written to" in found["notes"][-1]
+    else:
+        assert found["confidence"] < 0.5
+        assert "what build() makes anew" in found["verdict"]
+        assert "(nan-weights), and is kept" in found["notes"][-1]
+    assert json.loads((incident / "autopsy.json").read_text())["cause"] == "nan-weights"
 
 
 def test_a_single_world_is_run_alone_and_not_written(incident, capsys):

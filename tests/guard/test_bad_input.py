@@ -16,7 +16,7 @@ from stayfinite import (
     PolicyError,
     UsageError,
 )
-from tiny_training import DEVICE, GATES, Lines, TinyNet, Training, batch, changed, everything
+from tiny_training import DEVICE, GATES, Lines, TinyNet, Training, batch, changed, everything, loss_of
 
 both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
 
@@ -42,6 +42,19 @@ def test_a_model_without_trainable_parameters():
     assert refused.kind is ModelError
     other = torch.optim.AdamW(TinyNet().parameters())
     assert "Tanh has no trainable parameter" in refused(nn.Tanh(), other)
+
+
+def test_a_model_without_values_is_refused_in_words_and_one_that_was_filled_is_guarded():
+    with torch.device("meta"):
+        model = TinyNet()
+    with pytest.raises(ModelError, match="6 of 6 parameters are on the meta device") as raised:
+        Guard(model, torch.optim.AdamW(model.parameters()))
+    assert "to_empty" in raised.value.fix
+    model = model.to_empty(device="cpu")
+    model.load_state_dict(TinyNet().state_dict())
+    with Guard(model, torch.optim.AdamW(model.parameters()), console=Lines()) as guard:
+        guard.step(loss_of(model))
+    assert not guard.decisions[-1].refused
 
 
 def test_an_optimizer_that_misses_parameters_is_told_which():

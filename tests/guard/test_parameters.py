@@ -112,6 +112,21 @@ def test_sparse_gradients_are_measured_clipped_and_refused(build):
     assert changed(state, look(model, optimizer)) == []
 
 
+@pytest.mark.parametrize("build", [torch.optim.SparseAdam, torch.optim.SGD], ids=["SparseAdam", "SGD"])
+def test_sparse_gradients_are_taken_as_in_a_plain_loop_to_the_last_bit(build):
+    (model, plain_model), generator = (Lookup(), Lookup()), torch.Generator().manual_seed(0)
+    optimizer, plain = build(model.parameters(), lr=0.01), build(plain_model.parameters(), lr=0.01)
+    guard = guarded(model, optimizer, max_norm=None, policy=Policy(sample_every=1))
+    for _ in range(6):
+        rows = torch.randint(0, 30, (200,), generator=generator)
+        guard.step(model(rows))
+        plain_model(rows).backward()
+        plain.step()
+        plain.zero_grad()
+    assert not any(each.refused for each in guard.decisions)
+    assert changed(look(plain_model, plain), look(model, optimizer)) == []
+
+
 @both_gates
 def test_tied_weights_are_measured_once(policy):
     torch.manual_seed(0)

@@ -105,6 +105,17 @@ def test_rows_of_the_norms_belong_to_the_parameters_they_are_said_to():
     assert measured.norms.tolist() == [float(index) for index in measured.indices]
 
 
+def test_the_norm_of_mixed_dtypes_is_that_of_torch_to_the_last_bit():
+    kinds = (torch.complex64, torch.float32, torch.float64)
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        gradients = [torch.randn(5, dtype=kinds[(seed + i) % 3], generator=generator) for i in range(7)]
+        model, roster = model_with(*gradients)
+        measured = measure_gradients(roster)
+        assert measured.norms.tolist() == [gradients[index].norm().item() for index in measured.indices]
+        assert measured.total.item() == torch.nn.utils.get_total_norm([p.grad for p in model]).item()
+
+
 def embedding_gradients(sparse):
     embedding = nn.Embedding(10, 4, sparse=sparse)
     weights = torch.arange(12.0).reshape(3, 4)
@@ -117,6 +128,8 @@ def test_rows_that_occur_twice_in_a_sparse_gradient_add_up():
     measured, expected = measure_gradients(sparse_roster), measure_gradients(dense_roster)
     assert measured.total.item() == pytest.approx(expected.total.item())
     assert torch.equal(sparse.weight.grad.to_dense(), dense.weight.grad)
+    # Added up for the norm alone: an optimizer that is given the sum ends in other bits than without a guard.
+    assert not sparse.weight.grad.is_coalesced()
 
 
 def test_a_sparse_gradient_is_clipped_and_stays_sparse():

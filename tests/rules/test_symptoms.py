@@ -112,6 +112,16 @@ def test_a_loss_that_ends_far_above_its_best_diverges():
     assert series(*losses(*[3 - i / 10 for i in range(20)], *[1.1 * 1.2**i for i in range(20)])).diverges
 
 
+def test_a_loss_that_the_first_update_throws_away_diverges_and_one_that_grows_from_nothing_does_not():
+    thrown = [1.2, *[15_000.0 + 9_000 * math.sin(7 * i) for i in range(30)]]
+    saturated = [0.0 if i % 5 == 3 else value for i, value in enumerate(thrown)]
+    assert series(*losses(*thrown)).diverges
+    assert series(*losses(*saturated)).diverges
+    assert not series(*losses(*thrown, *[900 * 0.7**i for i in range(20)])).diverges  # it comes back
+    assert not series(*losses(0.001, *[2 + 0.3 * math.sin(7 * i) for i in range(30)])).diverges
+    assert not series(*losses(1.2, *[60 + 9 * math.sin(7 * i) for i in range(30)])).diverges
+
+
 def test_many_equal_losses_stand_still():
     assert "the loss does not move" in series(*losses(*[0.6931] * 30)).trouble
 

@@ -75,7 +75,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _write(incident: Path, found: dict[str, Any]) -> list[str]:
     from stayfinite.autopsy.incidents.incident_files import write_autopsy
+    from stayfinite.autopsy.incidents.replaying import seen_to_fail
 
+    if cause := seen_to_fail(incident, found):
+        return [f"not written: the autopsy of the run itself has seen the step fail ({cause}), and is kept"]
     try:
         return [f"written to {write_autopsy(incident, found)}"]
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stayfinite.core.finding import Finding
@@ -105,7 +106,9 @@ def _to_judge(runs: Sequence[RunSeries], refused: Mapping[str, Refusals], *, who
 
 
 def with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Finding]:
-    """Both together, ranked: what was seen or proved stands for a rule's guess of the same cause."""
+    """Both together, ranked: what was seen or proved stands for a rule's guess of the same cause, no less sure."""
     certain = {finding.cause for finding in known}
-    both = [*known, *(finding for finding in findings if finding.cause not in certain)]
+    guessed = {finding.cause: finding.confidence for finding in findings}
+    both = [replace(each, confidence=max(each.confidence, guessed.get(each.cause, 0.0))) for each in known]
+    both += [finding for finding in findings if finding.cause not in certain]
     return sorted(both, key=lambda finding: (finding.severity == "info", -finding.confidence))

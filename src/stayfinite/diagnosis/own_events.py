@@ -18,6 +18,7 @@ from stayfinite.core.series import RunSeries
 from stayfinite.diagnosis.course import STARTS
 from stayfinite.errors import UsageError
 from stayfinite.readers.logs import LogReader
+from stayfinite.readers.runs.directory import RUN, STEPS
 from stayfinite.readers.runs.events import error_of
 from stayfinite.rules.registry import rule_of
 
@@ -27,9 +28,15 @@ LARGEST = 64 << 20
 
 
 def own_events(logs: Sequence[Path]) -> list[Path]:
-    """Those of the logs that are a guard's events, beside the steps that they are about."""
-    folders = {path.parent for path in logs if path.name == "steps.jsonl"}
-    return [path for path in logs if _NAME.fullmatch(path.name) and path.parent in folders and _is_ours(path)]
+    """Those of the logs that are a guard's events, beside the steps that they are about or what was launched."""
+    folders = {path.parent for path in logs if path.name == STEPS}
+    return [
+        path
+        for path in logs
+        if _NAME.fullmatch(path.name)
+        and (path.parent in folders or (path.parent / RUN).is_file())  # a run may fail before its first step
+        and _is_ours(path)
+    ]
 
 
 def read_own_events(path: Path) -> tuple[list[Finding], list[RunSeries]]:

@@ -31,6 +31,7 @@ def check_construction(
     check_kinds(model, scaler, policy, console)
     check_run_dir(policy, run_dir)
     check_optimizer(optimizer)
+    check_device(optimizer)
     check_scheduler(scheduler, optimizer)
 
 
@@ -143,6 +144,32 @@ def check_optimizer(optimizer: Optimizer) -> None:
             "that could be refused",
             fix="use an optimizer that takes one gradient a step, such as torch.optim.AdamW",
         )
+
+
+def check_device(optimizer: Optimizer) -> None:
+    """Raise ModelError where parameters have a shape and no values."""
+    held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    empty = [p for p in held if p.is_meta]
+    if empty:
+        raise ModelError(
+            f"{len(empty)} of {len(held)} parameters are on the meta device: they have a shape and no values",
+            fix="fill the model before building optimizer and guard: model.to_empty(device=...) and then its own "
+            "initialisation, or load_state_dict(..., assign=True)",
+        )
+
+
+def check_rate(rate: float | Tensor | None, step: int, policy: Policy) -> None:
+    """Raise OptimizerError before an update at a learning rate that is no number: it would be the end of the weights.
+
+    No refusal helps there, as the schedule stands still with a refused step. A rate on a device is not waited for.
+    """
+    if policy.mode == "watch" or not isinstance(rate, float) or math.isfinite(rate):
+        return
+    raise OptimizerError(
+        f"the learning rate is {rate} at step {step}: the update would have written it into every weight, and was not "
+        "taken",
+        fix="look where the schedule divides by a number of steps that may be 0, or takes a root of a negative one",
+    )
 
 
 def check_scheduler(scheduler: object, optimizer: Optimizer) -> None:

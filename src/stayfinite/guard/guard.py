@@ -21,6 +21,7 @@ from stayfinite.guard.checks import (
     check_loss,
     check_max_norm,
     check_parts,
+    check_rate,
     check_weights,
 )
 from stayfinite.guard.consequences import Consequences
@@ -193,6 +194,7 @@ class Guard:
         ``run_dir/incidents`` and explained. For that ``forward`` is called again, so it should do nothing but compute.
         """
         self._life.check_open()
+        self._shop.buffers.begin()
         return self._forward(batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -255,6 +257,7 @@ class Guard:
             self._recorder.launch(self._step, self._launch_record)
             first = not self._judge.memory.ladder.accepted
             own = self._reader.read(self._step + 1, gathered, first=first)
+            check_rate(own.lr, own.step, self._judge.policy)
             reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step
             self._passes.close(self._step)
@@ -356,6 +359,10 @@ class Guard:
             with suppress(Exception):
                 self._take_note(self._after.gate.drain(), wait=True)
         if error is not None and not self._life.over:
+            if isinstance(error, Exception):
+                # Most loops that fail do so in their first pass: there is no step to tell of, but an error.
+                with suppress(Exception):
+                    self._recorder.launch(self._step, self._launch_record)
             reason = f"the training loop ended with {type(error).__name__}"
             self._life.finish("failed", self._step, reason, error=f"{error}")
 

@@ -13,6 +13,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 from stayfinite.measure.fused import Fused
 from stayfinite.measure.one_pass import READABLE, Facts
@@ -45,6 +46,10 @@ class GradientNorms:
     spread: bool = False
     """Whether any of them is this rank's part of a gradient that is spread over ranks."""
 
+    scattered: tuple[Tensor, ...] = ()
+    """Values of sparse gradients in which a row may occur several times: in ``groups`` they are added up, and it is
+    these that the optimizer reads, and that are clipped with the others."""
+
     facts: Facts | None = None
     """What else was seen in the same read; a row for each of ``indices``. None where only norms were taken."""
 
@@ -61,22 +66,28 @@ def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNor
         nothing = torch.zeros(0, device=roster.device)
         return GradientNorms((), (), nothing, nothing.sum())
     if fused is not None and found.addressable and (facts := fused.look(found.groups)) is not None:
-        return GradientNorms(found.indices, found.groups, facts.norms, facts.total, found.spread, facts)
-    norms: list[Tensor] = []
-    for group in found.groups:
-        norms.extend(torch._foreach_norm(group, 2.0, torch.float32 if group[0].dtype in HALF else None))
+        return GradientNorms(
+            found.indices, found.groups, facts.norms, facts.total, found.spread, found.scattered, facts
+        )
+    by_group: list[list[Tensor]] = [
+        list(torch._foreach_norm(group, 2.0, torch.float32 if group[0].dtype in HALF else None))
+        for group in found.groups
+    ]
     if len(roster.places) > 1:
         home = roster.device
-        norms = [norm.to(home, non_blocking=True) for norm in norms]
-    together = torch.stack(norms)
-    total = torch.linalg.vector_norm(together, 2.0)
-    return GradientNorms(found.indices, found.groups, together, total, found.spread)
+        by_group = [[norm.to(home, non_blocking=True) for norm in norms] for norms in by_group]
+    together = torch.stack(list(chain.from_iterable(by_group)))
+    summed = together
+    if len(by_group) > 1:
+        summed = torch.stack(list(chain.from_iterable(by_group[place] for place in _order_of_torch(found.groups))))
+    total = torch.linalg.vector_norm(summed, 2.0)
+    return GradientNorms(found.indices, found.groups, together, total, found.spread, found.scattered)
 
 
 def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
     """Scale the gradients down to ``max_norm`` where they are above it, on the device, in place."""
     factor = torch.clamp(max_norm / (measured.total + CLIP_EPS), max=1.0)
-    for group in measured.groups:
+    for group in (*measured.groups, *([values] for values in measured.scattered)):
         torch._foreach_mul_(group, factor.to(group[0].device, non_blocking=True))
 
 
@@ -89,11 +100,12 @@ def clip_divisor(measured: GradientNorms, max_norm: float, out: Tensor | None = 
         out: takes it. An optimizer that is compiled wants to find it in the same place at every step.
 
     Returns:
-        None where division is not as exact as :func:`clip_gradients`: gradients of float64, or spread over ranks.
+        None where division is not as exact as :func:`clip_gradients`: gradients of float64, sparse ones, or such as
+        are spread over ranks.
     """
     # Where the kernels have read them, their dtypes are known.
     known = measured.facts is not None or {grad.dtype for group in measured.groups for grad in group} <= READABLE
-    if measured.spread or not known:
+    if measured.spread or measured.scattered or not known:
         return None
     divisor = (measured.total + CLIP_EPS) / max_norm
     return torch.clamp(divisor, min=1.0).float() if out is None else torch.clamp(divisor, min=1.0, out=out)
@@ -106,6 +118,7 @@ class _Found:
     indices: tuple[int, ...]
     groups: tuple[list[Tensor], ...]
     spread: bool = False
+    scattered: tuple[Tensor, ...] = ()
     addressable: bool = True
     """Whether the numbers of all are where ``data_ptr`` says; a tensor that only wraps others has none there."""
 
@@ -126,6 +139,7 @@ def _any_kind(roster: Roster) -> _Found:
     """The gradients, one by one."""
     indices: list[int] = []
     groups: list[list[Tensor]] = []
+    scattered: list[Tensor] = []
     spread, addressable = False, True
     for members in roster.places.values():
         group: list[Tensor] = []
@@ -135,7 +149,9 @@ def _any_kind(roster: Roster) -> _Found:
                 continue
             indices.append(index)
             if grad.is_sparse:
-                group.append(_values(grad, roster, index))
+                group.append(grad.coalesce()._values())
+                if not grad.is_coalesced():
+                    scattered.append(grad._values())
             elif type(grad) is Tensor:
                 group.append(grad)
             else:
@@ -145,7 +161,7 @@ def _any_kind(roster: Roster) -> _Found:
                 group.append(own)
         if group:
             groups.append(group)
-    return _Found(tuple(indices), tuple(groups), spread, addressable)
+    return _Found(tuple(indices), tuple(groups), spread, tuple(scattered), addressable)
 
 
 def _local(grad: Tensor) -> Tensor:
@@ -154,8 +170,8 @@ def _local(grad: Tensor) -> Tensor:
     return grad if to_local is None else cast(Tensor, to_local())
 
 
-def _values(grad: Tensor, roster: Roster, index: int) -> Tensor:
-    # Rows that occur twice in a sparse gradient only add up once it is coalesced.
-    coalesced = grad.coalesce()
-    roster.parameters[index].grad = coalesced
-    return coalesced._values()
+def _order_of_torch(groups: tuple[list[Tensor], ...]) -> list[int]:
+    # A sum in another order may end in another bit, and clip_grad_norm_ takes devices and dtypes in its own.
+    first: list[Tensor | None] = [group[0] for group in groups]
+    of_torch = _group_tensors_by_device_and_dtype([first], with_indices=True)
+    return [place for _, places in of_torch.values() for place in places]

@@ -15,6 +15,12 @@ SMALL_LOSS = 5e-3
 ABSURD_LOSS = 1e5
 """A loss of unscaled targets may begin there; one that stays there is no training. Its square is never one."""
 
+THROWN_AWAY = 1e3
+"""A loss that stays so many times above its first one was not thrown there by a hard batch."""
+
+LEAST_FIRST = 0.1
+"""A first loss below this may be that of targets that are not there yet, as of a value network, and say nothing."""
+
 
 def finite_of(values: Sequence[float]) -> list[float]:
     """Those that are finite."""
@@ -74,12 +80,27 @@ def is_absurd(losses: Sequence[float]) -> bool:
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
 
 
+def _lost_at_once(losses: Sequence[float], ends: float) -> bool:
+    """Whether all but the first are of another size altogether: the first update has thrown the weights away.
+
+    Saturated outputs then give a loss of exactly 0 now and then.
+    """
+    first = losses[0]
+    if min(losses) < 0 or first < LEAST_FIRST:
+        return False
+    return median(losses[1:]) >= THROWN_AWAY * first and ends >= THROWN_AWAY / 10 * first
+
+
 def diverges(losses: Sequence[float]) -> bool:
     """Whether losses end far above where they had been."""
-    if len(losses) < 8 or min(losses) <= 0:
+    if len(losses) < 8:
         return False
     window = max(3, len(losses) // 10)
     ends = median(losses[-window:])
+    if _lost_at_once(losses, ends):
+        return True
+    if min(losses) <= 0:
+        return False
     starts = median(losses[:window])
     best = min(median(losses[index : index + window]) for index in range(0, len(losses) - window + 1, window))
     return ends > 3.0 * best and ends > 1.5 * starts

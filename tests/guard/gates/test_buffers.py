@@ -106,6 +106,33 @@ def test_statistics_loaded_after_the_guard_was_built_are_not_undone_by_a_veto(po
     assert changed(before, fingerprint(model=resumed.model.state_dict())) == []
 
 
+@both_gates
+@pytest.mark.parametrize("way", ["in place", "assigned", "loaded"])
+def test_what_the_loop_writes_to_a_buffer_between_steps_outlives_a_veto(way, policy):
+    model = _seeded(with_batch_norm)
+    training = Training("AdamW-fused", model=model, policy=policy, forward=lambda x: model(x).square().mean())
+    guard, statistics = training.guard, model[1]
+    for _ in range(2):
+        guard.step(guard.forward(torch.randn(32, 8)))
+    if way == "in place":
+        statistics.running_mean.fill_(0.25)
+    elif way == "assigned":
+        statistics.running_mean = torch.full_like(statistics.running_mean, 0.25)
+    else:
+        model.load_state_dict(_seeded(with_batch_norm).state_dict())
+    guard.flush()
+    before = training.state()
+    x = torch.randn(32, 8)
+    x[3, 2] = float("nan")
+    # Two passes for one step: what the first one does to the statistics is undone as well.
+    guard.backward(guard.forward(torch.randn(32, 8)))
+    guard.backward(guard.forward(x))
+    guard.step()
+    guard.flush()
+    assert guard.decisions[-1].refused
+    assert changed(before, training.state()) == []
+
+
 def test_watching_leaves_the_buffers_as_the_forward_pass_made_them():
     training = Training(model=_seeded(with_batch_norm), policy=Policy.watch())
     training.good(2)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from inspection.healthy_setups import mixture, mmdit
 from inspection.planted import Net, adamw, batch, causes, cross_entropy, net
 from stayfinite import preflight
+from stayfinite.inspection.preflight import inspect_training
 
 
 class WithSpare(Net):
@@ -35,6 +36,12 @@ def test_a_layer_without_a_gradient_is_found_and_named(detached):
     found = preflight(model, adamw(model), batch(), cross_entropy(model), steps=0)
     assert [each.cause for each in found] == ["unused-parameters"]
     assert "spare.weight" in found[0].evidence[0]
+
+
+def test_a_parameter_without_values_misses_no_gradient():
+    model = net()
+    model.spare = nn.Parameter(torch.zeros(0, 4))
+    assert causes(model, forward=lambda given: cross_entropy(model)(given) + model.spare.sum()) == []
 
 
 def test_a_layer_that_is_wired_in_is_fine():
@@ -213,6 +220,16 @@ def test_an_update_that_leaves_nothing_of_its_weight_is_found():
     assert causes(model, torch.optim.AdamW(model.parameters(), lr=3.0))[0] == "lr-too-high"
 
 
+@pytest.mark.parametrize(("lr", "found"), [(0.1, []), (1e3, ["lr-too-high"])])
+def test_a_lone_weight_that_starts_near_zero_is_told_from_a_rate_that_is_too_high(lr, found):
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, -0.0075)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    x = torch.linspace(-1, 1, 8)[:, None]
+    seen = preflight(model, optimizer, x, lambda x: F.mse_loss(model(x), 3 * x), steps=10)
+    assert [each.cause for each in seen if each.severity != "info"] == found
+
+
 class Routed(nn.Module):
     """Sends each row to one of many layers that bear no telling name."""
 
@@ -236,3 +253,21 @@ def test_parts_that_no_row_was_sent_to_are_told_from_parts_that_none_can_reach()
     torch.manual_seed(0)
     assert causes(Routed(routed=True)) == []
     assert causes(Routed(routed=False)) == ["unused-parameters"]
+
+
+def test_complex_weights_are_looked_at_whole():
+    class Spectral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.filter = nn.Parameter(torch.randn(12, 16, dtype=torch.complex64) * 0.3)
+            self.head = nn.Linear(16, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            turned = x.to(torch.complex64) @ self.filter
+            return self.head((turned.real.square() + turned.imag.square() + 1e-6).sqrt())
+
+    torch.manual_seed(0)
+    model = Spectral()
+    found = inspect_training(model, torch.optim.Adam(model.parameters(), lr=1e-3), batch(), cross_entropy(model))
+    assert [each.cause for each in found.findings if each.severity != "info"] == []
+    assert not [line for line in found.lines if "the probe itself failed" in line.seen]

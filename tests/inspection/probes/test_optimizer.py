@@ -90,6 +90,18 @@ def test_updates_that_bf16_rounds_away_are_found_and_larger_ones_are_fine():
     assert causes(model, torch.optim.AdamW(model.parameters(), lr=1e-2), given) == []
 
 
+def test_an_eps_of_zero_is_found_where_it_breaks_a_weight_and_is_fine_where_every_gradient_lives():
+    def with_eps(eps: float, given: dict[str, torch.Tensor]) -> list[str]:
+        model = net()
+        return causes(model, torch.optim.Adam(model.parameters(), lr=1e-3, eps=eps), given)
+
+    given = batch()
+    assert with_eps(0.0, given) == []
+    given["x"][:, 3] = 0  # the weights of this column have a gradient of exactly 0
+    assert with_eps(0.0, given) == ["adam-eps-underflow"]
+    assert with_eps(1e-8, given) == []
+
+
 def test_groups_rates_and_decay_are_printed():
     model = net()
     groups = [

@@ -13,6 +13,7 @@ ORDER = (
     weights.spike,
     machinery.attention_kernel,
     machinery.compiler,
+    data.no_rows,
     data.nothing_to_learn,
     formulas.masked_row,
     formulas.impossible_label,
@@ -20,15 +21,18 @@ ORDER = (
     formulas.custom_backward,
     formulas.norm_without_eps,
     formulas.constant_feature,
+    formulas.spread_of_one,
     formulas.unused_branch,
     formulas.naive_exponential,
     formulas.edge,
+    formulas.bad_number,
     machinery.device,
     precision.scaled_too_far,
     precision.overflow,
     weights.driven_off,
     data.absurd_rows,
     weights.exploded,
+    weights.grown,
     precision.underflow,
 )
 """What explains more stands first: a bad leaf before what it leads to, a formula before the format it fails in."""
@@ -36,7 +40,9 @@ ORDER = (
 UNDECIDED = "nan-loss"
 """What is said where nothing is proved."""
 
-OF_FINITE_SPIKES = (data.bad_item, weights.spike, data.absurd_rows)
+OF_FINITE_SPIKES = (
+    data.bad_item, weights.spike, data.absurd_rows, weights.exploded, weights.too_large_to_square,
+)  # fmt: skip
 """What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
 a step without the spike there says nothing of them."""
 
@@ -83,5 +89,4 @@ def _undecided(e: Evidence) -> Conclusion:
         confidence=0.3,
         why=f"the worlds do not decide: {known}{decide}",
         fix="run `stayfinite replay` with --world to try further changes",
-        worlds=tuple(good),
     )

@@ -64,7 +64,7 @@ class Evidence:
     def finite_spike(self) -> bool:
         """Whether the step, run again, is finite and still far above the others."""
         same = self.outcomes.get("same")
-        return same is not None and same.finite and self.bad("same") and self.materials.spike_limit is not None
+        return same is not None and same.finite and self.bad("same")
 
     @property
     def suspects(self) -> list[int]:

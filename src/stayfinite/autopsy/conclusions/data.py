@@ -41,6 +41,18 @@ def bad_item(e: Evidence) -> Conclusion | None:
     )
 
 
+def no_rows(e: Evidence) -> Conclusion | None:
+    """A batch with nothing in it."""
+    if not e.readings.no_rows:
+        return None
+    return Conclusion(
+        cause="empty-batch",
+        confidence=0.97,
+        why="the batch has no rows: a mean over none of them is 0/0",
+        fix="let the loader leave empty batches out (look at its filters and at how the last batch is made)",
+    )
+
+
 def nothing_to_learn(e: Evidence) -> Conclusion | None:
     """No label of the batch counts."""
     if not e.readings.no_labels:

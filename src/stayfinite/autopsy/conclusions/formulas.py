@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.conclusions.readings import HUGE
 from stayfinite.autopsy.conclusions.weights import BEFORE
 from stayfinite.autopsy.tracing.edges import WITHIN_ONE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
-HUGE = 1e15
 ABSURD_EXPONENT = 1e4
+HOOKS = "BackwardHookFunction"
+"""The function in which torch runs the backward hooks of a module."""
 NORMS = ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm", "rms_norm")
 LIMITS = {"float16": 11.0, "float64": 709.0}
 """exp of more than this is infinite; in fp32 and bf16 it is 88.7."""
@@ -78,6 +80,21 @@ def constant_feature(e: Evidence) -> Conclusion | None:
     )
 
 
+def spread_of_one(e: Evidence) -> Conclusion | None:
+    """A standard deviation of a single value, which torch divides by 0."""
+    readings = e.readings
+    if not readings.too_few_for_a_spread:
+        return None
+    return Conclusion(
+        cause="loss-formula-singularity",
+        confidence=0.92,
+        why=f"{readings.operator} in {readings.place} is taken of a single value: with n - 1 below, that is 0/0",
+        fix=f"{readings.operator}(..., correction=0), or leave such batches out (drop_last=True)",
+        setting={"correction": 0},
+        worlds=("origin_guarded",),
+    )
+
+
 def unused_branch(e: Evidence) -> Conclusion | None:
     """A value that nobody wanted has an infinite derivative."""
     if not e.readings.unused_branch:
@@ -124,11 +141,41 @@ def edge(e: Evidence) -> Conclusion | None:
     )
 
 
+def bad_number(e: Evidence) -> Conclusion | None:
+    """A number that the program has computed: a weight of the loss, say."""
+    if e.readings.undefined:
+        return Conclusion(
+            cause="loss-formula-singularity",
+            confidence=0.8,
+            why=f"the formula that {e.readings.reader} belongs to has no value for what it is given, as the logarithm "
+            "of a negative determinant has none",
+            fix="keep its input where it is defined: a matrix with a positive determinant (add 1e-6 to its diagonal), "
+            "or slogdet with its sign",
+        )
+    number = e.readings.bad_number
+    if number is None:
+        return None
+    return Conclusion(
+        cause="loss-formula-singularity",
+        confidence=0.85,
+        why=f"{e.readings.operator} in {e.readings.place} is given the number {number}, which the program has computed "
+        "outside of torch",
+        fix="look where that number comes from: a count of 0, a schedule at its end, a weight that was never set",
+    )
+
+
 def custom_backward(e: Evidence) -> Conclusion | None:
     """A backward that somebody wrote by hand."""
     function = e.readings.custom_function
     if not function or not e.readings.in_backward:
         return None
+    if function == HOOKS:
+        return Conclusion(
+            cause="loss-formula-singularity",
+            confidence=0.85,
+            why=f"a backward hook of {e.readings.hooked} makes NaN or infinity of finite gradients",
+            fix="correct the hook (register_full_backward_hook), or leave it out",
+        )
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.93 if e.good("derived_backward") else 0.8,
@@ -148,6 +195,8 @@ def _away(operator: str) -> str:
         return f"clamp the input: {operator}(x.clamp(-1 + 1e-6, 1 - 1e-6))"
     if operator.startswith("log") or operator == "xlogy":
         return "clamp the input: log(x.clamp_min(1e-6)), or use a fused loss that works on logits"
+    if "weight_norm" in operator:
+        return "give every row of the weight a length: a row of zeros has no direction (initialise it, or leave it out)"
     if operator == "pow":
         return "keep the base away from 0: x.clamp_min(1e-6) ** y"
     if operator == "mul":

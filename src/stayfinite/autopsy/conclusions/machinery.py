@@ -28,11 +28,15 @@ def does_not_return(e: Evidence) -> Conclusion | None:
         again = f"run again with {with_what}, the step is finite"
     else:
         return None
+    rebuilt = bool(e.materials.notes.get("rebuilt"))
+    kept = "what build() makes anew" if rebuilt else "a counter, a cache, another model"
     return Conclusion(
         cause="hardware",
-        confidence=0.5 if differs else 0.7,
-        why=f"{again}: the step itself does not explain it",
-        fix="look for Xid and ECC lines in the kernel log, try another device, and look for races with "
+        confidence=0.4 if differs or rebuilt else 0.6,
+        why=f"{again}: the device has failed for once, or forward goes by something that a re-run does not bring back "
+        f"({kept})",
+        fix="see whether forward keeps anything between calls that is not in the model; if it does not, look for Xid "
+        "and ECC lines in the kernel log, try another device, and look for races with "
         "torch.use_deterministic_algorithms(True)",
         worlds=("same",),
     )

@@ -21,6 +21,13 @@ SOFTMAX = ("softmax", "logsumexp")
 COUNTING = ("sum", "ne", "eq", "ge", "gt", "le", "lt", "_to_copy", "logical_not", "bitwise_not", "bitwise_and", "clone")
 """Operators by which labels are counted."""
 
+FACTORS = ("mul", "add", "sub", "rsub", "div", "true_divide", "addcmul", "pow")
+"""Operators to which no program gives a NaN or an infinity on purpose, as it does to a mask."""
+
+SPREADS = ("std", "var", "std_mean", "var_mean")
+HUGE = 1e15
+"""Squares of larger numbers come near the end of fp32."""
+
 LABELS = ("label", "target", "tgt", "y", "answer")
 
 
@@ -44,6 +51,37 @@ class Readings:
             return ""
         forward = None if self.origin is None or at.called_back else self.origin.forward
         return (forward or at).operator.rpartition(".")[2].rstrip("_")
+
+    @property
+    def reader(self) -> str:
+        """The operator that reads a bad leaf, and its line, for people."""
+        at = None if self.origin is None else self.origin.where
+        if at is None:
+            return "an operator"
+        line = "" if at.place is None else f" at {at.place.file.rpartition('/')[2]}:{at.place.line}"
+        return f"{at.operator.rpartition('.')[2].strip('_')}{line}"
+
+    @property
+    def undefined(self) -> bool:
+        """torch itself writes a NaN: a formula of its own has no value for what it was given."""
+        at = self._event
+        return at is not None and self.operator == "scalar_tensor" and any(map(math.isnan, at.constants))
+
+    @property
+    def hooked(self) -> str:
+        """The line of a hook in backward, for people."""
+        at = self._event
+        place = None if at is None else at.place
+        return self.place if place is None else f"a module, at {place.file.rpartition('/')[2]}:{place.line},"
+
+    @cached_property
+    def bad_number(self) -> float | None:
+        """A number of the program, no tensor, that is NaN or infinite and that the origin was given as a factor."""
+        at = self._event
+        if at is None or self.operator not in FACTORS:
+            return None
+        worst = sorted((value for value in at.constants if not math.isfinite(value)), key=math.isnan)
+        return worst[-1] if worst else None
 
     @property
     def place(self) -> str:
@@ -111,6 +149,8 @@ class Readings:
         """The operator, or its derivative, was taken where it is infinite or undefined."""
         if self.operator == "mul":
             return self._zero_times_infinity
+        if self.operator in ("div", "true_divide") and self._event is not None and 0.0 in self._event.constants:
+            return True
         if self.operator == "mean":
             return any(0 in look.shape for look in self._inputs)
         if self.operator.startswith("nll_loss"):  # a mean over weights that are all 0
@@ -203,6 +243,20 @@ class Readings:
         return any(w.operator.startswith(("aten.std", "aten.var")) for w in [*writers, *self._writers_of(writers)])
 
     @property
+    def too_few_for_a_spread(self) -> bool:
+        """A standard deviation of so few values that its denominator is 0: of one row, as a rule."""
+        look = self.look
+        if self.in_backward or self.operator not in SPREADS or look is None or look.output is None:
+            return False
+        return look.output.nans > 0 and self.largest_input < HUGE
+
+    @property
+    def no_rows(self) -> bool:
+        """The batch has tensors, and all of them are empty."""
+        items = [item for item in batch_items(self.step.batch).values() if item.dim()]
+        return bool(items) and not any(item.numel() for item in items)
+
+    @property
     def rewards(self) -> bool:
         """The batch holds rewards: a group of equal ones has no spread."""
         words = ("reward", "advantage", "return")
@@ -216,9 +270,26 @@ class Readings:
             item = batch_items(self.step.batch).get(self.origin.leaf)
             return [] if item is None or size is None else bad_rows(item, size)
         look = self.look
-        if look is None or look.output is None:
+        if look is None or look.output is None or not self._of_the_batch:
             return []
         return batch_rows(look.output.shape, look.output.bad_rows, size)
+
+    @property
+    def _of_the_batch(self) -> bool:
+        """Whether the origin was computed from the batch at all: the rows of a weight are none of the batch."""
+        at, tracer = self._event, self.trace.tracer
+        if at is None or tracer is None or self.origin is None:
+            return True
+        todo, seen = [(self.origin.forward or at).number], set[int]()
+        while todo:
+            number = todo.pop()
+            if number < 0:
+                if tracer.leaves.get(number, "batch").startswith("batch"):
+                    return True
+            elif number not in seen:
+                seen.add(number)
+                todo += tracer.events[number].inputs
+        return False
 
     @property
     def _zero_times_infinity(self) -> bool:

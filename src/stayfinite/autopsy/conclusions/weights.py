@@ -5,12 +5,27 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
+from stayfinite.autopsy.steps.batch_parts import batch_size
+from stayfinite.autopsy.tracing.origin import UNNAMED
+from stayfinite.autopsy.worlds.worlds import too_large
 
 EXPLODED = 1e6
 """Weights of this size are not learnt."""
+
+GROWN = 1e12
+"""Numbers of this size have grown on their way through the model."""
+
+SLOWER_GROWTH = (
+    "bound what is passed on from layer to layer or from step to step (a normalisation, tanh, residual branches that "
+    "start small, smaller initial weights)"
+)
+
+SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
+"""What Adam, RMSprop and Adagrad call the average of squared gradients that they divide by the root of."""
 
 BEFORE = ("previous_update_undone", "good_weights")
 """Worlds with earlier weights."""
@@ -23,6 +38,26 @@ def bad_weights(e: Evidence) -> Conclusion | None:
         return None
     proved = any(e.good(world) for world in BEFORE)
     optimizer = e.materials.optimizer
+    if optimizer is not None and (rates := _broken_rates(optimizer)):
+        return Conclusion(
+            cause="lr-schedule-bug",
+            confidence=0.95 if proved else 0.9,
+            why=f"the learning rate is {rates[0]}, and an update at that rate has written it into {origin.leaf}",
+            fix="look where the schedule divides by a number of steps that may be 0, then go back to the last good "
+            "checkpoint",
+            worlds=BEFORE,
+            covers=BEFORE,
+        )
+    if optimizer is not None and _divided_by_zero(optimizer, e.readings.step.model, origin.leaf):
+        return Conclusion(
+            cause="adam-eps-underflow",
+            confidence=0.95 if proved else 0.9,
+            why=f"the optimizer's eps is 0: where a second moment of {origin.leaf} is 0, the update is 0/0",
+            fix="give the optimizer an eps, 1e-8 in fp32, and go back to the last good checkpoint",
+            setting={"eps": 1e-8},
+            worlds=BEFORE,
+            covers=BEFORE,
+        )
     if optimizer is not None and _eps_is_zero(optimizer):
         return Conclusion(
             cause="adam-eps-underflow",
@@ -40,6 +75,15 @@ def bad_weights(e: Evidence) -> Conclusion | None:
             fix="load the weights in fp32 and train under autocast, or use bf16",
             worlds=BEFORE,
         )
+    if origin.leaf == UNNAMED:
+        return Conclusion(
+            cause="nan-weights",
+            confidence=0.85,
+            why=f"a tensor that {e.readings.reader} is given is not finite, and it is neither a parameter nor a buffer "
+            "of the model nor in the batch",
+            fix="look where forward has it from: class weights, a mask, statistics that were computed once",
+            worlds=("leaf_mended",),
+        )
     undone = "; the last update put it there" if e.good("previous_update_undone") else ""
     return Conclusion(
         cause="nan-weights",
@@ -54,10 +98,11 @@ def bad_weights(e: Evidence) -> Conclusion | None:
 
 def spike(e: Evidence) -> Conclusion | None:
     """A finite step far above the others: the batch, or the update before it."""
-    same = e.outcomes.get("same")
-    if same is None or not same.finite or e.materials.spike_limit is None:
+    if not e.finite_spike:
         return None
-    if e.rows:
+    same = e.outcomes["same"]
+    few = len(e.rows) * 2 <= (batch_size(e.readings.step.batch) or 0)  # what most rows do is no row's fault
+    if e.rows and few:
         return Conclusion(
             cause="toxic-batch",
             confidence=0.9 if e.bad("good_weights") else 0.8,
@@ -92,9 +137,37 @@ def driven_off(e: Evidence) -> Conclusion | None:
     )
 
 
+def too_large_to_square(e: Evidence) -> Conclusion | None:
+    """Finite gradients whose norm is not, and no earlier weights with which it would be."""
+    same = e.outcomes.get("same")
+    if same is None or not too_large(same, e.materials):
+        return None
+    return Conclusion(
+        cause="exploding-gradient",
+        confidence=0.85,
+        why=f"every gradient is finite, but they reach {same.largest:.3g}: squared, they overflow fp32 (loss "
+        f"{same.loss:.4g})",
+        fix=f"divide the loss as it should be, scale inputs and targets to about unit size, {SLOWER_GROWTH}",
+    )
+
+
+def grown(e: Evidence) -> Conclusion | None:
+    """Numbers that grow from one layer, or one step in time, to the next until fp32 ends; the weights are small."""
+    readings = e.readings
+    if not readings.overflowed or readings.dtype not in ("float32", "bfloat16") or readings.largest_input < GROWN:
+        return None
+    return Conclusion(
+        cause="exploding-gradient",
+        confidence=0.7,
+        why=f"{'gradients' if readings.in_backward else 'values'} grow from one layer or step in time to the next, up "
+        f"to {readings.largest_input:.3g}, until {readings.operator} in {readings.place} overflows {readings.dtype}",
+        fix=SLOWER_GROWTH,
+    )
+
+
 def exploded(e: Evidence) -> Conclusion | None:
     """Finite weights of a size that no training gives them, and nothing to go back to."""
-    if not e.readings.overflowed:
+    if not (e.readings.overflowed or e.finite_spike):
         return None
     largest, name = max(
         ((float(p.detach().abs().amax()), name) for name, p in e.readings.step.model.named_parameters() if p.numel()),
@@ -113,9 +186,30 @@ def exploded(e: Evidence) -> Conclusion | None:
 def _eps_is_zero(optimizer: Optimizer) -> bool:
     for group in optimizer.param_groups:
         halves = any(parameter.dtype is torch.float16 for parameter in group["params"])
-        if halves and "eps" in group and float(torch.tensor(float(group["eps"]), dtype=torch.float16)) == 0.0:
+        eps = group.get("eps")
+        if halves and isinstance(eps, int | float) and float(torch.tensor(float(eps), dtype=torch.float16)) == 0.0:
             return True
     return False
+
+
+def _divided_by_zero(optimizer: Optimizer, model: nn.Module, leaf: str) -> bool:
+    """Whether a parameter is bad where the optimizer has divided by the root of a second moment of 0."""
+    parameter = dict(model.named_parameters()).get(leaf)
+    if parameter is None:
+        return False
+    for group in optimizer.param_groups:
+        if group.get("eps") != 0 or not any(each is parameter for each in group["params"]):
+            continue
+        states = optimizer.state.get(parameter, {})
+        moments = [states[name] for name in SECOND_MOMENTS if isinstance(states.get(name), Tensor)]
+        bad = ~parameter.detach().isfinite()
+        return any(each.shape == bad.shape and bool((each[bad] == 0).any()) for each in moments)
+    return False
+
+
+def _broken_rates(optimizer: Optimizer) -> list[float]:
+    rates = [float(rate) for group in optimizer.param_groups if (rate := group.get("lr")) is not None]
+    return [rate for rate in rates if not math.isfinite(rate)]
 
 
 def _trains_half(optimizer: Optimizer) -> bool:

@@ -78,7 +78,7 @@ def rebuild(
         trigger=incident.trigger,
         compiled=is_compiled(model),
         device=incident.device.type,
-        notes=dict(incident.record.get("notes") or {}),
+        notes=dict(incident.record.get("notes") or {}) | {"rebuilt": "in another process, by build()"},
     )
     return Rebuilt(step=step, materials=materials, notes=notes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.autopsy.incidents.incident import Incident, read_incident
+from stayfinite.autopsy.incidents.incident_files import AUTOPSY
 from stayfinite.autopsy.incidents.rebuild import rebuild
 from stayfinite.errors import StayfiniteError, UsageError
 
@@ -51,6 +54,24 @@ def replay(
             fix="forward(batch) has to take the batch of the incident and use the model that build() returned",
         ) from error
     return found.to_json(), list(rebuilt.notes)
+
+
+def seen_to_fail(path: Path, found: Mapping[str, Any]) -> str:
+    """The cause of an earlier autopsy that has seen the step fail again, where this one has not; else nothing.
+
+    The run itself had all that made the step bad at hand. What build() makes anew may not be the same.
+    """
+    if _failed_again(found):
+        return ""
+    try:
+        earlier = json.loads((path / AUTOPSY).read_text(encoding="utf-8"))
+        return str(earlier["cause"] or "") if _failed_again(earlier) else ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""  # there is none, or half of one
+
+
+def _failed_again(found: Mapping[str, Any]) -> bool:
+    return any(world["name"] == "same" and not world["finite"] for world in found["worlds"])
 
 
 def _device(asked: str | None, incident: Incident) -> torch.device:

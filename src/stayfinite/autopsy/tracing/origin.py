@@ -21,6 +21,9 @@ MASKED = ("softmax", "scaled_dot_product", "logsumexp", "attention", "max", "min
 LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "gather", "binary_cross_entropy", "mean", "sum", "index")
 """Operators that take a loss from logits or probabilities."""
 
+UNNAMED = "a tensor"
+"""What a bad leaf is called that is neither the model's nor the batch's."""
+
 CHOOSERS = ("aten.where", "aten.masked_fill", "aten.nan_to_num", "aten.masked_scatter", "aten.clamp")
 """Operators that throw values away."""
 
@@ -71,7 +74,7 @@ def find_origins(tracer: Tracer, sinks: Iterable[int]) -> list[Origin]:
             if source < 0:
                 name = tracer.leaves.get(source, "")
                 leaf = Origin(
-                    event=None, forward=None, leaf=name or "a tensor", tensor=tracer.tensor_of(source), reader=event
+                    event=None, forward=None, leaf=name or UNNAMED, tensor=tracer.tensor_of(source), reader=event
                 )
                 births.setdefault(source, leaf)
                 toward.setdefault(source, event.number)

@@ -127,6 +127,13 @@ def _shifted(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return func(x + _eps(x), *args, **kwargs)
 
 
+def _spread(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Away from a spread of 0; that of a single value, which has none, is 0."""
+    found = func(x + _eps(x), *args, **kwargs)
+    single = isinstance(found, Tensor) and bool(found.isnan().all()) and bool(x.isfinite().all())
+    return torch.zeros_like(found) if single else found
+
+
 def _denominator(func: Guarded, x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
     return func(x, _not_zero(y), *args, **kwargs)
 
@@ -212,7 +219,8 @@ _FORMS: dict[str, Guarded] = {
     **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt", "digamma", "lgamma", "logit"), _above_zero),
     **dict.fromkeys(("acos", "asin", "arccos", "arcsin", "atanh", "arctanh", "erfinv"), _within_one),
     **dict.fromkeys(("pow", "float_power", "ipow"), _power),
-    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm", "cdist", "std", "var", "dist"), _shifted),
+    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm", "cdist", "dist"), _shifted),
+    **dict.fromkeys(("std", "var"), _spread),
     "pairwise_distance": _shifted,
     **dict.fromkeys(("div", "divide", "true_divide", "truediv", "itruediv", "atan2"), _denominator),
     **dict.fromkeys(("floor_divide", "fmod", "remainder"), _denominator),

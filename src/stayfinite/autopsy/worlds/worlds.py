@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -21,6 +22,9 @@ from stayfinite.autopsy.tracing.origin import custom_function
 from stayfinite.autopsy.worlds import elsewhere
 from stayfinite.autopsy.worlds.guarded import can_be_guarded, finite_constants, operator_guarded
 from stayfinite.autopsy.worlds.undoing import before_last_update
+
+TOO_LARGE_TO_SQUARE = math.sqrt(torch.finfo(torch.float32).max)
+"""A gradient norm above this is infinite in fp32, where squares are summed, though every gradient be finite."""
 
 ELSEWHERE = "other_device"
 """The world that may take longer than all others together."""
@@ -190,9 +194,14 @@ def _of_the_device(step: Step, trace: Trace) -> Builders:
     return {ELSEWHERE: partial(_elsewhere, step, trace, there)}
 
 
+def too_large(outcome: Outcome, materials: Materials) -> bool:
+    """Whether a step was refused for a norm that is not finite, and all that is wrong is the size of its gradients."""
+    return materials.trigger == "gradient-not-finite" and outcome.finite and outcome.grad_norm > TOO_LARGE_TO_SQUARE
+
+
 def bad(outcome: Outcome, materials: Materials) -> bool:
     """Whether a step counts as bad: not finite, or above the limits of a spike."""
-    if not outcome.finite:
+    if not outcome.finite or too_large(outcome, materials):
         return True
     limits = materials.spike_limit or {}
     return outcome.loss > limits.get("loss", float("inf")) or outcome.grad_norm > limits.get("grad_norm", float("inf"))

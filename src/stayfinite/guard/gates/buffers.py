@@ -3,6 +3,8 @@
 A batch with a NaN in it has spoilt BatchNorm's running statistics before any loss is known, and they never recover.
 So the guard keeps a copy of such buffers from the last accepted step: those of layers that track running statistics,
 every other small buffer, and a large one (a codebook that moves by averages) from the first time it is seen to change.
+What the loop itself writes to a buffer between two steps (a temperature, loaded statistics) belongs to the training:
+where the guard sees a forward pass begin, it is taken into the copy first.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ class RunningBuffers:
         self._kept: dict[Key, Tensor] = {}
         self._noted: dict[Key, tuple[Tensor, int]] = {}
         self._changing: set[Key] = set()
+        self._under_way = False
+        """Whether a forward pass of the coming step has begun."""
         self._large: list[Key] = []
         """Buffers of which no copy is held, because they have never changed."""
         for module in model.modules():
@@ -42,9 +46,20 @@ class RunningBuffers:
                 if running:
                     self._changing.add(key)
 
+    def begin(self) -> None:
+        """A forward pass is about to run: what was written to a buffer since the last step is no doing of the pass."""
+        if self._under_way or not torch.is_grad_enabled():
+            return
+        self._under_way = True
+        with torch.no_grad():
+            for key, buffer in self._changed(known=False):
+                self._kept[key].copy_(buffer)
+                self._noted[key] = (buffer, buffer._version)
+
     @torch.no_grad()
     def keep(self) -> None:
         """The step was accepted: what the buffers are now is what they are to be."""
+        self._under_way = False
         for key, buffer in self._changed():
             self._kept[key].copy_(buffer)
             self._noted[key] = (buffer, buffer._version)
@@ -53,6 +68,7 @@ class RunningBuffers:
     @torch.no_grad()
     def restore(self) -> None:
         """The step was refused: the buffers are what they were."""
+        self._under_way = False
         for key, buffer in self._changed():
             buffer.copy_(self._kept[key])
             self._noted[key] = (buffer, buffer._version)
@@ -74,6 +90,7 @@ class RunningBuffers:
     @torch.no_grad()
     def settle(self, refused: Tensor) -> None:
         """Keep or restore, as a flag on the device (1 or 0) says, without waiting for it."""
+        self._under_way = False
         alike: dict[tuple[torch.device, torch.dtype], list[tuple[Key, Tensor]]] = {}
         for key, buffer in self._changed():
             alike.setdefault((buffer.device, buffer.dtype), []).append((key, buffer))
@@ -106,7 +123,8 @@ class RunningBuffers:
         noted, version = self._noted[key]
         return noted is not buffer or version != buffer._version
 
-    def _changed(self) -> Iterator[tuple[Key, Tensor]]:
+    def _changed(self, *, known: bool = True) -> Iterator[tuple[Key, Tensor]]:
+        """Buffers that were written to, with those that are known to change: their kernels may not tell of it."""
         for key, kept in self._kept.items():
             module, name = key
             buffer = module._buffers.get(name)
@@ -116,5 +134,5 @@ class RunningBuffers:
                 # Replaced or moved by its owner: what was kept no longer belongs to it.
                 self._kept[key] = buffer.detach().clone()
                 self._noted[key] = (buffer, buffer._version)
-            elif key in self._changing or self._has_changed(key):
+            elif (known and key in self._changing) or self._has_changed(key):
                 yield key, buffer

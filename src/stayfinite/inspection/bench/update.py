@@ -13,6 +13,9 @@ from torch.optim import Optimizer
 from stayfinite.inspection.bench.first_pass import FirstPass
 from stayfinite.inspection.bench.keeping import Keeping
 
+FEW = 8
+"""Fewer values than this may all be near 0 by chance, and an update many times as large is then nothing to speak of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
@@ -22,9 +25,11 @@ class Update:
     """Why it could not be taken."""
     moved: frozenset[str] = frozenset()
     """Parameters with at least one other value than before."""
+    broken: frozenset[str] = frozenset()
+    """Parameters that were finite, have a finite gradient, and are not finite after the step."""
     ratios: Mapping[str, float] = field(default_factory=dict)
     """Norm of the update over norm of the weight, of weights that are not all zero and have a gradient that is not;
-    those with two dimensions or more."""
+    those with two dimensions or more and not just a few values."""
     lost: float | None = None
     """The share of values in 16 bits with a gradient that are what they were; None where there are none."""
 
@@ -33,7 +38,7 @@ def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], firs
     """Take the step that the first pass calls for, look, and undo it."""
     if not first.worked:
         return Update(error="there are no gradients to step with")
-    moved, ratios = set(), {}
+    moved, broken, ratios = set(), set(), {}
     lost = held = 0
     with kept.undone(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -49,16 +54,25 @@ def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], firs
             changed = p.detach() != before
             if bool(changed.any()):
                 moved.add(name)
+            if not _finite(p) and _finite(before) and (gradient is None or _finite(gradient)):
+                broken.add(name)
+                continue
             if p.dtype in (torch.bfloat16, torch.float16) and gradient is not None and not gradient.is_sparse:
                 alive = gradient != 0
                 held += int(alive.sum())
                 lost += int((alive & ~changed).sum())
             size = _norm(before)
-            if p.dim() > 1 and size > 0 and gradient is not None and _norm(gradient) > 0:
+            if p.dim() > 1 and p.numel() >= FEW and size > 0 and gradient is not None and _norm(gradient) > 0:
                 ratios[name] = _norm(p.detach() - before) / size
-    return Update(moved=frozenset(moved), ratios=ratios, lost=lost / held if held else None)
+    return Update(moved=frozenset(moved), broken=frozenset(broken), ratios=ratios, lost=lost / held if held else None)
+
+
+def _finite(tensor: Tensor) -> bool:
+    tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
+    return bool(tensor.detach().isfinite().all())
 
 
 def _norm(tensor: Tensor) -> float:
     tensor = tensor.coalesce().values() if tensor.is_sparse else tensor
-    return float(torch.linalg.vector_norm(tensor.detach().float()))
+    tensor = tensor.detach()
+    return float(torch.linalg.vector_norm(tensor.abs() if tensor.is_complex() else tensor.float()))

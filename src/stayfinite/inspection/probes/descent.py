@@ -189,11 +189,15 @@ def _first_order(bench: Bench) -> tuple[float, bool]:
             before = bench.kept.copies.get(id(parameter))
             if parameter.grad is None or before is None:
                 continue
-            update = parameter.detach().float() - before.to(parameter.device).float()
+            update = _real(parameter.detach()) - _real(before.to(parameter.device))
             moved = moved or bool((update != 0).any())
-            gradient = parameter.grad.detach().float()
-            total += float(((gradient.to_dense() if gradient.is_sparse else gradient) * update).sum())
+            gradient = parameter.grad.detach()
+            total += float((_real(gradient.to_dense() if gradient.is_sparse else gradient) * update).sum())
     return total, moved
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.float()
 
 
 def affordable(seconds_a_step: float, wanted: int, budget: float) -> int:

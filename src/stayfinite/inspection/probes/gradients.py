@@ -51,14 +51,15 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> None:
-    none = [name for name in bench.trainable if name not in norms]
-    zero = [name for name, norm in norms.items() if norm == 0]
+    filled = {name for name, p in bench.trainable.items() if p.numel()}  # of nothing there is no gradient to miss
+    none = [name for name in bench.trainable if name not in norms and name in filled]
+    zero = [name for name, norm in norms.items() if norm == 0 and name in filled]
     spare = left_over(bench.model, none, list(norms))
     if norms and len(zero) == len(norms):
         notes.saw("gradient.zero_share", 1.0, "the first step")
         zero = []
     stuck = without_gradient_at_all(bench, zero) if zero else []
-    moved = [name for name in stuck if name in bench.update.moved]
+    moved = [name for name in stuck if name in bench.update.moved - bench.update.broken]
     notes.saw("update.without_gradient", moved, names_in_short(moved))
     rest = [name for name in none if name not in spare]
     past = routed_past(bench, rest) if rest and norms else []
@@ -116,6 +117,7 @@ def _look_at_update(bench: Bench, notes: Notes) -> None:
     if update.error:
         notes.check("Gradients", "the optimizer takes a step", skipped=update.error)
         return
+    notes.saw("update.not_finite", sorted(update.broken), names_in_short(sorted(update.broken)))
     ratios = sorted(update.ratios.values())
     if ratios and not _warming(bench):
         if update.lost is not None and update.lost > MOST_LOST:
@@ -124,8 +126,9 @@ def _look_at_update(bench: Bench, notes: Notes) -> None:
             notes.saw("update_ratio.largest", max(ratios), "one step of the optimizer")
     shown = f"an update is {ratios[len(ratios) // 2]:.2g} of its weight" if ratios else ""
     notes.check(
-        "Gradients", "a step is neither lost nor wild", "lr-too-low", "lr-too-high", "bf16-lost-updates", seen=shown
-    )
+        "Gradients", "a step is neither lost nor wild", "lr-too-low", "lr-too-high", "bf16-lost-updates",
+        "adam-eps-underflow", seen=shown,
+    )  # fmt: skip
 
 
 def _look_at_weights(bench: Bench, notes: Notes) -> None:
@@ -139,4 +142,5 @@ def _warming(bench: Bench) -> bool:
 
 
 def _norm(gradient: Tensor) -> float:
-    return float(torch.linalg.vector_norm(gradient.detach().float(), dtype=torch.float64))
+    size = gradient.detach().abs() if gradient.is_complex() else gradient.detach().float()
+    return float(torch.linalg.vector_norm(size, dtype=torch.float64))

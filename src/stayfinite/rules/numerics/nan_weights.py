@@ -1,8 +1,8 @@
-"""The weights are not finite before the first step.
+"""The weights are not finite before the step begins.
 
 ## What it means
-A parameter or a buffer holds NaN, infinity or garbage when training starts. Every forward pass through it is NaN,
-whatever the batch, the learning rate or the precision.
+A parameter or a buffer holds NaN, infinity or garbage before the step, as a rule before the first one. Every forward
+pass through it is NaN, whatever the batch, the learning rate or the precision.
 
 ## Why it happens
 - A parameter was made with `torch.empty(...)`, `torch.Tensor(n, m)` or `torch.FloatTensor(n, m)` and never initialised:
@@ -13,6 +13,8 @@ whatever the batch, the learning rate or the precision.
   `poisoned-checkpoint`).
 - An init divides by zero (a fan of 0), or a mean over no old rows initialises added tokens.
 - DeepSpeed ZeRO-3: parameters were touched outside `GatheredParameters` and are of size 0.
+- Later in a run: the loop itself wrote it there (a teacher's average, a buffer that it sets), or BatchNorm's variance
+  overflowed on an absurdly large row. Such a run may look healthy until it is evaluated.
 
 ## How to recognise it
 - The loss is NaN at the very first step, in fp32 as well, with every batch; the gradient norm too.
@@ -57,6 +59,8 @@ NAMED_TENSOR = (
     r"(?:tensor\(\[*)?\s*(?:nan|-?inf)\b"
 )
 """A tensor of the state dict, by its full name, that is said to hold NaN."""
+NOT_SAVED = r"the state of step \d+ is poisoned and was not saved: \d+ tensors are not finite"
+"""What a guard says of a state that it does not save."""
 _EMPTY = (
     r"Parameter\(\s*torch\.(?:empty|Tensor|FloatTensor|HalfTensor)\(|torch\.(?:Tensor|"
     r"FloatTensor)\(\s*\d+\s*,\s*\d+\s*\)|torch\.empty\((?!.{0,60}(?:init|fill|normal|uniform|zero))"
@@ -79,6 +83,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     said = facts.mentioned(_SAYS)
     if said:
         yield Clue(said[1].strip()[:160], STRONG + HINT, said[0])
+    refused = facts.said(NOT_SAVED)
+    if refused is not None:
+        yield Clue(refused.text.strip()[:200], PROOF + STRONG, refused.where)
     named = facts.said(NAMED_TENSOR)
     if named and not said:
         yield Clue(named.text.strip()[:160], STRONG, named.where)
@@ -117,7 +124,7 @@ RULE = Rule(
     code="SF615",
     slug="nan-weights",
     severity="error",
-    title="The weights are not finite before the first step.",
+    title="The weights are not finite before the step begins.",
     fix="initialise every parameter you create (no torch.empty or torch.Tensor left as it is), reload the "
     "checkpoint, and check isfinite before training",
     judge=judge,

@@ -98,6 +98,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     probed = facts.seen("schedule.breaks_shape")
     if probed is not None and probed.value:
         yield Clue(f"the schedule breaks its shape: {probed.value}", PROOF, probed.where)
+    stopped = facts.said(r"the learning rate is (?:nan|-?inf) at step \d+")
+    if stopped is not None:
+        yield Clue(stopped.text, PROOF, stopped.where)
     broken = facts.seen("optimizer.lr_not_finite")
     if broken is not None and broken.value:
         yield Clue(f"the learning rate is not a number: {broken.value}", PROOF, broken.where)
@@ -142,6 +145,9 @@ def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
     off_plan = departure(facts)
     by_design = facts.mentioned(RISES_BY_DESIGN) is not None
     for run in facts.runs:
+        broken = next((row for row in run.column("lr") if not math.isfinite(row[1])), None)
+        if broken is not None:
+            yield Clue(f"the learning rate is {broken[1]:g} at step {broken[0]:g}", PROOF, run.where(broken[2]))
         rows = [(step, value, line) for step, value, line in run.column("lr") if math.isfinite(value)]
         if len(rows) < 3:
             continue

@@ -93,6 +93,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     half_states = dtype is not None and str(dtype.value).removeprefix("torch.") in ("float16", "half", "fp16")
     if probed is not None and half_states and 0 <= float(probed.value) < SMALLEST_HALF:
         yield Clue(f"eps is {float(probed.value):g} and the states are in fp16: there it is 0", PROOF, probed.where)
+    broken = facts.seen("update.not_finite")
+    if probed is not None and float(probed.value) == 0 and broken is not None and broken.value:
+        why = "eps is 0, and one step writes 0/0 where the gradient is 0"
+        yield Clue(f"{why}: {', '.join(map(str, broken.value[:4]))}", PROOF, broken.where)
     sign = overflow_sign(facts)
     if sign is None:
         return
@@ -157,9 +161,10 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     prior=-5.0,
-    beats=("nan-loss", "nan-weights", "fp16-overflow"),
+    beats=("nan-loss", "nan-weights", "fp16-overflow", "cannot-overfit-batch"),
     observes={
         "optimizer.state_dtype": "the dtype of the optimizer's moments, as text",
         "optimizer.eps": "the optimizer's eps",
+        "update.not_finite": "the names of parameters that one step of the optimizer makes NaN, of finite gradients",
     },
 )
