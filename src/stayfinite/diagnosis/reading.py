@@ -62,9 +62,11 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
     for path in paths:
         if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
             _look_at_checkpoints(path, reading)
-        if path.is_dir():
-            reading.known += proved_causes(path)
         files = _files(path, reading.sources)
+        if path.is_dir():
+            # The run may lie below what was given: `output_dir` of a Trainer, whose guard writes to `stayfinite` in it.
+            for folder in sorted({path, *(file.parent for file in files if file.name == STEPS)}):
+                reading.known += proved_causes(folder)
         events = own_events(files) if path.is_dir() else []
         for file in files:
             try:
