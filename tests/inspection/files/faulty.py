@@ -378,6 +378,27 @@ PLANTED = [
         "T4",
         gpu="T4",
     ),
+    _one(
+        "bf16-unsupported",
+        "launcher.json",
+        DS.format(micro=1, stage=2, more='"bf16": {"enabled": true}'),
+        "and a T4 (Turing) does not compute in bf16",
+        gpu="T4",
+    ),
+    _one(
+        "bf16-unsupported",
+        "accelerate.yaml",
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 2\n",
+        "and a V100 (Volta) does not compute in bf16",
+        gpu="V100",
+    ),
+    _one(
+        "card-lacks-feature",
+        "eight_bits.yaml",
+        "compute_environment: LOCAL_MACHINE\nmixed_precision: fp8\nnum_processes: 2\n",
+        "and an A100 (Ampere) has no fp8",
+        gpu="A100",
+    ),
     _one("card-lacks-feature", "tf32.yaml", BERT + "tf32: true\n", "no TF32", gpu="T4"),
     _one(
         "card-lacks-feature",
