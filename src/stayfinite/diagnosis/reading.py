@@ -113,7 +113,10 @@ def described(runs: Sequence[RunSeries]) -> str:
     kind = next((run.kind for run in runs if run.kind), "")
     ranks = f", {len(runs)} ranks" if len(runs) > 1 else ""
     counted = f"{lines:,} line{'' if lines == 1 else 's'}, " if lines else ""
-    return f"{kind or 'unknown'} log, {counted}{points:,} measurement{'' if points == 1 else 's'}{ranks}"
+    others = 0 if points else sum(len(track.values) for run in runs for track in run.metrics.values())
+    measured = f"{points:,} measurement{'' if points == 1 else 's'}"
+    measured = f"{others:,} value{'' if others == 1 else 's'} and no loss among them" if others else measured
+    return f"{kind or 'unknown'} log, {counted}{measured}{ranks}"
 
 
 def _look_at_checkpoints(path: Path, reading: Reading) -> None:
