@@ -54,6 +54,26 @@ def check_loss(loss: object) -> None:
         )
 
 
+def check_first_backward(error: BaseException) -> None:
+    """Raise OrderError where backward has failed because it was run over the same graph before."""
+    if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):
+        raise OrderError(
+            "backward was already run over the graph of this loss",
+            fix="take your own loss.backward() out: guard.step(loss) does it, and clips, steps and zeroes; detach what "
+            "is carried over from the step before (a hidden state); or guard.backward(loss, retain_graph=True)",
+        ) from error
+
+
+def check_rate(lr: float, step: int) -> None:
+    """Raise OptimizerError where a learning rate would make every weight NaN or infinite."""
+    if not math.isfinite(lr):
+        raise OptimizerError(
+            f"the learning rate is {lr} at step {step}; the step was not taken, and the weights are as before it",
+            fix="look at what sets it: a schedule that divides by 0 steps or takes a root of a negative share, "
+            "optimizer.param_groups[...]['lr'] = ... in the loop",
+        )
+
+
 def check_parts(parts: Mapping[str, object]) -> None:
     """Raise LossError unless every part is a number."""
     for name, part in parts.items():

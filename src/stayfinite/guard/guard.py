@@ -17,6 +17,7 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import (
     check_construction,
+    check_first_backward,
     check_gathered,
     check_loss,
     check_max_norm,
@@ -136,7 +137,8 @@ class Guard:
         self._intake = Intake()
         self._passes = Passes(roster.device.type)
         self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe)
-        self._reader = Reader(model, self._shop, self._intake, policy.sample_every)
+        watches = policy.mode == "watch"
+        self._reader = Reader(model, self._shop, self._intake, policy.sample_every, watches=watches)
         self._recorder = Recorder(run_dir, console, rank=self._ranks.rank, report=policy.report)
         self._loaders = Loaders(
             max_errors=policy.max_loader_errors,
@@ -225,9 +227,10 @@ class Guard:
         scaled = loss if scaler is None else scaler.scale(loss)
         try:
             scaled.backward(retain_graph=retain_graph)
-        except BaseException:
+        except BaseException as error:
             # Gradients of half a backward pass must not leak into the next step.
             self._start_afresh()
+            check_first_backward(error)
             raise
         self._intake.add(loss, parts or {})
         self._passes.trained(loss)
