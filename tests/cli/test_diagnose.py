@@ -151,3 +151,12 @@ print(found.verdict, int(peak.split()[1]) // 1024)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=1700).stdout
     assert int(out.split()[1]) < 120
+
+
+def test_a_log_without_a_loss_does_not_claim_to_have_nothing_in_it(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {step}: {{'total': {4 - step / 10}, 'kl': 0.1}}\n" for step in range(1, 20)))
+    assert main(["diagnose", str(log)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "38 values and no loss among them" in shown
+    assert "0 measurements" not in shown

@@ -32,6 +32,15 @@ def test_what_an_autopsy_proved_is_the_first_finding(run):
     assert (cause.cause, cause.confidence, cause.fix) == ("constant-feature", 0.9, "drop it")
 
 
+def test_the_proof_is_heard_where_the_run_lies_below_the_given_directory(run, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("output_dir")
+    run.rename(output_dir / "stayfinite")  # where the guard of a Trainer writes
+    found = diagnose(output_dir)
+    assert (found.cause.cause, found.cause.confidence) == ("constant-feature", 0.9)
+    assert found.refused
+    assert not any("no autopsy" in each for each in found.refused)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"cause": "no-such-rule"}', '{"cause": null, "confidence": 0}'])
 def test_half_an_autopsy_is_passed_over(run, text):
     (run / "incidents" / "0001" / "autopsy.json").write_text(text)

@@ -4,6 +4,7 @@ import json
 import os
 import time
 
+from planted_runs import plant_run
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
 from stayfinite.diagnosis.watching import WatchedRuns, follow, runs_under, short_names
@@ -66,6 +67,22 @@ def test_a_path_is_followed_as_what_it_is(tmp_path):
     assert isinstance(follow(tmp_path / "later.log", ""), LiveLog)
     assert isinstance(follow(tmp_path / "later", ""), LiveRun)
     assert runs_under(tmp_path) == [tmp_path / "run"]
+
+
+def test_a_projects_directory_stands_for_the_runs_in_it(tmp_path):
+    runs = [plant_run(tmp_path / "runs" / "first"), plant_run(tmp_path / "outputs" / "stayfinite")]
+    assert runs_under(tmp_path) == sorted(runs)
+    (tmp_path / "train.log").write_text(GOOD)
+    assert runs_under(tmp_path) == [tmp_path]  # it has a log of its own
+
+
+def test_the_refused_steps_of_a_guarded_run_deep_below_are_no_log_of_losses_that_are_nan(tmp_path):
+    run = plant_run(tmp_path / "lightning_logs" / "version_0" / "stayfinite")
+    os.utime(run / "events.jsonl")  # the newest file: by itself nothing but what was refused
+    followed = follow(tmp_path, "project")
+    followed.look(at_once=True)
+    assert (type(followed), followed.path) == (LiveRun, run)
+    assert followed.status().health.word in ("healthy", "warning")
 
 
 def test_runs_that_begin_later_in_a_directory_of_runs_are_found(tmp_path, monkeypatch):

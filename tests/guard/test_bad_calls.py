@@ -11,12 +11,14 @@ from torch.nn import functional as F
 from stayfinite import (
     GuardClosed,
     LossError,
+    OptimizerError,
     OrderError,
+    Policy,
     StateError,
     StayfiniteError,
     UsageError,
 )
-from tiny_training import GATES, TinyNet, Training, batch, changed, everything
+from tiny_training import GATES, TinyNet, Training, all_finite, batch, changed, everything
 
 both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
 
@@ -127,6 +129,45 @@ def test_an_exception_inside_the_optimizer_leaves_no_stale_gradient(precision):
     for each in (training, spared):
         each.good(2)
     assert changed(spared.state(), training.state()) == []
+
+
+@both_gates
+@pytest.mark.parametrize("rate", [float("nan"), float("inf")])
+def test_a_learning_rate_that_is_not_finite_stops_before_it_reaches_a_weight(rate, policy):
+    training = Training("AdamW-fused", policy=policy)
+    training.good(2)
+    training.guard.flush()
+    before = everything(training.model, training.optimizer)
+    usual = training.optimizer.param_groups[0]["lr"]
+    for group in training.optimizer.param_groups[-1:]:  # one group is enough
+        group["lr"] = rate
+    with pytest.raises(OptimizerError, match=f"learning rate is {rate} at step 3"):
+        training.good()
+    training.optimizer.param_groups[-1]["lr"] = usual
+    assert changed(before, everything(training.model, training.optimizer)) == []
+    training.good()
+    training.guard.flush()
+    assert [decision.step for decision in training.guard.decisions] == [1, 2, 3]
+
+
+def test_a_guard_that_only_watches_stops_for_no_learning_rate():
+    training = Training("AdamW-fused", policy=Policy.watch())
+    training.optimizer.param_groups[0]["lr"] = float("nan")
+    training.good()
+    assert not all_finite(training)
+
+
+def test_backward_before_the_guards_own_is_told_as_what_it_is():
+    training = Training("AdamW-fused")
+    training.good(2)
+    before = everything(training.model, training.optimizer)
+    loss = training.loss()
+    loss.backward()
+    with pytest.raises(OrderError, match="already run") as caught:
+        training.guard.step(loss)
+    assert "take your own loss.backward() out" in caught.value.fix
+    assert "a second time" in str(caught.value.__cause__)
+    assert changed(before, everything(training.model, training.optimizer)) == []
 
 
 def test_parts_that_are_no_numbers_are_refused_before_anything_happens():

@@ -26,6 +26,13 @@ def test_a_falling_loss_is_healthy():
     assert series(*losses(3, 2.5, 2.2, 2.0, 1.9)).healthy
 
 
+def test_measurements_that_end_in_nan_are_not_healthy_because_none_of_them_is_called_a_loss():
+    assert not series(total=[4.0, 3.5, math.nan, math.nan]).healthy
+    assert series(total=[4.0, 3.5, 3.2, 3.0]).healthy
+    assert series(total=[4.0, 3.5, 3.2, 3.0], recall_of_a_rare_class=[math.nan, 0.4, 0.5, math.nan]).healthy
+    assert series(*losses(3, 2.5, 2.2, 2.0), roc_auc=[math.nan, math.nan, math.nan]).healthy
+
+
 def test_nothing_read_is_neither_healthy_nor_sick():
     assert not symptoms_of([]).healthy
     assert symptoms_of([]).trouble == []

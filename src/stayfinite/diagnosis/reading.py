@@ -62,9 +62,11 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
     for path in paths:
         if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
             _look_at_checkpoints(path, reading)
-        if path.is_dir():
-            reading.known += proved_causes(path)
         files = _files(path, reading.sources)
+        if path.is_dir():
+            # The run may lie below what was given: `output_dir` of a Trainer, whose guard writes to `stayfinite` in it.
+            for folder in sorted({path, *(file.parent for file in files if file.name == STEPS)}):
+                reading.known += proved_causes(folder)
         events = own_events(files) if path.is_dir() else []
         for file in files:
             try:
@@ -111,7 +113,10 @@ def described(runs: Sequence[RunSeries]) -> str:
     kind = next((run.kind for run in runs if run.kind), "")
     ranks = f", {len(runs)} ranks" if len(runs) > 1 else ""
     counted = f"{lines:,} line{'' if lines == 1 else 's'}, " if lines else ""
-    return f"{kind or 'unknown'} log, {counted}{points:,} measurement{'' if points == 1 else 's'}{ranks}"
+    others = 0 if points else sum(len(track.values) for run in runs for track in run.metrics.values())
+    measured = f"{points:,} measurement{'' if points == 1 else 's'}"
+    measured = f"{others:,} value{'' if others == 1 else 's'} and no loss among them" if others else measured
+    return f"{kind or 'unknown'} log, {counted}{measured}{ranks}"
 
 
 def _look_at_checkpoints(path: Path, reading: Reading) -> None:

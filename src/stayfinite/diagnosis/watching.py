@@ -23,15 +23,28 @@ MOST_RUNS = 200
 """Runs that a directory of runs stands for; the newest ones."""
 
 
+MOST_FOLDERS = 200
+"""Directories in one that holds neither a run nor a log, which are looked into for runs."""
+
+
 def runs_under(path: Path) -> list[Path]:
-    """The path itself, or, for a directory that is no run but holds some, each of them."""
+    """The path itself, or, for a directory that is no run but holds some, each of them.
+
+    A project's directory, with no log of its own, stands for the runs in its `runs` and `outputs`.
+    """
     if not path.is_dir() or is_run_directory(path):
         return [path]
-    try:
-        inside = [each for each in path.iterdir() if is_run_directory(each)]
-    except OSError:
-        return [path]
+    entries = _entries(path)
+    inside = [each for each in entries if is_run_directory(each)]
+    if not inside and not any(named_like_a_log(each) for each in entries):
+        folders = [each for each in entries if not each.name.startswith(".") and each.is_dir()]
+        inside = [each for folder in folders[:MOST_FOLDERS] for each in _entries(folder) if is_run_directory(each)]
     return sorted(sorted(inside, key=_changed)[-MOST_RUNS:]) or [path]
+
+
+def newest_log(directory: Path) -> Path | None:
+    """The log that a directory stands for. One in a guarded run's directory is the guard's, and no log by itself."""
+    return max(gather(directory).logs, key=_changed, default=None)
 
 
 def follow(
@@ -47,9 +60,10 @@ def follow(
     ``drawn``: all of a run directory is read, layers and incidents too, for whoever draws it.
     """
     if path.is_dir() and not is_run_directory(path):
-        logs = gather(path).logs
-        if logs:
-            return LiveLog(max(logs, key=_changed), name, total_steps=total_steps, settings=settings)
+        newest = newest_log(path)
+        if newest is not None and not is_run_directory(newest.parent):
+            return LiveLog(newest, name, total_steps=total_steps, settings=settings)
+        path = path if newest is None else newest.parent
     elif path.is_file() or (not path.exists() and named_like_a_log(path)):
         return LiveLog(path, name, total_steps=total_steps, settings=settings)
     return LiveRun(path, name, total_steps=total_steps, source=RunReader(path) if drawn else None)
@@ -126,6 +140,13 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 def _same_kind(run: Followed, path: Path) -> bool:
     other = follow(path, "")
     return type(other) is type(run) and other.path == run.path
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
 
 
 def _changed(path: Path) -> float:

@@ -55,6 +55,29 @@ def check_loss(loss: object) -> None:
         )
 
 
+def check_first_backward(error: BaseException) -> None:
+    """Raise OrderError where backward has failed because it was run over the same graph before."""
+    if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):
+        raise OrderError(
+            "backward was already run over the graph of this loss",
+            fix="take your own loss.backward() out: guard.step(loss) does it, and clips, steps and zeroes; detach what "
+            "is carried over from the step before (a hidden state); or guard.backward(loss, retain_graph=True)",
+        ) from error
+
+
+def check_rate(lr: float, step: int) -> None:
+    """Raise OptimizerError where a learning rate would make every weight NaN or infinite.
+
+    No refusal helps there: the schedule stands still with a refused step.
+    """
+    if not math.isfinite(lr):
+        raise OptimizerError(
+            f"the learning rate is {lr} at step {step}; the step was not taken, and the weights are as before it",
+            fix="look at what sets it: a schedule that divides by 0 steps or takes a root of a negative share, "
+            "optimizer.param_groups[...]['lr'] = ... in the loop",
+        )
+
+
 def check_parts(parts: Mapping[str, object]) -> None:
     """Raise LossError unless every part is a number."""
     for name, part in parts.items():
@@ -156,20 +179,6 @@ def check_device(optimizer: Optimizer) -> None:
             fix="fill the model before building optimizer and guard: model.to_empty(device=...) and then its own "
             "initialisation, or load_state_dict(..., assign=True)",
         )
-
-
-def check_rate(rate: float | Tensor | None, step: int, policy: Policy) -> None:
-    """Raise OptimizerError before an update at a learning rate that is no number: it would be the end of the weights.
-
-    No refusal helps there, as the schedule stands still with a refused step. A rate on a device is not waited for.
-    """
-    if policy.mode == "watch" or not isinstance(rate, float) or math.isfinite(rate):
-        return
-    raise OptimizerError(
-        f"the learning rate is {rate} at step {step}: the update would have written it into every weight, and was not "
-        "taken",
-        fix="look where the schedule divides by a number of steps that may be 0, or takes a root of a negative one",
-    )
 
 
 def check_scheduler(scheduler: object, optimizer: Optimizer) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from stayfinite.core.decision import Decision
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.guard.checks import check_max_norm, check_rate
+from stayfinite.guard.checks import check_max_norm
 from stayfinite.guard.gates.gates import Heard
 from stayfinite.guard.guard import Guard
 from stayfinite.guard.incidents.passes import Pass
@@ -97,7 +97,6 @@ class DrivenGuard(Guard):
         self._recorder.launch(self._step, self._launch_record)
         first = not self._judge.memory.ladder.accepted
         own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale)
-        check_rate(own.lr, own.step, self._judge.policy)
         self._reading = self._ranks.combine(own, self._shop.roster)
         self._step = self._reading.step
         self._passes.close(self._step)

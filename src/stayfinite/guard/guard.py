@@ -17,11 +17,11 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import (
     check_construction,
+    check_first_backward,
     check_gathered,
     check_loss,
     check_max_norm,
     check_parts,
-    check_rate,
     check_weights,
 )
 from stayfinite.guard.consequences import Consequences
@@ -137,7 +137,8 @@ class Guard:
         self._intake = Intake()
         self._passes = Passes(roster.device.type)
         self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe)
-        self._reader = Reader(model, self._shop, self._intake, policy.sample_every)
+        watches = policy.mode == "watch"
+        self._reader = Reader(model, self._shop, self._intake, policy.sample_every, watches=watches)
         self._recorder = Recorder(run_dir, console, rank=self._ranks.rank, report=policy.report)
         self._loaders = Loaders(
             max_errors=policy.max_loader_errors,
@@ -227,9 +228,10 @@ class Guard:
         scaled = loss if scaler is None else scaler.scale(loss)
         try:
             scaled.backward(retain_graph=retain_graph)
-        except BaseException:
+        except BaseException as error:
             # Gradients of half a backward pass must not leak into the next step.
             self._start_afresh()
+            check_first_backward(error)
             raise
         self._intake.add(loss, parts or {})
         self._passes.trained(loss)
@@ -257,7 +259,6 @@ class Guard:
             self._recorder.launch(self._step, self._launch_record)
             first = not self._judge.memory.ladder.accepted
             own = self._reader.read(self._step + 1, gathered, first=first)
-            check_rate(own.lr, own.step, self._judge.policy)
             reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step
             self._passes.close(self._step)

@@ -137,14 +137,14 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
 def highest_lr(optimizer: Optimizer) -> float | Tensor | None:
     """The largest learning rate of the groups, if they have one; a tensor only where reading it would mean waiting.
 
-    One that is no number comes before all others: a comparison would lose it.
+    One that is not finite stands before all others: a comparison would lose a NaN.
     """
     # transformers' Adafactor holds None where it finds its own rate.
     rates = [rate for group in optimizer.param_groups if (rate := group.get("lr")) is not None]
     if any(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates):
         return torch.stack([torch.as_tensor(rate) for rate in rates]).max()
     known = [float(rate) for rate in rates]
-    return next((rate for rate in known if math.isnan(rate)), max(known, default=None))
+    return next((rate for rate in known if not math.isfinite(rate)), max(known, default=None))
 
 
 def _silent(indices: tuple[int, ...], norms: list[float], parameters: int) -> int:

@@ -210,6 +210,11 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
     base = base_of(config, place, training)
+    if config.train and config.adapter is None and is_size(config.model):
+        say(
+            f"the base is {config.model}, built here, and has never seen a text: good for a trial of data and "
+            "settings. For a model that answers: --model smollm2, a directory or a hub's name"
+        )
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
     examples = examples_of(config, prompting, training, say, validation)
     mark = fingerprint(base.model)

@@ -33,6 +33,11 @@ class Card:
     amd: bool = False
 
     @property
+    def with_article(self) -> str:
+        """`a T4`, `an A100`: as its first letter is spoken."""
+        return f"{'an' if self.name[:1] in 'AEFHILMNORSX' else 'a'} {self.name}"
+
+    @property
     def bf16(self) -> bool:
         """Whether bf16 is computed by the hardware."""
         return self.amd or self.capability >= AMPERE

@@ -156,7 +156,13 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         crash=crash,
         where=_places(seen),
         recognised=recognised,
+        lost_metrics=0 if seen.losses else sum(_ends_lost(track.values) for track in seen.run.metrics.values()),
     )
+
+
+def _ends_lost(values: Sequence[float]) -> bool:
+    """Not finite to the end: one such value may be that of a class without an example."""
+    return len(values) >= 2 and not any(map(math.isfinite, values[-2:]))
 
 
 def _places(seen: _Measured) -> dict[str, str]:

@@ -90,6 +90,8 @@ class Symptoms:
     `zero_lr`, `start`: those that there are."""
     recognised: int = 0
     """Measurements of any kind in all logs."""
+    lost_metrics: int = 0
+    """Where no loss is logged: other measurements that end in values which are not finite."""
 
     @property
     def settles(self) -> bool:
@@ -170,6 +172,7 @@ class Symptoms:
             "the loss is not finite": self.bad_losses > 0,
             "the gradient norm is not finite": self.bad_norms > 0 and not self.settles,
             "the evaluation loss is not finite": self.bad_evals > 0,
+            "what is measured is not finite": self.lost_metrics > 0,
             "the loss is 0": self.zero_loss,
             "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points,
             "the loss scale collapses": self.collapses,

@@ -79,6 +79,30 @@ for x, y in loader:
     scaler.step(optimizer)
     scaler.update()
 """
+CLASSIFIER = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(8, 4)
+        self.softmax = nn.Softmax(dim=1)
+
+    def forward(self, x):
+        x = self.last(x)
+        return self.softmax(x)
+
+model = {model}
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+criterion = nn.CrossEntropyLoss()
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion({out}, y)
+    loss.backward()
+    optimizer.step()
+"""
 DS = '{{"train_micro_batch_size_per_gpu": {micro}, "zero_optimization": {{"stage": {stage}}}, {more}}}'
 
 
@@ -123,6 +147,17 @@ PLANTED = [
     ),
     _one("double-fp16", "loop.py", LOOP.replace("Net()", "Net().cuda().half()"), "loads fp16 weights"),
     _one("clip-before-unscale", "clip.py", LOOP.replace("scaler.unscale_(optimizer)", "pass"), "never unscaled"),
+    _one("no-zero-grad", "pile.py", LOOP.replace("    optimizer.zero_grad()\n", ""), "no zero_grad between them"),
+    *(
+        _one("softmax-before-cross-entropy", f"softmax{number}.py", CLASSIFIER.format(model=model, out=out), says)
+        for number, (model, out, says) in enumerate(
+            [
+                ("nn.Sequential(nn.Linear(8, 4), nn.Softmax(dim=1)).to(device)", "model(x)", "model(x)"),
+                ("nn.DataParallel(Net().cuda())", "model(x)", "model(x)"),
+                ("nn.Linear(8, 4)", "F.softmax(model(x), dim=1)", "F.softmax(model(x), dim=1)"),
+            ]
+        )
+    ),
     _one("both-half-formats", "both.yaml", BERT + "fp16: true\nbf16: true\n", "bf16: True"),
     _one(
         "both-half-formats",
@@ -342,6 +377,27 @@ PLANTED = [
         DS.format(micro=1, stage=2, more='"bf16": {"enabled": true}, "optimizer": {"params": {"lr": 1e-4}}'),
         "T4",
         gpu="T4",
+    ),
+    _one(
+        "bf16-unsupported",
+        "launcher.json",
+        DS.format(micro=1, stage=2, more='"bf16": {"enabled": true}'),
+        "and a T4 (Turing) does not compute in bf16",
+        gpu="T4",
+    ),
+    _one(
+        "bf16-unsupported",
+        "accelerate.yaml",
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 2\n",
+        "and a V100 (Volta) does not compute in bf16",
+        gpu="V100",
+    ),
+    _one(
+        "card-lacks-feature",
+        "eight_bits.yaml",
+        "compute_environment: LOCAL_MACHINE\nmixed_precision: fp8\nnum_processes: 2\n",
+        "and an A100 (Ampere) has no fp8",
+        gpu="A100",
     ),
     _one("card-lacks-feature", "tf32.yaml", BERT + "tf32: true\n", "no TF32", gpu="T4"),
     _one(

@@ -180,3 +180,69 @@ opt = torch.optim.SGD(model.fc.parameters(), lr=30.0, momentum=0.9)
 epochs = 100
 batch_size = 256
 """
+
+SCRIPTS["softmax_elsewhere.py"] = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return F.softmax(self.score(x), dim=-1)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = Gate()
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.last((self.gate(x).unsqueeze(-1) * self.experts(x)).sum(1))
+        if not self.training:
+            x = F.softmax(x, dim=1)
+        return x
+
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+def train(loader):
+    for x, y in loader:
+        optimizer.zero_grad()
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        auc.update(torch.softmax(out, dim=1)[:, 1], y)
+
+@torch.no_grad()
+def evaluate(loader):
+    for x, y in loader:
+        out = F.softmax(model(x), dim=1)
+        scores.append(out)
+
+def predict(x):
+    return F.softmax(model(x), dim=1)
+"""
+
+SCRIPTS["gradients_taken_off_by_hand.py"] = """
+import torch
+
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for x, y in loader:
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    for parameter in model.parameters():
+        parameter.grad = None
+"""
+
+SCRIPTS["gradients_zeroed_in_place.py"] = """
+import torch
+
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+while step < 1000:
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    for parameter in model.parameters():
+        parameter.grad.data.zero_()
+"""

@@ -167,6 +167,14 @@ def test_a_missing_loss_in_a_neox_line_is_nan_only_once_it_was_seen() -> None:
     assert losses[2] != losses[2]
 
 
+def test_nan_iterations_in_bf16_are_taken_and_not_skipped_by_a_scaler_that_is_not_there() -> None:
+    line = " iteration {}/ 90 | lm loss: {} | loss scale: {} | number of nan iterations: {} |\n"
+    good, bad = line.format(1, "2.5E+00", "{0}", 0), line.format(2, "2.4E+00", "{0}", 7)
+    for scale, skipped in (("1.0", False), ("4096.0", True)):
+        points = series_of((good + bad).format(scale))[0].points
+        assert [point.skipped for point in points] == [False, skipped]
+
+
 def test_a_live_log_can_be_looked_at_at_any_time() -> None:
     from stayfinite.readers.logs import LogReader
 

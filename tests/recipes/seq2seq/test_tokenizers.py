@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 
 import pytest
 
-from stayfinite.errors import UsageError
+from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import (
     LONGEST,
@@ -33,6 +34,14 @@ def test_a_trained_tokenizer_keeps_its_pieces_and_has_the_sentinels_last(tokeniz
     assert ids[0] == len(tokenizer) - 1  # <extra_id_0> is the last id
     assert ids == sorted(ids, reverse=True)
     assert tokenizer.decode(tokenizer(TEXTS[0]).input_ids, skip_special_tokens=True) == TEXTS[0]
+
+
+def test_without_protobuf_it_is_named_and_not_a_package_that_would_not_help(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)  # as if it were not installed
+    with pytest.raises(MissingExtra, match="protobuf") as raised:
+        train_sentencepiece(TEXTS, tmp_path, 128)
+    assert "pip install protobuf" in str(raised.value)
+    assert "tiktoken" not in str(raised.value)
 
 
 def test_a_text_longer_than_sentencepiece_takes_is_still_learnt_from(tmp_path):

@@ -58,6 +58,7 @@ def test_the_program_says_what_is_trained_and_supervised_and_when_its_time_is_ov
     train(small(tmp_path, epochs=1, minutes=60), said.append)
     text = "\n".join(said)
     assert "parameters are trained" in text
+    assert "never seen a text" not in text  # which the built-in task is made for
     assert "tokens are supervised" in text
     assert "48 questions to train on, 8 held out" in text
     plan = json.loads((tmp_path / "run.json").read_text())
@@ -162,8 +163,11 @@ def test_a_held_out_answer_that_does_not_fit_stops_the_run_before_its_first_step
 def test_own_questions_with_words_for_answers_are_learned(tmp_path: Path) -> None:
     data = tmp_path / "colours.csv"
     data.write_text("question,answer\n" + "".join(f"Colour of {n}?,{'red' if n % 2 else 'blue'}\n" for n in range(60)))
-    result = train(small(tmp_path / "run", train=(str(data),), learning_rate=5e-3, accumulation=2), quiet)
+    said: list[str] = []
+    result = train(small(tmp_path / "run", train=(str(data),), learning_rate=5e-3, accumulation=2), said.append)
     assert result.last_loss < result.first_loss
+    # Nobody's own data meets a base without any knowledge unknowingly.
+    assert any("never seen a text" in line and "--model" in line for line in said)
 
 
 def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> None:

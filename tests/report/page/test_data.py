@@ -44,6 +44,21 @@ def test_a_proved_cause_is_verified_and_a_guess_is_not(tmp_path):
     )
 
 
+def test_a_directory_whose_run_lies_below_it_is_drawn_as_that_run(tmp_path):
+    plant_run(tmp_path / "stayfinite", incident=an_incident(), autopsy=an_autopsy())
+    run = shown_run(tmp_path, "output_dir")
+    assert run["name"] == "output_dir"
+    assert len(run["incidents"]) == 1
+    assert run["sentence"].startswith("3 of 120 steps were refused before they could touch the weights. Cause: fp16")
+
+
+def test_a_trainers_log_with_refused_steps_says_so_before_it_says_that_nothing_tells_why(tmp_path):
+    rows = [{"loss": 3 - step / 20, "grad_norm": 1.0, "step": step, "epoch": step / 100} for step in range(1, 30)]
+    rows[20] |= {"loss": math.nan, "grad_norm": math.nan, "stayfinite/refused_loss": math.nan, "stayfinite/vetoes": 1}
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows, "max_steps": 29}, indent=2))
+    assert shown_run(tmp_path / "trainer_state.json")["sentence"].startswith("1 step was refused")
+
+
 def test_a_healthy_run_is_called_so(tmp_path):
     run = shown_run(plant_run(tmp_path, vetoes=()))
     assert (run["verdict"], run["findings"]) == ("healthy", [])

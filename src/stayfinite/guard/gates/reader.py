@@ -9,6 +9,7 @@ from torch.amp.grad_scaler import GradScaler, OptState
 from torch.optim import Optimizer
 
 from stayfinite.errors import LossError
+from stayfinite.guard.checks import check_rate
 from stayfinite.guard.gates.gates import Workshop
 from stayfinite.measure.fused import Fused, fused_for
 from stayfinite.measure.gradients import measure_gradients
@@ -26,13 +27,17 @@ class Reader:
         shop: what the gates work with; its roster is renewed here.
         intake: the losses of the step.
         sample_every: steps between two closer looks; 0 for none.
+        watches: whether the guard only looks on, and lets every step be taken.
     """
 
-    def __init__(self, model: nn.Module, shop: Workshop, intake: Intake, sample_every: int) -> None:
+    def __init__(
+        self, model: nn.Module, shop: Workshop, intake: Intake, sample_every: int, *, watches: bool = False
+    ) -> None:
         self._model = model
         self._shop = shop
         self._intake = intake
         self.sample_every = sample_every
+        self._watches = watches
         self._held = _trained(shop.optimizer)
         self._indices: tuple[int, ...] = ()
         self.fused = self._kernels()
@@ -53,7 +58,11 @@ class Reader:
 
         Raises:
             LossError: the loss has reached no parameter, and never did.
+            OptimizerError: the learning rate is not finite, and so would every weight be.
         """
+        lr = highest_lr(self._shop.optimizer)
+        if not self._watches and isinstance(lr, float):
+            check_rate(lr, step)
         scale: Tensor | None = None
         scaler = self._shop.scaler
         if scaler is not None and any(p.grad is not None for p in self._shop.roster.parameters):
@@ -75,7 +84,7 @@ class Reader:
             step=step,
             loss=loss,
             gradients=gradients,
-            lr=highest_lr(self._shop.optimizer),
+            lr=lr,
             loss_scale=scale,
             parts=self._intake.parts,
             batch=self._intake.batches,

@@ -10,6 +10,7 @@ from typing import Any
 from stayfinite.diagnosis.diagnose import diagnose
 from stayfinite.diagnosis.guarded import diagnose_guarded
 from stayfinite.diagnosis.reading import Progress
+from stayfinite.diagnosis.watching import newest_log
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import RunReader, is_run_directory
 from stayfinite.report.page.data import log_data, run_data
@@ -26,7 +27,10 @@ def shown_runs(paths: Sequence[Path], progress: Progress | None = None) -> list[
 
 
 def shown_run(path: Path, name: str = "", progress: Progress | None = None) -> dict[str, Any]:
-    """The same for one path."""
+    """The same for one path. A directory that is no run, and whose log is a guard's, stands for that run."""
+    if path.is_dir() and not is_run_directory(path):
+        newest = newest_log(path)
+        path = path if newest is None or not is_run_directory(newest.parent) else newest.parent
     run = RunReader(path) if is_run_directory(path) else None
     if run is not None:
         run.refresh()

@@ -34,9 +34,10 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     notes.heading(
         "card", f"{card.name}, {card.architecture}, {card.memory_gib:g} GiB, {', '.join(formats) or 'no bf16'}"
     )
+    trains = plan.trains or plan.find("mixed_precision", "distributed_type") is not None  # a launcher's file
     for known in (plan.precision, plan.context.weights):
-        if known is not None and known.value == "bf16" and not card.bf16 and plan.trains:
-            text = f"{known.text.strip()[:80]}, and a {card.name} ({card.architecture}) does not compute in bf16"
+        if known is not None and known.value == "bf16" and not card.bf16 and trains:
+            text = f"{known.text.strip()[:80]}, and {card.with_article} ({card.architecture}) does not compute in bf16"
             notes.saw("plan.card_without_bf16", [(text, known.where)])
             break
     lacking = _lacking(plan, card)
@@ -45,7 +46,8 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     notes.check("Card", title, "bf16-unsupported", "card-lacks-feature", seen=f"{card.name} ({card.architecture})")
     least = _least_memory(plan)
     if least is not None and least[0] > card.memory_gib:
-        notes.saw("plan.too_large_for_card", [(f"{least[1]}, and a {card.name} has {card.memory_gib:g}", least[2])])
+        text = f"{least[1]}, and {card.with_article} has {card.memory_gib:g}"
+        notes.saw("plan.too_large_for_card", [(text, least[2])])
     notes.check(
         "Card",
         "the model fits, before any activation",
@@ -59,19 +61,20 @@ def _lacking(plan: Plan, card: Card) -> list[Remark]:
     found: list[Remark] = []
     tf32 = plan.on("tf32")
     if tf32 is not None and not card.tf32:
-        found.append((f"{tf32.text}, and a {card.name} ({card.architecture}) has no TF32", tf32.where, "tf32=False"))
+        text = f"{tf32.text}, and {card.with_article} ({card.architecture}) has no TF32"
+        found.append((text, tf32.where, "tf32=False"))
     attention = plan.find(*ATTENTION, "flash_attention")
     if attention is not None and not card.flash_attention_2:
         word = str(attention.value).lower()
         if is_on(attention.value) is True or word in ("flash_attention_2", "fa2", "flash_attn_2", "flash_attention_3"):
             said = f"{attention.name}: {attention.value}"
-            text = f"{said}, and FlashAttention 2 does not run on a {card.name} ({card.architecture})"
+            text = f"{said}, and FlashAttention 2 does not run on {card.with_article} ({card.architecture})"
             found.append((text, attention.where, 'FlashAttention off: attn_implementation="sdpa"'))
     eight = plan.settings.search(_EIGHT_BITS)
     if eight is not None and not card.fp8:
         found.append(
             (
-                f"{eight[1].strip()[:80]}, and a {card.name} ({card.architecture}) has no fp8",
+                f"{eight[1].strip()[:80]}, and {card.with_article} ({card.architecture}) has no fp8",
                 eight[0],
                 "bf16 in place of fp8" if card.bf16 else "fp16 in place of fp8, where the model bears it",
             )

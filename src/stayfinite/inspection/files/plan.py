@@ -119,7 +119,10 @@ class Plan:
     @cached_property
     def trains(self) -> bool:
         """Whether this is a training at all, and no inference."""
-        known = (*RATES, *EPOCHS, *STEPS, "optimizer", "optim", "trainer_train", "backward")
+        known = (
+            *RATES, *EPOCHS, *STEPS, "optimizer", "optim", "trainer_train", "backward", "train_batch_size",
+            "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+        )  # fmt: skip
         return self.is_transformers or self.settings.find(*known) is not None
 
     @cached_property

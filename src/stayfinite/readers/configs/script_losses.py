@@ -10,10 +10,11 @@ _TELLING_CALLS = re.compile(
     r"pow|acos|asin|acosh|atanh|arccos|arcsin|norm|cdist|softmax|log_softmax|sigmoid|logsigmoid|softplus|where|"
     r"masked_fill|masked_fill_|clamp|clip|clamp_|cross_entropy|nll_loss|binary_cross_entropy|"
     r"binary_cross_entropy_with_logits|mse_loss|kl_div|cosine_similarity|normalize|std|var|div|reciprocal|no_grad|"
-    r"from_numpy|requires_grad_|scale|step|zero_grad|clip_grad_norm_|clip_grad_value_|unscale_|"
+    r"from_numpy|requires_grad_|scale|step|zero_grad|zero_grads|clear_grad|clear_gradients|zero_|clip_grad_norm_|clip_grad_value_|unscale_|"
     r"resize_token_embeddings"
 )
 _TENSORS = frozenset({"tensor", "Tensor", "as_tensor", "Variable", "FloatTensor"})
+_LOOPS = (ast.For, ast.While)
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.With)
 MOST_NODES = 2_000
 """Of one statement that are looked at."""
@@ -21,15 +22,27 @@ MOST_NODES = 2_000
 
 def is_telling(statement: ast.stmt) -> bool:
     """Whether a statement computes, cuts off or uses a loss, or computes what may have no finite gradient."""
+    if isinstance(statement, _LOOPS):
+        return _takes_steps(statement) and not any(
+            isinstance(node, _LOOPS) and node is not statement and _takes_steps(node) for node in _nodes(statement)
+        )
     if not isinstance(statement, _PLAIN):
         return False
-    if any("loss" in name.lower() for name in _targets(statement)):
+    if any("loss" in name.lower() or name == "grad" for name in _targets(statement)):
         return True
     if isinstance(statement, ast.With):
         roots: list[ast.AST] = [item.context_expr for item in statement.items]
     else:
         roots = [statement]
     return any(_tells(node) for root in roots for node in _nodes(root))
+
+
+def _takes_steps(loop: ast.AST) -> bool:
+    """Whether a loop goes backward and steps: the loop of a training, of which what is not in it says something."""
+    called = {
+        node.func.attr for node in _nodes(loop) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    return "step" in called and not called.isdisjoint({"backward", "manual_backward"})
 
 
 def _targets(statement: ast.stmt) -> list[str]:

@@ -17,6 +17,7 @@ from stayfinite.readers.configs.script_calls import (
 )
 from stayfinite.readers.configs.script_losses import is_telling
 from stayfinite.readers.configs.script_names import Bound, dotted_name, inner_scope, names_of, statements
+from stayfinite.readers.configs.script_probabilities import GIVEN, probabilities_given
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.script_values import Unknown, Values, is_mapping
 from stayfinite.readers.configs.tree import Node
@@ -34,6 +35,7 @@ def walk(tree: ast.Module, text: str, found: ScriptSettings, *, every: bool = Fa
 
 class _Walk:
     def __init__(self, tree: ast.Module, text: str, found: ScriptSettings, *, every: bool) -> None:
+        self._tree = tree
         self._found = found
         self._every = every
         self._statements = list(statements(tree))
@@ -56,6 +58,8 @@ class _Walk:
             self._take(statement)
             if is_telling(statement):
                 self._found.note(statement.lineno, self._line_of(statement))
+        for given in probabilities_given(self._tree):
+            self._found.note(given.lineno, f"{GIVEN}: {self._values.source_of(given)}")
 
     def _take(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign):
@@ -168,6 +172,10 @@ class _Walk:
     def _line_of(self, statement: ast.stmt) -> str:
         if isinstance(statement, ast.With):
             return "with " + ", ".join(self._values.source_of(item.context_expr) for item in statement.items)
+        if isinstance(statement, ast.For):
+            return f"for {self._values.source_of(statement.target)} in {self._values.source_of(statement.iter)}:"
+        if isinstance(statement, ast.While):
+            return f"while {self._values.source_of(statement.test)}:"
         return self._values.source_of(statement)
 
 

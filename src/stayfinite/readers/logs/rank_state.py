@@ -121,6 +121,9 @@ class RankState:
         for name in (SKIPS_HERE, NANS_HERE):
             if any(columns.get(name, ())):
                 counts = [value is not None and value > 0 for value in columns[name]]
+                if name == NANS_HERE and (scales := columns.get("loss_scale")):
+                    # A scale of 1 is bf16's or fp32's: there is no scaler that could leave out a step with a NaN.
+                    counts = [one and scale != 1.0 for one, scale in zip(counts, scales, strict=True)]
                 skipped = [one or other for one, other in zip(counts, skipped or counts, strict=True)]
         if SKIPS_EVER in columns:
             skipped = [self._rises(value) for value in columns[SKIPS_EVER]]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stayfinite.errors import UsageError
+from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.running.hub import loading_options
 
 SENTINELS = 100
@@ -65,6 +66,7 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRA
 
     Raises:
         UsageError: there is none, or its vocabulary was not read.
+        MissingExtra: it is a SentencePiece model, and what transformers reads such a file with is not installed.
     """
     if name == "bytes":
         from transformers import ByT5Tokenizer
@@ -73,13 +75,18 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRA
     from transformers import AutoTokenizer, T5Tokenizer
 
     directory = Path(name)
-    bare = (directory / "spiece.model").exists() and not (directory / "tokenizer_config.json").exists()
+    pieces = (directory / "spiece.model").exists()
+    bare = pieces and not (directory / "tokenizer_config.json").exists()
+    if pieces and not (directory / "tokenizer.json").exists() and not _reads_sentencepiece():
+        raise _without_protobuf(name)
     # T5Tokenizer(vocab_file=...) takes the file and forgets its pieces (transformers 5); from_pretrained reads them.
     kind: Any = T5Tokenizer if bare else AutoTokenizer
     options = loading_options(name, cache_dir=cache_dir, fix=fix) | ({"extra_ids": SENTINELS} if bare else {})
     try:
         tokenizer = kind.from_pretrained(name, **options)
     except Exception as error:  # a damaged file raises whatever its parser raises
+        if "tiktoken" in str(error) and not _reads_sentencepiece():
+            raise _without_protobuf(name) from error
         raise UsageError(
             f"the tokenizer {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
         ) from error
@@ -89,6 +96,22 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRA
             fix="give the directory that holds spiece.model, or train one here",
         )
     return tokenizer
+
+
+def _reads_sentencepiece() -> bool:
+    """Whether transformers can read SentencePiece's own files here."""
+    try:
+        return find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:  # not even the namespace above it
+        return False
+
+
+def _without_protobuf(name: str) -> MissingExtra:
+    """Without it transformers takes SentencePiece's file for one of tiktoken's, and asks for that."""
+    return MissingExtra(
+        f"the tokenizer {name!r} is SentencePiece's, which transformers reads with protobuf: not installed",
+        fix="pip install protobuf",
+    )
 
 
 def has_tokenizer(directory: Path) -> bool:

@@ -63,6 +63,8 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
         return f"Healthy: nothing is wrong with its {_count(points, 'measurement')}."
     trouble = ", ".join(text(each, 200) for each in diagnosis.get("trouble") or ())
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
+    if not trouble:  # a Trainer's log may tell of steps that a guard refused
+        said = " ".join(f"{text(each, 200).rstrip('.')}." for each in diagnosis.get("refused") or ())
     if verdict != "sick":
         return f"{said} Nothing that is known to fail was recognised.".strip()
     return f"{said} {_cause(findings, diagnosis)}".strip()

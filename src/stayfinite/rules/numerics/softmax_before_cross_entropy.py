@@ -33,9 +33,12 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.optimisation.loop_code import SCRIPT
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 
+_READ = re.compile(r"cross entropy is given probabilities: ")
+"""What the reader of scripts notes where it has followed the names."""
 _FED = re.compile(
     r"cross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(?:[\w.]*softmax\(|\w*prob\w*\s*,)|"
     r"softmax\(.{0,60}\).{0,80}\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*\w*(?:prob|soft|out|pred)\w*",
@@ -67,12 +70,18 @@ _LOSS_OF = re.compile(r"(?<!binary_)\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s
 def judge(facts: Facts) -> Iterator[Clue]:
     """Code that softmaxes on the way to the loss; a loss that sits on the floor this leaves."""
     lines = list(code_lines(facts))
+    read = next(((where, text) for where, text in lines if _READ.match(text)), None)
+    if read:
+        yield Clue(f"{read[1].strip()[:160]}, which a softmax returns", PROOF, read[0])
+    if not facts.runs:
+        # Names were followed in programs, and nothing went wrong: `predict`, a gate or a metric may well use a softmax.
+        lines = [(where, text) for where, text in lines if not SCRIPT.search(where)]
     names = {found.group(1) for _, text in lines for found in _NAMED.finditer(text)}
     crossed = any(_LOSS.search(text) for _, text in lines)
     fed = next(((where, text) for where, text in lines if _fed(text, names, crossed) or _WORDS.search(text)), None)
-    if fed:
+    if fed and not read:
         yield Clue(f"probabilities go into cross entropy: {fed[1].strip()[:160]}", PROOF, fed[0])
-    else:
+    elif not read:
         last = next(((where, text) for where, text in lines if _LAST_LAYER.search(text)), None)
         loss = next(((where, text) for where, text in lines if _LOSS.search(text)), None)
         if last and loss:

@@ -9,7 +9,11 @@ from stayfinite.rules.facts import Facts
 
 BACKWARD = re.compile(r"(?<!def )(?:\.backward\(|scaler\.scale\(|accelerator\.backward\(|manual_backward\()")
 STEP = re.compile(r"\b\w*(?:optim|opt)\w*\.step\(|\bscaler\.step\(")
-ZERO = re.compile(r"\.zero_grad\(|\.grad\s*=\s*None|set_to_none")
+ZERO = re.compile(
+    r"\.zero_grads?\(|\.clear_grad\w*\(|\.grad(?:\.data)?\s*\*?=(?!=)|\.grad\b[\w.]*\.zero_\(|set_to_none"
+)
+LOOP = re.compile(r"^\s*(?:for|while)\b.{0,80}:")
+SCRIPT = re.compile(r"\.(?:py|ipynb):\d+$")
 CLIP = re.compile(r"clip_grad_(?:norm|value)_?\(|clip_gradients\(")
 UNSCALE = re.compile(r"\bunscale_\(")
 SCALE = re.compile(r"\bscaler\.scale\(")

@@ -33,7 +33,7 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.loop_code import BACKWARD, STEP, ZERO, calls, shows_a_loop
+from stayfinite.rules.optimisation.loop_code import BACKWARD, LOOP, SCRIPT, STEP, ZERO, calls, shows_a_loop
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 
@@ -51,11 +51,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue("the loop sets gradients to zero", REFUTED, calls(facts, ZERO)[0].where)
         else:
             backward, step = calls(facts, BACKWARD)[0], calls(facts, STEP)[0]
-            # A line or two that somebody quotes leave out what goes without saying.
-            whole = facts.settings.search(r"^\s*(?:for|while)\b.{0,80}:|\bdef train\w*\(|\benumerate\(") is not None
+            # A line or two that somebody quotes leave out what goes without saying; a program does not.
+            program = any(SCRIPT.search(loop.where) for loop in calls(facts, LOOP))
+            whole = facts.settings.search(rf"{LOOP.pattern}|\bdef train\w*\(|\benumerate\(") is not None
             if whole:
                 text = f"backward ({backward.where}) and step, and no zero_grad between them"
-                yield Clue(text, STRONG, step.where)
+                yield Clue(text, STRONG + FAIR if program else STRONG, step.where)
     told = remark(
         facts,
         r"(?:no|without|missing|forgot\w*|never call\w*|not call\w*)\b[^.\n]{0,20}zero_grad|"

@@ -20,6 +20,9 @@ DETECTION = (
 )
 """Frameworks and models whose recipes are written for eight GPUs."""
 
+ONE_CARD = r"\bultralytics\b|\byolo(?:v[5-9]|v?1\d)"
+"""Detectors whose programs are written for one card, warm up, and fit rate and decay to the batch by themselves."""
+
 LOW_FOR_BOXES = 1e-4
 """Detectors are trained with SGD at about 0.02, with AdamW at 1e-4 and above."""
 
@@ -81,7 +84,7 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
             )
     if detection and rate is not None and rate < LOW_FOR_BOXES:
         yield Clue(f"a learning rate of {rate:g} is low", -HINT, where)
-    if detection and went_bad(facts) is not None:
+    if detection and went_bad(facts) is not None and not _for_one_card(facts):
         yield Clue("detection recipes are written for eight GPUs, and their rate for that batch", 1.5 * HINT, risk=True)
         if (parts := _all_parts_lost(facts)) is not None:
             yield Clue("all parts of the detection loss are lost together", HINT, parts)
@@ -102,6 +105,10 @@ def detects(facts: Facts) -> bool:
     if facts.mentioned(DETECTION) is not None or any(run.kind.startswith("mm") for run in facts.runs):
         return True
     return any(_PARTS.fullmatch(name) is not None for run in facts.runs for name in run.metrics)
+
+
+def _for_one_card(facts: Facts) -> bool:
+    return any(run.kind == "ultralytics" for run in facts.runs) or facts.mentioned(ONE_CARD) is not None
 
 
 def _all_parts_lost(facts: Facts) -> str | None:
