@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.running.optimizing import schedule_for
+from stayfinite.recipes.running.timing import Stopwatch, TimedSchedule, Timekept
 
 
 class Clock:
@@ -102,3 +103,40 @@ def test_a_rollback_within_a_process_gives_no_time_back():
     made.load_state_dict(state)
     assert made.seconds == pytest.approx(360)
     assert made.share == pytest.approx(0.6)
+
+
+def timekept(clock):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    watch = Stopwatch(10, clock)
+    return Timekept(schedule_for(optimizer, "linear", warmup=2, steps=10), watch), watch
+
+
+def test_a_schedule_over_steps_remembers_the_time_and_goes_by_the_steps_alone():
+    clock = Clock()
+    first, watch = timekept(clock)
+    clock.now += 3600  # before the first step
+    for _ in range(4):
+        first.optimizer.step()
+        first.step()
+        clock.now += 60
+    state = first.state_dict()
+    later, left = timekept(Clock())
+    later.load_state_dict(state)
+    assert (watch.seconds, left.seconds, left.over) == (240, 240, False)
+    assert later.get_last_lr() == first.get_last_lr() == pytest.approx([0.75])
+    first.load_state_dict(dict(state, seconds=60))  # a rollback gives no time back
+    assert watch.seconds == 240
+    clock.now += 360
+    assert watch.over
+
+
+def test_a_state_from_before_there_was_a_watch_is_taken_up():
+    made, watch = timekept(Clock())
+    made.optimizer.step()
+    made.step()
+    state = made.state_dict()
+    del state["seconds"]
+    again, unused = timekept(Clock())
+    again.load_state_dict(state)
+    assert again.get_last_lr() == made.get_last_lr()
+    assert unused.seconds == watch.seconds == 0
