@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any
 
 from torch.optim import Optimizer
@@ -12,6 +14,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 LEAST = 0.01
 """Share of the learning rate that the first step has, which must learn something too."""
+
+PAUSE = 4.0
+"""More than so many times the usual time between two steps is a pause: an evaluation, an incident that is explained."""
+RECENT = 32
+"""Steps whose times tell what is usual."""
 
 
 class Stopwatch:
@@ -85,9 +92,10 @@ class Timekept:
 class TimedSchedule:
     """A learning-rate schedule over whatever ends first, the minutes or the steps.
 
-    Both are used up at an even pace, so the share that is greater is that of the end which comes first. The time that
-    was used is part of the state: a run that is resumed has as much left as it had. Going back to an earlier state
-    within a process gives no time back.
+    Both are used up at an even pace, so the share that is greater is that of the end which comes first. A pause moves
+    the rate no further than a usual step does; the steps that follow make up for it, each a little, so that the rate
+    reaches its end with the time all the same. The time that was used is part of the state: a run that is resumed has
+    as much left as it had. Going back to an earlier state within a process gives no time back.
 
     Arguments:
         optimizer: whose learning rate moves.
@@ -115,6 +123,11 @@ class TimedSchedule:
         self._watch = Stopwatch(minutes, clock)
         self._highest = [float(group["lr"]) for group in optimizer.param_groups]
         self._taken = 0
+        self._done = 0.0
+        """Share of the schedule that the time has brought about."""
+        self._last = 0.0
+        """Seconds used when the last step was taken."""
+        self._recent: deque[float] = deque(maxlen=RECENT)
         self._set()
 
     def start(self) -> None:
@@ -129,9 +142,8 @@ class TimedSchedule:
     @property
     def share(self) -> float:
         """How much of the training is over, from 0 to 1."""
-        by_time = self.seconds / (60 * self._watch.minutes) if self._watch.minutes else 0.0
         by_steps = self._taken / self._steps if self._steps else 0.0
-        return min(1.0, max(by_time, by_steps))
+        return min(1.0, max(self._done, by_steps))
 
     @property
     def over(self) -> bool:
@@ -142,6 +154,8 @@ class TimedSchedule:
         """A step was taken."""
         self.start()
         self._taken += 1
+        if self._watch.minutes is not None:
+            self._move(60 * self._watch.minutes)
         self._set()
 
     def get_last_lr(self) -> list[float]:
@@ -149,14 +163,34 @@ class TimedSchedule:
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps taken and seconds used."""
-        return {"version": 1, "taken": self._taken, "seconds": self.seconds}
+        """Steps taken, seconds used, and how far the rate has come in them."""
+        return {
+            "version": 1, "taken": self._taken, "seconds": self.seconds, "done": self._done,
+            "minutes": self._watch.minutes,
+        }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; time that was used stays used."""
+        """Go on from there; time that was used stays used. Where there are other minutes now, the rate follows them."""
         self._taken = int(state["taken"])
-        self._watch.recall(float(state["seconds"]))
+        seconds, minutes = float(state["seconds"]), self._watch.minutes
+        self._watch.recall(seconds)
+        self._last = max(self._last, seconds)
+        if minutes is not None:
+            done = state["done"] if state.get("minutes") == minutes else min(1.0, seconds / (60 * minutes))
+            self._done = max(self._done, float(done))
         self._set()
+
+    def _move(self, whole: float) -> None:
+        """Go on by the time since the last step, at the pace that leads to the end in what is left of the whole."""
+        now = self.seconds
+        took, self._last = now - self._last, now
+        if took <= 0.0:
+            return
+        usual = median(self._recent) if self._recent else took
+        counted = usual if took > PAUSE * usual else took
+        self._recent.append(took)
+        left = whole - now + counted
+        self._done = self._done + (1.0 - self._done) * counted / left if left > counted else 1.0
 
     def _set(self) -> None:
         share = self.share
