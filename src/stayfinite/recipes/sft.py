@@ -148,7 +148,7 @@ class Sft:
     logging_steps: int = 20
     """Steps between lines."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints; by default one an epoch."""
+    """Steps between checkpoints; by default one an epoch, and with --minutes one every twentieth of the time."""
     keep_checkpoints: int = 2
     """Good checkpoints that are kept."""
     log_to: tuple[Logger, ...] = ()
@@ -325,7 +325,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
         # -- result --------------------------------------------------------------------------------------------------
         logbook.finish()
-        if logbook.steps_taken > resumed and (checkpoint_steps is None or logbook.steps_taken % checkpoint_steps):
+        kept = config.minutes is None and checkpoint_steps is not None and logbook.steps_taken % checkpoint_steps == 0
+        if logbook.steps_taken > resumed and not kept:
             guard.checkpoint()  # also says how much time was used
         place.wait()
         take_adapter(model, best.directory)

@@ -317,7 +317,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             if last or best.over:
                 break
         logbook.finish()
-        if logbook.steps_taken > resumed and (checkpoint_steps is None or logbook.steps_taken % checkpoint_steps):
+        kept = config.minutes is None and checkpoint_steps is not None and logbook.steps_taken % checkpoint_steps == 0
+        if logbook.steps_taken > resumed and not kept:
             guard.checkpoint()  # also says how much time was used
 
         # -- result --------------------------------------------------------------------------------------------------

@@ -257,9 +257,9 @@ def test_a_run_that_goes_on_asks_nothing_again_that_it_has_asked(run: Path, tmp_
     assert [line for line in said if line.startswith("epoch")]
 
 
-def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_is_up_trains_no_further(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that goes on by a second with each step, and otherwise when it is told to."""
     now = [0.0]
 
     class SecondAStep(sft.Timekept):
@@ -269,12 +269,34 @@ def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_
 
     monkeypatch.setattr(sft, "Timekept", SecondAStep)
     monkeypatch.setattr(sft, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
+    return now
+
+
+def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
+    tmp_path: Path, seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = sft.evaluate
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        seconds[0] += 10.0
+        return asked(*arguments, **options)
+
+    monkeypatch.setattr(sft, "evaluate", slow)
+    settings = small(tmp_path, epochs=9, minutes=7 / 60, checkpoint_steps=3, eval_epochs=1)
+    assert train(settings, quiet).steps == 3
+    assert train(settings, quiet).steps == 3
+
+
+@pytest.mark.usefixtures("seconds")
+def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_is_up_trains_no_further(
+    tmp_path: Path,
+) -> None:
     settings = small(tmp_path, epochs=9, minutes=7 / 60, checkpoint_steps=1, keep_checkpoints=20, eval_epochs=9)
     assert train(settings, quiet).steps == 7
     assert train(settings, quiet).steps == 7
     # As if it had been killed in the fifth step, long before its first evaluation.
-    for name in ("step-00000005", "step-00000006", "step-00000007"):
-        shutil.rmtree(tmp_path / "checkpoints" / name)
+    for place in (tmp_path / "checkpoints").glob("step-0000000[567]*"):
+        shutil.rmtree(place)
     shutil.rmtree(tmp_path / "best")
     (tmp_path / "evaluations.json").unlink()
     said: list[str] = []
