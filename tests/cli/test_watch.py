@@ -50,6 +50,19 @@ def test_wrong_use_ends_with_2_and_says_what_is_expected(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_a_log_in_the_directory_of_a_run_is_judged_with_the_run_and_that_is_said(healthy, capsys):
+    healthy.refuse()
+    healthy.accept(120)
+    log = healthy.directory / "train.log"
+    log.write_text("".join(f"step {step} loss {'nan' if step == 31 else 2.0}\n" for step in range(1, 151)))
+    assert run([str(log), "--once"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == (
+        f"stayfinite watch: {log} belongs to the guarded run in {healthy.directory}, which is watched\n"
+    )
+    assert "first: healthy" in shown.out
+
+
 @pytest.mark.parametrize("content", [None, "", "nothing that is a log\n"])
 def test_what_holds_no_run_ends_with_2(tmp_path, capsys, content):
     if content is not None:

@@ -4,6 +4,9 @@ import json
 import os
 import time
 
+import pytest
+
+from live_runs import WrittenRun
 from planted_runs import plant_run
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
@@ -83,6 +86,40 @@ def test_the_refused_steps_of_a_guarded_run_deep_below_are_no_log_of_losses_that
     followed.look(at_once=True)
     assert (type(followed), followed.path) == (LiveRun, run)
     assert followed.status().health.word in ("healthy", "warning")
+
+
+@pytest.mark.parametrize("name", ["train.log", "steps.jsonl", "events.jsonl", "run.json", "not-there-yet.log"])
+def test_a_file_of_a_guarded_run_stands_for_the_run(tmp_path, name):
+    written = WrittenRun(tmp_path / "first")
+    written.accept(30)
+    written.refuse()
+    written.accept(120)
+    (tmp_path / "first" / "train.log").write_text(GOOD + "step 31 loss nan\n")
+    assert runs_under(tmp_path / "first" / name) == [tmp_path / "first"]
+    watched = WatchedRuns([tmp_path / "first" / name, tmp_path / "first"])
+    watched.look(at_once=True)
+    (status,) = watched.statuses()
+    assert (status.name, status.refused, status.health.word) == ("first", 1, "healthy")
+
+
+@pytest.mark.parametrize("line", ['{"step": 1, "train_loss": 2.0}\n', "", "[" * 100_000, "{\n", "[1]\n"])
+def test_a_log_beside_steps_that_no_guard_wrote_is_followed_itself(tmp_path, line):
+    (tmp_path / "steps.jsonl").write_text(line)
+    (tmp_path / "train.log").write_text(GOOD)
+    assert runs_under(tmp_path / "train.log") == [tmp_path / "train.log"]
+
+
+def test_a_log_gives_way_to_the_run_that_begins_around_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_AGAIN", 0.0)
+    log = tmp_path / "first" / "train.log"
+    log.parent.mkdir()
+    log.write_text(GOOD)
+    watched = WatchedRuns([log])
+    watched.look(at_once=True)
+    assert [status.name for status in watched.statuses()] == ["train.log"]
+    WrittenRun(tmp_path / "first").accept(3)
+    watched.look(at_once=True)
+    assert [(status.name, status.step) for status in watched.statuses()] == [("first", 3)]
 
 
 def test_runs_that_begin_later_in_a_directory_of_runs_are_found(tmp_path, monkeypatch):

@@ -29,7 +29,8 @@ class Watch:
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run directories, logs of other frameworks, or a directory of runs. They need not exist yet."""
+    """Run directories, logs of other frameworks, or a directory of runs. They need not exist yet. A file in a guarded
+    run's directory stands for that run."""
 
     web: bool = False
     """Serve the report's page, live, for a browser."""
@@ -70,9 +71,13 @@ def run(arguments: Sequence[str]) -> int:
         print(f"stayfinite watch: {wrong}", file=sys.stderr)
         return 2
     from stayfinite.core.settings import Settings
-    from stayfinite.diagnosis.watching import WatchedRuns
+    from stayfinite.diagnosis.watching import WatchedRuns, run_around
     from stayfinite.readers.configs import read_config
 
+    for path in settings.paths:
+        if (around := run_around(path)) is not None:
+            named = around if around.name else around.absolute()
+            print(f"stayfinite watch: {path} belongs to the guarded run in {named}, which is watched", file=sys.stderr)
     try:
         known = sum((read_config(path) for path in settings.config), Settings())
         watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -12,12 +13,16 @@ from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.gathering import gather, named_like_a_log
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
+from stayfinite.readers.runs.directory import STEPS
 from stayfinite.readers.runs.reader import RunReader, is_run_directory
 
 Followed = LiveRun | LiveLog
 
 FIND_AGAIN = 5.0
 """Seconds between two looks for runs that have begun."""
+
+LONGEST_LINE = 1 << 16
+"""Bytes of the first step that are read to see whether a guard wrote it."""
 
 MOST_RUNS = 200
 """Runs that a directory of runs stands for; the newest ones."""
@@ -28,10 +33,12 @@ MOST_FOLDERS = 200
 
 
 def runs_under(path: Path) -> list[Path]:
-    """The path itself, or, for a directory that is no run but holds some, each of them.
+    """The path itself; for a directory that is no run but holds some, each of them; for a file of a run, the run.
 
     A project's directory, with no log of its own, stands for the runs in its `runs` and `outputs`.
     """
+    if (around := run_around(path)) is not None:
+        return [around]
     if not path.is_dir() or is_run_directory(path):
         return [path]
     entries = _entries(path)
@@ -45,6 +52,21 @@ def runs_under(path: Path) -> list[Path]:
 def newest_log(directory: Path) -> Path | None:
     """The log that a directory stands for. One in a guarded run's directory is the guard's, and no log by itself."""
     return max(gather(directory).logs, key=_changed, default=None)
+
+
+def run_around(path: Path) -> Path | None:
+    """The directory of the guarded run that a file lies in: its own files, and a log that somebody put beside them.
+
+    A log tells of steps that the guard refused as if they had been taken; what became of them is in the directory.
+    """
+    if path.is_dir():
+        return None
+    try:
+        with (path.parent / STEPS).open("rb") as steps:
+            first = json.loads(steps.readline(LONGEST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return path.parent if isinstance(first, dict) and "decision" in first else None
 
 
 def follow(
@@ -112,8 +134,12 @@ class WatchedRuns:
         self._looked = time.monotonic()
         found = list(dict.fromkeys(each for path in self._paths for each in runs_under(path)))
         # What was followed stays, also where its directory is gone for now; a path that was waited for gives way to
-        # the runs that have appeared in it, or to the log.
-        known = {path: run for path, run in self._runs.items() if path in found or not run.void}
+        # the runs that have appeared in it, or to the log, and a log to the run around it.
+        known = {
+            path: run
+            for path, run in self._runs.items()
+            if path in found or not (run.void or run_around(path) is not None)
+        }
         for path in found:
             if path not in known or (known[path].void and not _same_kind(known[path], path)):
                 known[path] = follow(path, "", total_steps=self._total, settings=self._settings, drawn=self._drawn)

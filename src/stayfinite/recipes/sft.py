@@ -47,6 +47,7 @@ from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.timing import Stopwatch, Timekept
 from stayfinite.recipes.settings import read_settings
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
@@ -106,7 +107,7 @@ class Sft:
     epochs: int = 3
     """Passes over the training questions."""
     minutes: float | None = None
-    """Stop after so many minutes of training, whatever the epoch."""
+    """Stop after so many minutes of training, whatever the epoch; a run that is resumed has what is left of them."""
     batch_size: int = 8
     """Questions in a batch, of each process."""
     accumulation: int = 4
@@ -147,7 +148,7 @@ class Sft:
     logging_steps: int = 20
     """Steps between lines."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints; by default one an epoch."""
+    """Steps between checkpoints; by default one an epoch, and with --minutes one every twentieth of the time."""
     keep_checkpoints: int = 2
     """Good checkpoints that are kept."""
     log_to: tuple[Logger, ...] = ()
@@ -236,12 +237,17 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
     per_epoch = steps_of(len(loader), config.accumulation, 1)
     steps = per_epoch * config.epochs
-    scheduler = schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+    watch = Stopwatch(config.minutes)
+    scheduler = Timekept(
+        schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps), watch
+    )
     logbook = Logbook(say, steps=steps, every=config.logging_steps)
     best = Best(output, metric="merit", patience=config.patience)
+    checkpoint_steps = config.checkpoint_steps or (per_epoch if config.minutes is None else None)
     policy = Policy(
         precision=precision,
-        checkpoint_steps=config.checkpoint_steps or per_epoch,
+        checkpoint_steps=checkpoint_steps,
+        checkpoint_minutes=None if config.minutes is None else max(0.2, config.minutes / 20),
         keep_checkpoints=config.keep_checkpoints,
         keep_frozen=False,  # the base is loaded by this program, every time
     )
@@ -276,8 +282,6 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     start = time.monotonic()
-    if place.first:
-        write_end(output, config.minutes)
     with telling(config.log_to if place.first else (), output) as tell, Guard(
         shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
         forward=compute_loss, describe=lambda batch: rows_in_words(base.tokenizer, batch),
@@ -291,9 +295,16 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
         if before is not None:
             say(f"the base: {in_words(before)}")
+        if place.first:
+            write_end(output, config.minutes, used=watch.seconds / 60)
+
+        def over() -> bool:
+            """Whether the time is up, by the first process's clock."""
+            return config.minutes is not None and bool(place.from_first(watch.over))
+
         for epoch in range(config.epochs):
             trained = False
-            for group in grouped(guard.batches(loader), config.accumulation):
+            for group in grouped(guard.batches(loader), config.accumulation, over=over):
                 # Every supervised token counts the same, whichever batch or process it is in.
                 shares = weights_in_step([supervised(batch) for batch in group], place.count, device)
                 for batch, share in zip(group, shares, strict=True):
@@ -303,10 +314,9 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
                 guard.step()
                 trained = True
                 logbook.step(scheduler.get_last_lr()[0])
-                if _late(config, place, start):
-                    break
-            last = epoch + 1 == config.epochs or _late(config, place, start)
-            here = trained or resumed == per_epoch * (epoch + 1)  # a run that was killed just before its evaluation
+            last = epoch + 1 == config.epochs or over()
+            killed_before = resumed == per_epoch * (epoch + 1)  # just before its evaluation
+            here = trained or last or killed_before
             here = here and not place.from_first(best.knows(logbook.steps_taken))
             if here and ((epoch + 1) % config.eval_epochs == 0 or last):
                 guard.flush()
@@ -320,6 +330,9 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
         # -- result --------------------------------------------------------------------------------------------------
         logbook.finish()
+        kept = config.minutes is None and checkpoint_steps is not None and logbook.steps_taken % checkpoint_steps == 0
+        if logbook.steps_taken > resumed and not kept:
+            guard.checkpoint()  # also says how much time was used
         place.wait()
         take_adapter(model, best.directory)
         found = ask(None, guard.autocast)
@@ -373,13 +386,6 @@ def _base_scores(output: Path, place: Place, ask: Callable[[], dict[str, Any]]) 
         if place.first:
             path.write_text(json.dumps(known, indent=1), encoding="utf-8")
     return known
-
-
-def _late(config: Sft, place: Place, start: float) -> bool:
-    """Whether the time is over; the first process's clock counts."""
-    if config.minutes is None:
-        return False
-    return bool(place.from_first(time.monotonic() - start > 60 * config.minutes))
 
 
 def _write_result(

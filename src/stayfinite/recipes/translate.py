@@ -287,9 +287,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             return timed or (config.max_steps is not None and logbook.steps_taken >= config.max_steps)
 
         for epoch in count() if config.epochs is None else range(config.epochs):
-            for group in grouped(batches, config.accumulation):
-                if over():
-                    break
+            for group in grouped(batches, config.accumulation, over=over):
                 labels = [int(labels_in(batch)) for batch in group]
                 for batch, share in zip(group, labels, strict=True):
                     with forward.replaying():
@@ -319,7 +317,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             if last or best.over:
                 break
         logbook.finish()
-        if logbook.steps_taken > resumed and (checkpoint_steps is None or logbook.steps_taken % checkpoint_steps):
+        kept = config.minutes is None and checkpoint_steps is not None and logbook.steps_taken % checkpoint_steps == 0
+        if logbook.steps_taken > resumed and not kept:
             guard.checkpoint()  # also says how much time was used
 
         # -- result --------------------------------------------------------------------------------------------------

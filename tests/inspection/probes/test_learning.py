@@ -61,10 +61,10 @@ def test_a_rate_that_is_far_too_high_is_told_from_one_that_works(kind: Any) -> N
 class Normed(nn.Module):
     """Deep, with a norm of the root mean square before a head that stays as it is: as adapters on a language model."""
 
-    def __init__(self) -> None:
+    def __init__(self, deep: int = 7) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.body = nn.Sequential(nn.Linear(8, 16), *(nn.Linear(16, 16) for _ in range(7)))
+        self.body = nn.Sequential(nn.Linear(8, 16), *(nn.Linear(16, 16) for _ in range(deep)))
         self.head = nn.Linear(16, 4, bias=False).requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,6 +78,29 @@ def test_a_fall_to_where_every_input_gets_the_same_answer_is_not_learning(rate: 
     found = looked(bench_of(Normed(), optimizer=lambda parameters: Adam(parameters, lr=rate)), learning)
     assert causes(found) == ["lr-too-high"]
     assert "to 1.386 in 10 steps, at " in found.findings[0].evidence[0]
+
+
+@pytest.mark.parametrize("rate", [1e12, 1e15])
+def test_a_rate_of_which_a_billionth_is_too_high_as_well_is_found(rate: float) -> None:
+    """The hidden values are huge and finite: the loss falls a little, at once, and at many smaller rates too."""
+    found = looked(bench_of(Normed(deep=1), optimizer=lambda parameters: Adam(parameters, lr=rate)), learning)
+    assert causes(found) == ["lr-too-high"]
+
+
+def test_a_fall_of_less_than_a_thousandth_that_stands_at_once_is_not_learning_either() -> None:
+    """It starts next to ln(4): the way to where every input gets the same answer is short."""
+    model = Normed(deep=1)
+    with torch.no_grad():
+        model.head.weight.mul_(1e-3)
+    found = looked(bench_of(model, optimizer=lambda parameters: Adam(parameters, lr=1e10)), learning)
+    assert causes(found) == ["lr-too-high"]
+    fine = looked(bench_of(model, optimizer=lambda parameters: Adam(parameters, lr=1e-3)), learning)
+    assert causes(fine) == []
+
+
+def test_a_rate_that_loses_the_loss_at_once_is_not_taken_for_a_batch_that_cannot_be_learned() -> None:
+    found = looked(bench_of(optimizer=lambda parameters: AdamW(parameters, lr=1e12)), learning)
+    assert causes(found) == ["lr-too-high"]
 
 
 @pytest.mark.parametrize("rate", [3e-3, 1e-2, 3e-2])

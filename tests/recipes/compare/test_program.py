@@ -189,7 +189,9 @@ def test_the_command_names_a_missing_table_and_ends_with_2(tmp_path: Path, capsy
 
 def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="one process"):
+    with pytest.raises(
+        UsageError, match=r"one process, and torchrun has started 2 (?s:.)*without torchrun; --accumulation"
+    ):
         train(small_settings(tmp_path), _silent)
 
 

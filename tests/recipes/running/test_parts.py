@@ -30,6 +30,12 @@ def test_the_last_group_of_an_epoch_may_be_smaller():
     assert list(grouped([], 2)) == []
 
 
+def test_no_batch_is_taken_once_training_is_over():
+    source, over = iter(range(9)), iter([False, False, True])
+    assert list(grouped(source, 2, over=lambda: next(over))) == [[0, 1], [2, 3]]
+    assert next(source) == 4
+
+
 def test_vectors_are_not_decayed():
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3))
     groups = optimizer_for(model, lr=0.1, weight_decay=0.5, device=torch.device("cpu")).param_groups

@@ -1,11 +1,14 @@
 """A schedule over minutes: it reaches its end with them, and a resumed run has what is left."""
 
+import json
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 
-from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.running.optimizing import schedule_for
+from stayfinite.recipes.running.timing import Stopwatch, TimedSchedule, Timekept
 
 
 class Clock:
@@ -24,9 +27,12 @@ def schedule(clock, shape="linear", **settings):
     )
 
 
-def at(made, clock, minutes):
-    clock.now = 1000.0 + 60 * minutes
-    made.step()
+def at(made, clock, minutes, *, step=0.1):
+    """The rate after so many minutes of even steps."""
+    until = 1000.0 + 60 * minutes
+    while clock.now < until - 1e-6:
+        clock.now = min(until, clock.now + 60 * step)
+        made.step()
     return made.get_last_lr()[0]
 
 
@@ -39,7 +45,7 @@ def test_it_rises_falls_and_is_0_when_the_time_is_up():
     assert at(made, clock, 1.0) == pytest.approx(1.0)
     assert at(made, clock, 5.5) == pytest.approx(0.5)
     assert not made.over
-    assert at(made, clock, 10.0) == pytest.approx(0.0)
+    assert at(made, clock, 10.0) == pytest.approx(0.0, abs=1e-6)
     assert made.over
     assert at(made, clock, 99.0) == pytest.approx(0.0)
 
@@ -66,7 +72,11 @@ def test_steps_count_where_they_end_first():
     clock = Clock()
     made = schedule(clock, steps=4, warmup=0.0)
     made.start()
-    assert [at(made, clock, 0.0) for _ in range(4)] == pytest.approx([0.75, 0.5, 0.25, 0.0])
+    rates = []
+    for _ in range(4):
+        made.step()
+        rates += made.get_last_lr()[:1]
+    assert rates == pytest.approx([0.75, 0.5, 0.25, 0.0])
     assert not made.over
 
 
@@ -84,7 +94,7 @@ def test_a_resumed_run_has_the_time_that_is_left():
     at(first, clock, 6.0)
     later = Clock()
     second = schedule(later)
-    second.load_state_dict(first.state_dict())
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert second.seconds == pytest.approx(360)
     assert second.get_last_lr() == first.get_last_lr()
     second.start()
@@ -102,3 +112,88 @@ def test_a_rollback_within_a_process_gives_no_time_back():
     made.load_state_dict(state)
     assert made.seconds == pytest.approx(360)
     assert made.share == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("pause", [30.0, 200.0])
+def test_a_pause_moves_the_rate_no_further_than_a_step_and_is_made_up_for_until_the_end(pause):
+    clock, even = Clock(), Clock()
+    made, other = schedule(clock), schedule(even)
+    made.start()
+    other.start()
+    before = at(made, clock, 0.3, step=1 / 60)
+    assert before == pytest.approx(0.3)
+    clock.now += pause  # an incident is explained, within the warmup
+    rates = []
+    while clock.now < 1600.0 - 1e-6:
+        clock.now += 1.0
+        made.step()
+        rates += made.get_last_lr()[:1]
+    assert rates[0] < before + 0.04
+    steps = [abs(later - earlier) for earlier, later in pairwise([before, *rates])]
+    assert max(steps) < 1.6 * at(other, even, 1 / 60, step=1 / 60)
+    assert max(rates) == pytest.approx(1.0, abs=0.03)
+    assert rates[-1] == pytest.approx(0.0, abs=1e-6)
+    assert made.over
+
+
+def test_steps_that_have_become_slower_for_good_are_usual_after_a_while():
+    clock = Clock()
+    made = schedule(clock)
+    made.start()
+    at(made, clock, 1.0, step=0.01)
+    at(made, clock, 9.0, step=0.1)
+    assert made.share == pytest.approx(0.9, abs=0.02)
+
+
+def test_more_minutes_for_a_run_whose_time_was_up_raise_its_rate_again():
+    clock = Clock()
+    first = schedule(clock)
+    first.start()
+    assert at(first, clock, 10.0) == pytest.approx(0.0, abs=1e-6)
+    second = schedule(Clock(), minutes=20)
+    second.load_state_dict(first.state_dict())
+    assert second.share == pytest.approx(0.5)
+    assert second.get_last_lr()[0] == pytest.approx(0.5 / 0.9)
+
+
+def test_a_state_from_before_pauses_were_known_is_taken_up():
+    made = schedule(Clock())
+    made.load_state_dict({"version": 1, "taken": 7, "seconds": 300.0})
+    assert made.share == pytest.approx(0.5)
+
+
+def timekept(clock):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    watch = Stopwatch(10, clock)
+    return Timekept(schedule_for(optimizer, "linear", warmup=2, steps=10), watch), watch
+
+
+def test_a_schedule_over_steps_remembers_the_time_and_goes_by_the_steps_alone():
+    clock = Clock()
+    first, watch = timekept(clock)
+    clock.now += 3600  # before the first step
+    for _ in range(4):
+        first.optimizer.step()
+        first.step()
+        clock.now += 60
+    state = first.state_dict()
+    later, left = timekept(Clock())
+    later.load_state_dict(state)
+    assert (watch.seconds, left.seconds, left.over) == (240, 240, False)
+    assert later.get_last_lr() == first.get_last_lr() == pytest.approx([0.75])
+    first.load_state_dict(dict(state, seconds=60))  # a rollback gives no time back
+    assert watch.seconds == 240
+    clock.now += 360
+    assert watch.over
+
+
+def test_a_state_from_before_there_was_a_watch_is_taken_up():
+    made, watch = timekept(Clock())
+    made.optimizer.step()
+    made.step()
+    state = made.state_dict()
+    del state["seconds"]
+    again, unused = timekept(Clock())
+    again.load_state_dict(state)
+    assert again.get_last_lr() == made.get_last_lr()
+    assert unused.seconds == watch.seconds == 0

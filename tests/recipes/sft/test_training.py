@@ -4,7 +4,8 @@ import json
 import shutil
 import signal
 from dataclasses import asdict, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from recipe_job import NEVER, play_recipe, weights_of_ranks
 from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
+from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights
+from stayfinite.recipes.running.timing import Stopwatch
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
 from .conftest import small
@@ -181,7 +184,7 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
 def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() -> None:
     flags = ["--rows", "32", "--batch-size", "8", "--device", "cpu"]
     assert quick(flags).exit_code == 0
-    for rate in ("1", "50", "1e6"):  # one runs away, the others fall to where every question gets the same answer
+    for rate in ("1", "50", "1e8"):  # one runs away, the others fall to where every question gets the same answer
         found = quick([*flags, "--learning-rate", rate])
         assert found.exit_code == 1
         assert [each.cause for each in found.findings if each.severity == "error"] == ["lr-too-high"]
@@ -256,6 +259,60 @@ def test_a_run_that_goes_on_asks_nothing_again_that_it_has_asked(run: Path, tmp_
     (place / "evaluations.json").unlink()  # as if it had been killed before
     train(small(place, base_score=True, check="stop"), said.append)
     assert [line for line in said if line.startswith("epoch")]
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that goes on by a second with each step, and otherwise when it is told to."""
+    now = [0.0]
+
+    class SecondAStep(sft.Timekept):
+        def step(self) -> None:
+            super().step()
+            now[0] += 1.0
+
+    monkeypatch.setattr(sft, "Timekept", SecondAStep)
+    monkeypatch.setattr(sft, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
+    return now
+
+
+def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
+    tmp_path: Path, seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = sft.evaluate
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        seconds[0] += 10.0
+        return asked(*arguments, **options)
+
+    monkeypatch.setattr(sft, "evaluate", slow)
+    settings = small(tmp_path, epochs=9, minutes=7 / 60, checkpoint_steps=3, eval_epochs=1)
+    assert train(settings, quiet).steps == 3
+    assert train(settings, quiet).steps == 3
+
+
+@pytest.mark.usefixtures("seconds")
+def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_is_up_trains_no_further(
+    tmp_path: Path,
+) -> None:
+    settings = small(tmp_path, epochs=9, minutes=7 / 60, checkpoint_steps=1, keep_checkpoints=20, eval_epochs=9)
+    assert train(settings, quiet).steps == 7
+    assert train(settings, quiet).steps == 7
+    # As if it had been killed in the fifth step, long before its first evaluation.
+    for place in (tmp_path / "checkpoints").glob("step-0000000[567]*"):
+        shutil.rmtree(place)
+    shutil.rmtree(tmp_path / "best")
+    (tmp_path / "evaluations.json").unlink()
+    said: list[str] = []
+    assert train(settings, said.append).steps == 7
+    assert "resumed after step 4" in said
+    ends = datetime.fromisoformat(json.loads((tmp_path / "run.json").read_text())["ends"])
+    assert ends < datetime.now(UTC) + timedelta(seconds=4)
+    # As if it had been killed when its time was up, before the evaluation.
+    shutil.rmtree(tmp_path / "best")
+    (tmp_path / "evaluations.json").unlink()
+    assert train(settings, quiet).steps == 7
+    assert not is_fresh(adapter_of(tmp_path))
 
 
 @pytest.mark.slow

@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from stayfinite.cli import main
-from stayfinite.errors import UsageError
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.chat import using
+from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.chatting import Chat, chat
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.sampling import Datagen, datagen, right_ways
 from stayfinite.recipes.chat.testing import Examine, examine
 from stayfinite.recipes.chat.using import make_ready
+from stayfinite.recipes.sft import train
+
+from .conftest import small
 
 
 def test_a_test_gives_the_figures_of_the_training(run: Path, tmp_path: Path) -> None:
@@ -45,6 +50,52 @@ def test_half_precision_is_for_use(run: Path) -> None:
     full = examine(Examine(**settings, precision="fp32"), lambda _: None)
     half = examine(Examine(**settings, precision="fp16"), lambda _: None)
     assert half["loss"] == pytest.approx(full["loss"], rel=0.02)
+
+
+def stored_in(model: object) -> set[str]:
+    return {type(module).__name__ for module in model.modules() if "Linear" in type(module).__name__}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+def test_the_base_is_stored_as_in_the_training_unless_something_else_is_asked_for(
+    run: Path, tmp_path: Path, bits: Bits
+) -> None:
+    train(
+        small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=2, rows=48, learning_rate=1e-2),
+        lambda _: None,
+    )
+    adapter = str(tmp_path / "best")
+    quantised = {"8bit": "Linear8bitLt", "4bit": "Linear4bit"}[bits]
+    assert quantised in stored_in(make_ready(adapter, None, device="cpu", precision="auto").model)
+    assert quantised not in stored_in(make_ready(adapter, None, device="cpu", precision="auto", bits="full").model)
+    expected = json.loads((tmp_path / "result.json").read_text())["scores"]["loss"]
+    settings = {"adapter": adapter, "rows": 8, "device": "cpu"}
+    same = examine(Examine(**settings), lambda _: None)["loss"]
+    assert same == pytest.approx(expected, rel=1e-6)
+    assert examine(Examine(**settings, bits="full"), lambda _: None)["loss"] != pytest.approx(expected, rel=1e-6)
+    assert examine(Examine(**settings, precision="fp16"), lambda _: None)["loss"] == pytest.approx(expected, rel=0.05)
+
+
+def test_a_base_is_quantised_where_that_is_asked_for(run: Path) -> None:
+    said: list[str] = []
+    chat(Chat(adapter=str(run / "best"), ask="Convert 3 km to m.", bits="4bit", device="cpu"), [], said.append)
+    assert len(said) == 2
+    assert "Linear4bit" in stored_in(
+        make_ready(str(run / "best"), None, device="cpu", precision="fp32", bits="4bit").model
+    )
+
+
+def test_where_the_base_of_the_training_cannot_be_stored_so_the_way_without_is_named(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    record = tmp_path / "run" / "best" / "sft.json"
+    known = json.loads(record.read_text())
+    record.write_text(json.dumps(known | {"base": known["base"] | {"bits": "4bit"}}))
+    monkeypatch.setattr(using, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"trained on a base in 4bit.*(?s:.)*--bits full"):
+        make_ready(str(record.parent), None, device="cpu", precision="auto")
+    assert make_ready(str(record.parent), None, device="cpu", precision="auto", bits="full").task == "metric"
 
 
 def test_the_command_prints_json_and_nothing_else(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,6 +171,13 @@ def test_token_budgets_plan_as_many_steps_as_are_taken(tmp_path):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == result.steps
 
 
+def test_several_processes_are_refused_before_they_wait_for_one_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")  # and nothing that would say where the others are
+    with pytest.raises(UsageError, match=r"one process, and torchrun has started 2 (?s:.)*without torchrun; --accum"):
+        train(quick_settings(tmp_path), silent)
+    assert not (tmp_path / "run").exists()
+
+
 def test_another_training_in_the_same_directory_is_refused(tmp_path):
     train(quick_settings(tmp_path, epochs=1, eval_rows=1), silent)
     with pytest.raises(UsageError, match="holds a run with other settings: batch_size 8 -> 4"):

@@ -10,6 +10,7 @@ from typing import Any
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data import telling
+from stayfinite.inspection.data.headers import WRITTEN, is_header
 from stayfinite.inspection.data.leaks import foreign_characters, leak_between
 from stayfinite.inspection.data.split import Progress, Split, Wanted
 from stayfinite.inspection.data.tables import (
@@ -120,6 +121,9 @@ def _banner(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None,
     roles = splits[0].roles
     if roles is not None:
         how = "" if roles.given else "; guessed, --source and --target override"
+        sure = roles.given or bool(roles.numbers) or is_header(splits[0].columns)
+        if splits[0].sources[0].kind in WRITTEN and not sure:
+            how += ". The first row is taken for names, none of which is usual: if it is a row, put names above it"
         notes.heading("columns", (roles.told() or ", ".join(splits[0].columns)) + how)
     if tokenizer is not None:
         size = f", {tokenizer.rows:,} ids" if tokenizer.rows is not None else ""

@@ -54,9 +54,10 @@ class Descent:
     def is_restless(self, noise: float = 0.0) -> bool:
         """Whether it goes above where it began, or falls at first and then stands, as with steps that are too wide."""
         first, middle = self.losses[0], self.losses[len(self.losses) // 2]
-        clearly = max(noise, CLEARLY * abs(first))
-        stands = first - middle > clearly >= middle - self.end
-        return max(self.losses) - first > max(noise, RESOLUTION * abs(first)) or stands
+        least, clearly = (max(noise, share * abs(first)) for share in (RESOLUTION, CLEARLY))
+        early, late = first - middle, middle - self.end
+        stands = early > clearly >= late or (early > least and late <= STANDS * early)
+        return max(self.losses) - first > least or stands
 
     def course(self) -> str:
         """`2.31 to 0.52 in 10 steps`."""
@@ -68,6 +69,8 @@ RESOLUTION = 1e-6
 """Of a loss in fp32: smaller changes are rounding."""
 CLEARLY = 1e-3
 """A drop, as a share of the loss, that nobody takes for chance."""
+STANDS = 0.01
+"""A fall in the second half of the steps, as a share of that in the first, that is none."""
 
 Rates = Callable[[int], float]
 """Number of the step -> by what the planned learning rate is multiplied."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from stayfinite.inspection.probes.descent import (
     affordable,
     at_planned_rate,
     descend,
+    planned_rate,
     warms_up,
 )
 from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
@@ -32,6 +34,9 @@ STANDS_STILL = 1e-4
 """A drop of less than this share of the loss is worth asking whether the rate is too low."""
 USUAL_CLIP = 1.0
 SLOWER = (1e-2, 1e-4, 1e-6, 1e-9)
+"""Parts of the rate that are tried; of an absurd one smaller parts still, ..."""
+LOWEST = 1e-7
+"""... down to a rate at which every training creeps, so that one that works is among them."""
 FURTHER = 3.0
 """A rate is too high where a small part of it takes the loss so many times as far down in as many steps, ..."""
 FAR = 0.1
@@ -101,10 +106,12 @@ class _Looking:
         taken, notes = self._taken, self._notes
         clipped = self._again(1.0, clip=USUAL_CLIP)
         if clipped.falls(self._noise):
+            if clipped.is_restless(self._noise) and self._overshoots():
+                return
             self._say(f"{clipped.course()} with gradients clipped at {USUAL_CLIP:g}; without, {taken.course()}")
             return
         notes.saw("learning.falls", False, taken.course())
-        for factor in SLOWER:
+        for factor in self._slower():
             slower = self._again(factor)
             if slower.falls(self._noise):
                 notes.saw("learning.falls_at", factor, slower.course())
@@ -113,20 +120,20 @@ class _Looking:
 
     def _overshoots(self) -> bool:
         """Whether a small part of the rate gets much lower: then the fall is that to an answer that never changes."""
-        for factor in SLOWER:
+        others = [self._taken]
+        for factor in self._slower():
             slower = self._again(factor)
             if not slower.falls(self._noise):
                 continue
-            if not self._is_far_below(slower, self._taken):
-                if slower.is_restless(self._noise):
-                    continue
+            if len(others) == 1 and self._is_far_below(slower, self._taken):
+                others.append(self._again(1.0, clip=USUAL_CLIP))
+            if all(self._is_far_below(slower, other) for other in others):
+                self._notes.saw("learning.falls", False, self._taken.course())
+                self._notes.saw("learning.falls_at", factor, slower.course())
+                self._say(self._taken.course())
+                return True
+            if not slower.is_restless(self._noise):
                 break
-            if not self._is_far_below(slower, self._again(1.0, clip=USUAL_CLIP)):
-                break
-            self._notes.saw("learning.falls", False, self._taken.course())
-            self._notes.saw("learning.falls_at", factor, slower.course())
-            self._say(self._taken.course())
-            return True
         return False
 
     def _is_far_below(self, slower: Descent, taken: Descent) -> bool:
@@ -147,6 +154,14 @@ class _Looking:
         if update.ratios:
             self._notes.saw("update_ratio.largest", max(update.ratios.values()), "one step of the optimizer")
         return True
+
+    def _slower(self) -> Iterator[float]:
+        """Smaller and smaller parts of the rate."""
+        yield from SLOWER
+        planned, factor = max(map(planned_rate, self._bench.optimizer.param_groups)), SLOWER[-1]
+        while math.isfinite(planned) and planned * factor > LOWEST:
+            factor *= 1e-3
+            yield factor
 
     def _again(self, factor: float, clip: float | None = None) -> Descent:
         return _descend(self._bench, self._steps, lambda _: factor, clip=clip)

@@ -97,7 +97,12 @@ def _spread_out(model: Any) -> None:
 
 
 def load_base(
-    name: str, *, bits: Bits = "full", dtype: torch.dtype = torch.float32, cache_dir: str | None = None
+    name: str,
+    *,
+    bits: Bits = "full",
+    dtype: torch.dtype = torch.float32,
+    cache_dir: str | None = None,
+    device: torch.device | None = None,
 ) -> Base:
     """A causal language model and its tokenizer.
 
@@ -106,6 +111,8 @@ def load_base(
         bits: in which the weights are stored.
         dtype: of the weights that are not quantised, whatever the files say. Training wants float32: autocast does the
             rest, and fp16 weights cannot be trained.
+        device: of weights in 8 or 4 bits, which cannot always be moved afterwards; by default where transformers puts
+            them. Others can be moved, and are on the CPU.
 
     Raises:
         UsageError: there is no such model here, or it cannot be loaded so.
@@ -113,11 +120,12 @@ def load_base(
     file = packaged_file() if name == PACKAGED and not Path(name).exists() else Path(name)
     if file.suffix == ".gguf":
         if bits != "full":
-            return _requantised(_load_gguf(file, dtype), bits)
+            return _requantised(_load_gguf(file, dtype), bits, device)
         return _load_gguf(file, dtype)
     options: dict[str, Any] = {"dtype": dtype, "cache_dir": cache_dir}
     if bits != "full":
         options["quantization_config"] = _quantised(bits)
+        options["device_map"] = None if device is None else {"": device}
     from transformers import AutoModelForCausalLM
 
     kind: Any = AutoModelForCausalLM
@@ -165,11 +173,11 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
     return _fitting(model, tokenizer, str(file))
 
 
-def _requantised(base: Base, bits: Bits) -> Base:
+def _requantised(base: Base, bits: Bits, device: torch.device | None) -> Base:
     """A base whose weights are in memory, in fewer bits: quantising is done where files are read."""
     with TemporaryDirectory() as place:
         base.save(Path(place))
-        return load_base(place, bits=bits)
+        return load_base(place, bits=bits, device=device)
 
 
 def _loaded(load: Callable[[], Any], name: str) -> Any:

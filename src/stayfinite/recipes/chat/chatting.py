@@ -10,6 +10,7 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import found_in
+from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.using import make_ready
 from stayfinite.recipes.running.place import PrecisionChoice
@@ -34,6 +35,8 @@ class Chat:
     """Said before every question; by default as in the training."""
     precision: PrecisionChoice = "auto"
     """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    bits: Bits | None = None
+    """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
     device: str = "auto"
     """cpu, cuda, or the best there is."""
     seed: int = 0
@@ -46,8 +49,8 @@ def chat(config: Chat, lines: Iterable[str], say: Callable[[str], None] = print)
     if config.ask is not None and not config.ask.strip():
         raise UsageError("--ask: the question is empty", fix='--ask "Convert 3 km to m."')
     ready = make_ready(
-        config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
-        system=config.system,
+        config.adapter, config.base, device=config.device, precision=config.precision, bits=config.bits,
+        new_tokens=config.new_tokens, system=config.system,
     )  # fmt: skip
     torch.manual_seed(config.seed)
     for line in [config.ask] if config.ask is not None else lines:

@@ -123,7 +123,7 @@ def _column(names: Sequence[str], asked: str | None, usual: Sequence[str], what:
         return None
     raise UsageError(
         f"{path} has no column for the {what}: it has {', '.join(names)}",
-        fix=f"--{what} NAME, or call it {usual[0]!r}",
+        fix=f"--{what} NAME, or call it {usual[0]!r}; the first row of a table holds the names",
     )
 
 

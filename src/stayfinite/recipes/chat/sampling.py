@@ -10,6 +10,7 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import OPEN, is_right, number_in, parsed
+from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
@@ -58,6 +59,8 @@ class Datagen:
     """Questions at a time."""
     precision: PrecisionChoice = "auto"
     """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    bits: Bits | None = None
+    """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
     device: str = "auto"
     """cpu, cuda, or the best there is."""
     seed: int = 0
@@ -75,8 +78,8 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
         questions = conversions(config.task, config.rows, held_out=False, seed=config.seed)
     questions = questions[: config.rows]
     ready = make_ready(
-        config.adapter, config.model, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
-        system=config.system,
+        config.adapter, config.model, device=config.device, precision=config.precision, bits=config.bits,
+        new_tokens=config.new_tokens, system=config.system,
     )  # fmt: skip
     torch.manual_seed(config.seed)
     texts = generate(

@@ -13,6 +13,7 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import is_right, number_in, parsed
+from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions
@@ -46,6 +47,8 @@ class Examine:
     """Said before every question; by default as in the training."""
     precision: PrecisionChoice = "auto"
     """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    bits: Bits | None = None
+    """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
     device: str = "auto"
     """cpu, cuda, or the best there is."""
     batch_size: int = 64
@@ -65,8 +68,8 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
         require_writable(config.output, "--output")
     given = read_questions(config.data, Columns(question=config.question, answer=config.answer)) if config.data else []
     ready = make_ready(
-        config.adapter, config.base, device=config.device, precision=config.precision, new_tokens=config.new_tokens,
-        system=config.system, without_adapter=config.without_adapter,
+        config.adapter, config.base, device=config.device, precision=config.precision, bits=config.bits,
+        new_tokens=config.new_tokens, system=config.system, without_adapter=config.without_adapter,
     )  # fmt: skip
     questions = (given or _built_in(config, ready))[: config.rows]
     torch.manual_seed(0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from stayfinite.errors import UsageError
+from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.adapters import load_adapter, read_record
-from stayfinite.recipes.chat.bases import is_size, load_base
+from stayfinite.recipes.chat.bases import Bits, is_size, load_base
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device
 
@@ -37,6 +38,7 @@ def make_ready(
     *,
     device: str,
     precision: PrecisionChoice,
+    bits: Bits | None = None,
     new_tokens: int | None = None,
     system: str | None = None,
     without_adapter: bool = False,
@@ -47,6 +49,7 @@ def make_ready(
         adapter: a directory that `sft train` wrote.
         base: what to put it on; by default what it was trained on. Without an adapter, the model itself.
         precision: of the weights; auto is bf16 on a card that has it, else fp32.
+        bits: how the base is stored; by default as in the adapter's training, which knows no other base.
         system: said before every question; by default as in the training.
         without_adapter: load the base alone, with the format of the adapter's training.
 
@@ -62,7 +65,8 @@ def make_ready(
         )
     record = {} if adapter is None else read_record(adapter)
     place = choose_device(device)
-    loaded = load_base(base or _base_of(record, str(adapter)))
+    stored = _bits_of(record, str(adapter)) if bits is None else bits
+    loaded = load_base(base or _base_of(record, str(adapter)), bits=stored, device=place)
     model = loaded.model
     if adapter is not None and not without_adapter:
         model = load_adapter(model, adapter)
@@ -71,7 +75,7 @@ def make_ready(
         half = place.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         chosen = "bf16" if half else "fp32"
     # The check that adapter and base fit was made in full precision.
-    model = model.to(place, DTYPES[chosen]).eval()
+    model = (model.to(place, DTYPES[chosen]) if stored == "full" else _rest_in(model, DTYPES[chosen])).eval()
     said = str(record.get("system", "")) if system is None else system
     return Ready(
         model=model,
@@ -80,6 +84,26 @@ def make_ready(
         limit=int(record.get("max_length", LENGTH)),
         task=record.get("task"),
     )
+
+
+def _bits_of(record: dict[str, Any], adapter: str) -> Bits:
+    """How the base was stored in the adapter's training."""
+    known = record.get("base", {}).get("bits", "full")
+    bits: Bits = known if known in ("8bit", "4bit") else "full"
+    if bits != "full" and find_spec("bitsandbytes") is None:
+        raise MissingExtra(
+            f"{adapter} was trained on a base in {bits}, which needs bitsandbytes, and that is not installed",
+            fix="pip install 'stayfinite[quant]', or --bits full for the same base as it is",
+        )
+    return bits
+
+
+def _rest_in(model: Any, dtype: torch.dtype) -> Any:
+    """What is not stored in 8 or 4 bits, in this dtype: such a model cannot be cast as a whole."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def _base_of(record: dict[str, Any], adapter: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.images.assembling import uses_lora
 from stayfinite.recipes.images.tiny import PATCH, is_size
+from stayfinite.recipes.running.processes import refuse_several
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -18,8 +18,7 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: one of them, or two together, cannot work.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("this program trains in one process, and torchrun has started several", fix="start it alone")
+    refuse_several()
     require(
         config,
         above_zero=("learning_rate", "projector_learning_rate", "lora_alpha"),

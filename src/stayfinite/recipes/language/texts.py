@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.inspection.data.headers import WRITTEN, is_header
 from stayfinite.readers.data.chunk import Chunk, Source
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending
@@ -53,11 +54,17 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
     def values() -> Iterator[Any]:
         nonlocal broken
         for source in sources:
+            first = True
             for chunk in source.chunks():
                 broken += len(chunk.broken)
                 remarks.extend(f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3])
                 if chunk.lines:
-                    yield from chunk.columns[_column(chunk, source, column)]
+                    named = _column(chunk, source, column)
+                    if first and column is None and not _is_name(named, source):
+                        remarks.append(f"{chunk.path}: no usual name is above the column: its first row is a text too")
+                        yield named
+                    first = False
+                    yield from chunk.columns[named]
             remarks.extend([*source.remarks, *filter(None, [source.encoding])])
 
     kept = keep(values(), shortest=shortest)
@@ -149,6 +156,11 @@ def _column(chunk: Chunk, source: Source, asked: str | None) -> str:
     raise UsageError(
         f"{chunk.path}: which column holds the text? It has {', '.join(map(repr, names))}", fix="--text-column NAME"
     )
+
+
+def _is_name(cell: str, source: Source) -> bool:
+    """Whether what stands above a column is surely its name, and not the first text."""
+    return source.kind not in WRITTEN or cell.lower().strip() in COLUMNS or is_header([cell])
 
 
 def _hash(text: str) -> bytes:

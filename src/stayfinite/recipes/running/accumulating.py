@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import Any, TypeVar
 
 from torch import nn
@@ -12,15 +13,14 @@ from torch.nn.parallel import DistributedDataParallel
 Batch = TypeVar("Batch")
 
 
-def grouped(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
-    """So many batches at a time; the last group of an epoch may be smaller, and is a step too."""
-    group: list[Batch] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
+def grouped(batches: Iterable[Batch], size: int, *, over: Callable[[], bool] = lambda: False) -> Iterator[list[Batch]]:
+    """So many batches at a time; the last group of an epoch may be smaller, and is a step too.
+
+    Arguments:
+        over: whether training ends here; asked before a group is taken, so that no batch is taken in vain.
+    """
+    source = iter(batches)
+    while not over() and (group := list(islice(source, size))):
         yield group
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from stayfinite.errors import StayfiniteError
+from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.recipes.running.place import choose_device
 
 
@@ -97,6 +97,20 @@ def place_of_process(asked: str) -> Iterator[Place]:
     finally:
         if joined:
             leave_the_others()
+
+
+def refuse_several() -> None:
+    """For a program that trains in one process; asked before the processes wait for one another.
+
+    Raises:
+        UsageError: torchrun, or whoever says so in ``WORLD_SIZE``, has started several.
+    """
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count > 1:
+        raise UsageError(
+            f"this program trains in one process, and torchrun has started {count} (WORLD_SIZE={count})",
+            fix="start it without torchrun; --accumulation makes a batch larger than one device holds",
+        )
 
 
 def leave_the_others() -> None:

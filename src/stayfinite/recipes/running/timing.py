@@ -4,21 +4,98 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any
 
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 LEAST = 0.01
 """Share of the learning rate that the first step has, which must learn something too."""
+
+PAUSE = 4.0
+"""More than so many times the usual time between two steps is a pause: an evaluation, an incident that is explained."""
+RECENT = 32
+"""Steps whose times tell what is usual."""
+
+
+class Stopwatch:
+    """The time that a training has, and how much of it this process and those before it have used.
+
+    Arguments:
+        minutes: that there are, from the first step on; None for as long as it takes.
+        clock: gives seconds.
+    """
+
+    def __init__(self, minutes: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.minutes = minutes
+        self._clock = clock
+        self._before = 0.0
+        """Seconds that earlier processes used."""
+        self._since: float | None = None
+
+    def start(self) -> None:
+        """The clock runs from now on, if it does not yet."""
+        self._since = self._clock() if self._since is None else self._since
+
+    @property
+    def seconds(self) -> float:
+        """Time used so far."""
+        return self._before + (0.0 if self._since is None else self._clock() - self._since)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return self.minutes is not None and self.seconds >= 60 * self.minutes
+
+    def recall(self, seconds: float) -> None:
+        """So much had been used; within a process no time is given back."""
+        self._before += max(0.0, seconds - self.seconds)
+
+
+class Timekept:
+    """A schedule over steps that remembers the time: a run that is resumed has as much left as it had.
+
+    The learning rate goes by the steps alone, so that processes with clocks of their own have the same one.
+
+    Arguments:
+        schedule: moves the learning rate.
+        watch: rides along in its state.
+    """
+
+    def __init__(self, schedule: LRScheduler, watch: Stopwatch) -> None:
+        self.optimizer = schedule.optimizer
+        self._schedule = schedule
+        self._watch = watch
+
+    def step(self) -> None:
+        """A step was taken; the first one starts the clock."""
+        self._watch.start()
+        self._schedule.step()
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rate of each group."""
+        return [float(rate) for rate in self._schedule.get_last_lr()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the schedule, and the seconds used."""
+        return {**self._schedule.state_dict(), "seconds": self._watch.seconds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; time that was used stays used."""
+        self._schedule.load_state_dict({name: value for name, value in state.items() if name != "seconds"})
+        self._watch.recall(float(state.get("seconds", 0.0)))
 
 
 class TimedSchedule:
     """A learning-rate schedule over whatever ends first, the minutes or the steps.
 
-    Both are used up at an even pace, so the share that is greater is that of the end which comes first. The time that
-    was used is part of the state: a run that is resumed has as much left as it had. Going back to an earlier state
-    within a process gives no time back.
+    Both are used up at an even pace, so the share that is greater is that of the end which comes first. A pause moves
+    the rate no further than a usual step does; the steps that follow make up for it, each a little, so that the rate
+    reaches its end with the time all the same. The time that was used is part of the state: a run that is resumed has
+    as much left as it had. Going back to an earlier state within a process gives no time back.
 
     Arguments:
         optimizer: whose learning rate moves.
@@ -42,41 +119,43 @@ class TimedSchedule:
         self.optimizer = optimizer
         self._shape = shape
         self._warmup = warmup
-        self._minutes = minutes
         self._steps = steps
-        self._clock = clock
+        self._watch = Stopwatch(minutes, clock)
         self._highest = [float(group["lr"]) for group in optimizer.param_groups]
         self._taken = 0
-        self._before = 0.0
-        """Seconds that earlier processes used."""
-        self._since: float | None = None
+        self._done = 0.0
+        """Share of the schedule that the time has brought about."""
+        self._last = 0.0
+        """Seconds used when the last step was taken."""
+        self._recent: deque[float] = deque(maxlen=RECENT)
         self._set()
 
     def start(self) -> None:
         """The clock runs from now on; the first step starts it too."""
-        self._since = self._clock() if self._since is None else self._since
+        self._watch.start()
 
     @property
     def seconds(self) -> float:
         """Time used so far, by this process and those before it."""
-        return self._before + (0.0 if self._since is None else self._clock() - self._since)
+        return self._watch.seconds
 
     @property
     def share(self) -> float:
         """How much of the training is over, from 0 to 1."""
-        by_time = self.seconds / (60 * self._minutes) if self._minutes else 0.0
         by_steps = self._taken / self._steps if self._steps else 0.0
-        return min(1.0, max(by_time, by_steps))
+        return min(1.0, max(self._done, by_steps))
 
     @property
     def over(self) -> bool:
         """Whether the time is up."""
-        return self._minutes is not None and self.seconds >= 60 * self._minutes
+        return self._watch.over
 
     def step(self) -> None:
         """A step was taken."""
         self.start()
         self._taken += 1
+        if self._watch.minutes is not None:
+            self._move(60 * self._watch.minutes)
         self._set()
 
     def get_last_lr(self) -> list[float]:
@@ -84,14 +163,34 @@ class TimedSchedule:
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps taken and seconds used."""
-        return {"version": 1, "taken": self._taken, "seconds": self.seconds}
+        """Steps taken, seconds used, and how far the rate has come in them."""
+        return {
+            "version": 1, "taken": self._taken, "seconds": self.seconds, "done": self._done,
+            "minutes": self._watch.minutes,
+        }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; time that was used stays used."""
+        """Go on from there; time that was used stays used. Where there are other minutes now, the rate follows them."""
         self._taken = int(state["taken"])
-        self._before += max(0.0, float(state["seconds"]) - self.seconds)
+        seconds, minutes = float(state["seconds"]), self._watch.minutes
+        self._watch.recall(seconds)
+        self._last = max(self._last, seconds)
+        if minutes is not None:
+            done = state["done"] if state.get("minutes") == minutes else min(1.0, seconds / (60 * minutes))
+            self._done = max(self._done, float(done))
         self._set()
+
+    def _move(self, whole: float) -> None:
+        """Go on by the time since the last step, at the pace that leads to the end in what is left of the whole."""
+        now = self.seconds
+        took, self._last = now - self._last, now
+        if took <= 0.0:
+            return
+        usual = median(self._recent) if self._recent else took
+        counted = usual if took > PAUSE * usual else took
+        self._recent.append(took)
+        left = whole - now + counted
+        self._done = self._done + (1.0 - self._done) * counted / left if left > counted else 1.0
 
     def _set(self) -> None:
         share = self.share

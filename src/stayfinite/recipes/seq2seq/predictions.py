@@ -14,7 +14,7 @@ from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
 from stayfinite.recipes.seq2seq.normalising import legible
-from stayfinite.recipes.seq2seq.tables import refuse_broken
+from stayfinite.recipes.seq2seq.tables import refuse_broken, refuse_without_header
 
 TRANSLATION = "translation"
 GIVEN = "translation (given)"
@@ -55,12 +55,15 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
     names: list[str] = []
     table: list[list[str]] = []
     chosen = ""
-    for chunk in open_data([path])[0].chunks():
+    opened = open_data([path])[0]
+    for chunk in opened.chunks():
         refuse_broken(path, chunk.broken)
         if not any(chunk.columns.values()):
             continue
         if not names:
             names = list(chunk.columns)
+            if source is None:
+                refuse_without_header(opened, chunk.columns, (usual,), "--source NAME")
             named = source or (usual if usual in names else None)
             chosen = _source(path, {name: values[:500] for name, values in chunk.columns.items()}, named)
         columns = [chunk.columns.get(name, [None] * len(chunk.lines)) for name in names]

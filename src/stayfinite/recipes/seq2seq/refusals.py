@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.processes import Place, refuse_several
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -16,6 +16,7 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: one of them, or two together, cannot work.
     """
+    refuse_several()
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     if config.graphs and config.gradient_checkpointing:
@@ -52,7 +53,5 @@ def refuse_place(config: Any, place: Place) -> None:
     Raises:
         UsageError: it cannot train there.
     """
-    if place.count > 1:
-        raise UsageError("this program trains in one process", fix="start it without torchrun")
     if config.graphs and place.device.type != "cuda":
         raise UsageError(f"--graphs needs a CUDA device, and this is {place.device}", fix="leave out --graphs")

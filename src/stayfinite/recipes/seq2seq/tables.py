@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.column_names import SPLITS_BY, plain
+from stayfinite.inspection.data.headers import WRITTEN, has_header
 from stayfinite.inspection.data.roles import roles_of
 from stayfinite.inspection.data.values import as_text
-from stayfinite.readers.data.chunk import Broken
+from stayfinite.readers.data.chunk import Broken, Source
 from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.seq2seq.built_in import Pair
+
+SHOWN = 30
+"""Characters of a cell that a message shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,10 @@ def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str],
             if not any(chunk.columns.values()):
                 continue
             if known is None:
+                if not any((columns.source, columns.target, columns.group)):
+                    refuse_without_header(
+                        source, chunk.columns, (usual.source, usual.target), "--source NAME --target NAME"
+                    )
                 known = known_columns(source.path, chunk.columns, columns, usual)
                 if known != columns:
                     say(f"{source.path.name}: {_told(known)}")
@@ -51,6 +59,29 @@ def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str],
             if remark:
                 say(remark)
     return pairs
+
+
+def refuse_without_header(
+    source: Source, table: Mapping[str, list[Any]], usual: Iterable[str | None], flags: str
+) -> None:
+    """Where nobody says which column is what, and the first row may be a row like any other, it would be lost.
+
+    Arguments:
+        usual: names that prove it, beside those that everybody uses.
+        flags: that say which column is what.
+
+    Raises:
+        UsageError: it is not sure that the first row of this table holds names.
+    """
+    cells = list(table)
+    if source.kind in WRITTEN and not set(cells).intersection(usual) and not has_header(table):
+        shown = ", ".join(repr(cell if len(cell) <= SHOWN else cell[:SHOWN] + "...") for cell in cells[:4])
+        raise UsageError(
+            f"{source.path}: the first row ({shown}) may be names of columns or a row like the others: no usual name "
+            "is among them",
+            fix=f"where they are names, say which is which: {flags}; where they are not, put a line of names above it, "
+            "such as source,target",
+        )
 
 
 def refuse_broken(path: Path, broken: Sequence[Broken], fix: str | None = None) -> None:
