@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,3 +95,8 @@ def test_the_line_for_transformers_stands_in_a_trainer(tmp_path):
     exec(block_with("callbacks=[StayFinite()]"), space)
     space["trainer"].train()
     assert len((tmp_path / "out" / "stayfinite" / "steps.jsonl").read_text().splitlines()) == 3
+
+
+def test_what_readme_installs_for_the_recipes_reads_a_tokenizer_that_they_train() -> None:
+    extras = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert {"sentencepiece", "protobuf"} <= set(extras["project"]["optional-dependencies"]["hf"])
