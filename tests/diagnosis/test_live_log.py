@@ -109,15 +109,18 @@ def test_a_log_beside_steps_that_no_guard_wrote_is_followed_itself(tmp_path, lin
     assert runs_under(tmp_path / "train.log") == [tmp_path / "train.log"]
 
 
-def test_a_log_gives_way_to_the_run_that_begins_around_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_AGAIN", 0.0)
+def test_a_log_gives_way_at_once_to_the_run_that_begins_around_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_AGAIN", 3600.0)
     log = tmp_path / "first" / "train.log"
     log.parent.mkdir()
     log.write_text(GOOD)
     watched = WatchedRuns([log])
     watched.look(at_once=True)
     assert [status.name for status in watched.statuses()] == ["train.log"]
-    WrittenRun(tmp_path / "first").accept(3)
+    written = WrittenRun(tmp_path / "first")
+    watched.look(at_once=True)
+    assert [(status.name, status.step) for status in watched.statuses()] == [("first", None)]
+    written.accept(3)
     watched.look(at_once=True)
     assert [(status.name, status.step) for status in watched.statuses()] == [("first", 3)]
 

@@ -7,13 +7,14 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from stayfinite.core.run_status import RunStatus
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.gathering import gather, named_like_a_log
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
-from stayfinite.readers.runs.directory import STEPS
+from stayfinite.readers.runs.directory import RUN, STEPS
 from stayfinite.readers.runs.reader import RunReader, is_run_directory
 
 Followed = LiveRun | LiveLog
@@ -21,8 +22,8 @@ Followed = LiveRun | LiveLog
 FIND_AGAIN = 5.0
 """Seconds between two looks for runs that have begun."""
 
-LONGEST_LINE = 1 << 16
-"""Bytes of the first step that are read to see whether a guard wrote it."""
+LONGEST_RECORD = 1 << 20
+"""Bytes of a first step or of run.json that are read to see whether a guard wrote them."""
 
 MOST_RUNS = 200
 """Runs that a directory of runs stands for; the newest ones."""
@@ -61,12 +62,19 @@ def run_around(path: Path) -> Path | None:
     """
     if path.is_dir():
         return None
+    # run.json is there before the first step is taken.
+    wrote = "decision" in _first_record(path.parent / STEPS) or "launches" in _first_record(path.parent / RUN)
+    return path.parent if wrote else None
+
+
+def _first_record(path: Path) -> dict[str, Any]:
+    """The first line of a file, or all of one that is a single record; empty where that is none."""
     try:
-        with (path.parent / STEPS).open("rb") as steps:
-            first = json.loads(steps.readline(LONGEST_LINE))
+        with path.open("rb") as file:
+            found = json.loads(file.read(LONGEST_RECORD) if path.name == RUN else file.readline(LONGEST_RECORD))
     except (OSError, ValueError, RecursionError):
-        return None
-    return path.parent if isinstance(first, dict) and "decision" in first else None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def follow(
@@ -129,7 +137,9 @@ class WatchedRuns:
         return [run.status() for run in self._runs.values()]
 
     def _find(self) -> bool:
-        if time.monotonic() - self._looked < FIND_AGAIN:
+        # A log that a guarded run has begun around is not judged alone for a moment longer.
+        outrun = any(isinstance(run, LiveLog) and run_around(path) is not None for path, run in self._runs.items())
+        if time.monotonic() - self._looked < FIND_AGAIN and not outrun:
             return False
         self._looked = time.monotonic()
         found = list(dict.fromkeys(each for path in self._paths for each in runs_under(path)))
