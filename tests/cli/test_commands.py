@@ -36,6 +36,17 @@ def test_a_wrong_flag_ends_with_2(words, capsys):
     assert ended.value.code == 2
 
 
+@pytest.mark.parametrize(
+    "command", [["report"], ["plot"], ["evaluate"], ["translate"], ["sft", "test"], ["sft", "datagen"]], ids=" ".join
+)
+def test_the_file_that_a_command_writes_is_named_alike_everywhere(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out.replace("│", " ").split()
+    assert {"-o", "--out", "--output"} <= set(shown)
+
+
 @pytest.mark.parametrize("words", [["train", "translate"], ["train", "mmdit"], ["generate", "run", "--prompt", "x"]])
 def test_a_package_of_an_extra_that_is_missing_is_told_with_its_pip_line(words):
     job = "import sys; sys.modules['numpy'] = sys.modules['transformers'] = None; import stayfinite.cli as cli; "

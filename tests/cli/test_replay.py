@@ -195,7 +195,7 @@ def test_a_checkpoint_that_is_named_gives_the_weights(tmp_path, monkeypatch, cap
         ("replayed_train:no_such", "has no function 'no_such'"),
         ("replayed_train:text", "has no function 'text'"),
         ("replayed_train:nothing", "has to return a model and forward(batch) -> loss, not NoneType"),
-        ("replayed_train:failing", "it failed with RuntimeError: no data here"),
+        ("replayed_train:failing", "it failed with RuntimeError at replayed_train.py:35: no data here"),
         ("replayed_train:other_forward", "the forward pass failed when it was run again: KeyError: 'pixels'"),
         ("replayed_train:wider", "2 tensors of the built model are not in it: extra.bias, extra.weight"),
         ("replayed_train:wider", "down.weight (saved float32[4, 16], built float32[5, 16])"),

@@ -74,6 +74,16 @@ def test_what_is_missing_is_said(write, returned, message):
         inspect_build(write(returned), steps=0)
 
 
+def test_an_error_of_their_own_is_told_with_its_line(write, tmp_path, capsys):
+    named = write("{'model': model, 'optimizer': optimiser}")
+    file, line = named.removesuffix(":build") + ".py", len(BODY.splitlines()) + 2
+    with pytest.raises(UsageError, match=rf"it failed with NameError at {file}:{line}: name 'optimiser'"):
+        inspect_build(named, steps=0)
+    (tmp_path / "their_broken_module.py").write_text("import torch\n\nx = 1 / 0\n")
+    with pytest.raises(UsageError, match=r"cannot be imported: ZeroDivisionError at their_broken_module.py:3"):
+        inspect_build("their_broken_module:build", steps=0)
+
+
 def test_the_command_exits_0_when_ready_and_1_with_a_finding(write, capsys):
     assert run(["--build", write("parts"), "--steps", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "healthy"

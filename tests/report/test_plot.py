@@ -1,6 +1,7 @@
 """Pictures of runs."""
 
 import math
+import re
 
 import pytest
 
@@ -35,6 +36,22 @@ def test_bad_and_skipped_steps_are_marked(tmp_path):
     drawn = (tmp_path / "loss.svg").read_text()
     assert "#d62728" in drawn
     assert "#e8a33d" in drawn
+
+
+def test_among_several_runs_the_legend_tells_once_what_the_marks_are(tmp_path):
+    save_plot([run_with_a_fault(), run_with_a_fault("other.log")], tmp_path / "loss.svg")
+    assert (tmp_path / "loss.svg").read_text().count("<!-- not finite, 0 or skipped -->") == 1
+
+
+def test_the_numbers_at_a_logarithmic_axis_are_plain(tmp_path):
+    run = RunSeries("train.log")
+    for step in range(50):
+        run.add(step, step=step, loss=4.0 - step * 0.05)
+    save_plot([run], tmp_path / "loss.svg")
+    drawn = (tmp_path / "loss.svg").read_text()
+    labels = re.findall(r"<!-- (.*?) -->", drawn)  # matplotlib's note of each text that it draws as paths
+    assert {"2", "3", "4"} <= set(labels)
+    assert not any("10^" in label or "times" in label for label in labels)
 
 
 def test_an_unknown_kind_and_an_empty_run_are_refused(tmp_path):

@@ -129,6 +129,13 @@ def test_a_loss_that_the_first_update_throws_away_diverges_and_one_that_grows_fr
     assert not series(*losses(1.2, *[60 + 9 * math.sin(7 * i) for i in range(30)])).diverges
 
 
+def test_a_few_epochs_that_are_equal_to_the_last_digit_stand_still():
+    assert series(*losses(*[0.6931] * 10)).trouble == ["the loss does not move"]
+    assert series(*losses(*[0.69] * 10)).healthy  # with two digits it may well move
+    assert series(*losses(*[0.6931] * 6)).healthy
+    assert series(*losses(*[0.6931] * 9, 0.6928)).healthy
+
+
 def test_many_equal_losses_stand_still():
     assert "the loss does not move" in series(*losses(*[0.6931] * 30)).trouble
 

@@ -30,7 +30,7 @@ class Evaluate:
     target: str | None = None
     """Name of the target column; likewise."""
 
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
     """Write source, target and translation of each pair to this CSV."""
 
     beams: int = 4

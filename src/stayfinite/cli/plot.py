@@ -22,7 +22,7 @@ class Plot:
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Logs or run directories; each is drawn in its own colour."""
 
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("loss.png")
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])] = Path("loss.png")
     """The picture: its ending says which kind (png, svg, pdf, html)."""
 
     title: str = ""

@@ -24,7 +24,7 @@ class Report:
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run directories or logs; several are drawn over one another."""
 
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])] = Path("report.html")
     """The file; it is replaced in one go."""
 
     title: str = ""

@@ -27,7 +27,7 @@ class Translate:
     file: Annotated[Path, tyro.conf.Positional]
     """A text with a line for each, or a CSV, TSV, JSON, JSONL or Parquet table."""
 
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
     """Write a CSV here: the columns that there were, and `translation`; one of that name that was there is called
     `translation (given)`. By default it goes to the terminal."""
 

@@ -92,11 +92,12 @@ def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str, lane: 
     skips = [point.step for point in run.points if point.skipped and point.step is not None]
     low, high = (0.0, 1.0) if lane is None else (1 - LANE * (lane + 1), 1 - LANE * lane)
     for steps, shade, word in ((bad, BAD, "not finite, or 0"), (skips, "#e8a33d", "skipped")):
-        if lane is not None:
-            shade = colour
+        alpha = 0.35
+        if lane is not None:  # a short mark has to be seen, and one line in the legend tells what all of them are
+            shade, alpha, word = colour, 0.9, "not finite, 0 or skipped"
         for index, step in enumerate(steps[:: max(1, len(steps) // MOST_MARKS)]):
-            named = word if index == 0 and name == "loss" and lane is None else None
-            axis.axvline(step, low, high, color=shade, alpha=0.35, linewidth=1, zorder=0, label=named)
+            named = word if index == 0 and name == "loss" else None
+            axis.axvline(step, low, high, color=shade, alpha=alpha, linewidth=1, zorder=0, label=named)
 
 
 def _scale(axis: Axes, name: str, values: Sequence[float]) -> None:
@@ -106,7 +107,11 @@ def _scale(axis: Axes, name: str, values: Sequence[float]) -> None:
     if min(finite) < 0:
         axis.set_yscale("symlog")
     elif any(value > 0 for value in finite):
+        from stayfinite.report.plain_ticks import PlainLogFormatter
+
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(PlainLogFormatter())
+        axis.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(1.5, 0.6)))
 
 
 def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:

@@ -47,7 +47,9 @@ def trailing_zeros(values: Sequence[float]) -> int:
 
 
 def is_flat(losses: Sequence[float]) -> bool:
-    """Whether many losses do not move beyond rounding."""
+    """Whether many losses do not move beyond rounding, or fewer not in the last of three digits and more."""
+    if len(losses) >= 8 and len(set(losses)) == 1 and losses[0] > TINY_LOSS and losses[0] != round(losses[0], 2):
+        return True
     if len(losses) < 20 or max(losses) <= TINY_LOSS:
         return False
     middle = median(losses)

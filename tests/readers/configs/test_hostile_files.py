@@ -210,3 +210,10 @@ def test_a_notebook_in_a_notebook_is_not_followed(tmp_path):
     for _ in range(4):
         inner = json.dumps({"cells": [{"cell_type": "code", "source": f"%%writefile again.ipynb\n{inner}"}]})
     check(read_config(written(tmp_path, "outer.ipynb", inner)))
+
+
+def test_a_thousand_branches_one_inside_the_other_are_read(tmp_path):
+    code = "import torch\nloss = F.cross_entropy(F.softmax(x, -1), y)\nif a == 0:\n    lr = 0\n"
+    code += "".join(f"elif a == {number}:\n    lr = {number}\n" for number in range(1, 1500))
+    settings = read_config(written(tmp_path, "train.py", code))
+    assert settings.find("lr") is not None

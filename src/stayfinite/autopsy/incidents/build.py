@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,10 @@ def call_build(named: str, *arguments: Any, example: str = EXAMPLE) -> Any:
     except UsageError:
         raise
     except Exception as error:
+        place = _place(error)
         raise UsageError(
-            f"--build {named}: it failed with {type(error).__name__}: {error}", fix=f"it takes no arguments: {example}"
+            f"--build {named}: it failed with {type(error).__name__}{place}: {error}",
+            fix=f"mend it there; {function_name} is called without arguments" if place and not arguments else example,
         ) from error
 
 
@@ -65,7 +68,7 @@ def _function(module_name: str, function_name: str, example: str) -> Callable[..
         module = importlib.import_module(module_name)
     except Exception as error:
         raise UsageError(
-            f"--build: {module_name} cannot be imported: {type(error).__name__}: {error}",
+            f"--build: {module_name} cannot be imported: {type(error).__name__}{_place(error)}: {error}",
             fix=f"run the command where {module_name.partition('.')[0]}.py is; keep training behind "
             "`if __name__ == '__main__':`",
         ) from error
@@ -77,6 +80,17 @@ def _function(module_name: str, function_name: str, example: str) -> Callable[..
         raise UsageError(f"--build: {module_name} has no function {function_name!r}", fix=example)
     found: Callable[..., Any] = function
     return found
+
+
+def _place(error: BaseException) -> str:
+    """` at my_train.py:17`, the last line of the person's own code before an error; empty where there is none."""
+    here = Path.cwd()
+    own = [
+        f" at {Path(frame.filename).relative_to(here)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(here) and "site-packages" not in frame.filename
+    ]
+    return own[-1] if own else ""
 
 
 def _parts(built: Any, named: str) -> tuple[Any, Callable[[Any], Any]]:

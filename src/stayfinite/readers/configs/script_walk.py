@@ -35,7 +35,7 @@ def walk(tree: ast.Module, text: str, found: ScriptSettings, *, every: bool = Fa
 
 class _Walk:
     def __init__(self, tree: ast.Module, text: str, found: ScriptSettings, *, every: bool) -> None:
-        self._tree = tree
+        self._tree, self._small = tree, text.lower()
         self._found = found
         self._every = every
         self._statements = list(statements(tree))
@@ -58,7 +58,7 @@ class _Walk:
             self._take(statement)
             if is_telling(statement):
                 self._found.note(statement.lineno, self._line_of(statement))
-        for given in probabilities_given(self._tree):
+        for given in probabilities_given(self._tree) if "softmax" in self._small and "cross" in self._small else ():
             self._found.note(given.lineno, f"{GIVEN}: {self._values.source_of(given)}")
 
     def _take(self, statement: ast.stmt) -> None:

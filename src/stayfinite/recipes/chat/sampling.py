@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import tyro
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import OPEN, is_right, number_in, parsed
@@ -29,7 +31,7 @@ class Datagen:
     Train on what is written with `sft train --train FILE`.
     """
 
-    output: str = "data/sampled.jsonl"
+    output: Annotated[str, tyro.conf.arg(aliases=["-o", "--out"])] = "data/sampled.jsonl"
     """Where the kept ones go: question, answer, reasoning."""
     model: str | None = None
     """The model that is asked: as --model of `sft train`."""

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
+import tyro
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import is_right, number_in, parsed
@@ -55,7 +56,7 @@ class Examine:
     """Questions at a time."""
     samples: int = 5
     """Answers that are shown."""
-    output: str | None = None
+    output: Annotated[str | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
     """Write every question with what was said into this JSONL file."""
     json: bool = False
     """Print the result as JSON and nothing else."""
