@@ -107,8 +107,9 @@ def test_a_batch_that_gives_nan_is_explained_with_its_texts_and_can_be_replayed(
     incident = tmp_path / "run" / "incidents" / "0001"
     rows = json.loads((incident / "incident.json").read_text())["rows"]
     assert "Q word => bad" in str(rows)
+    # The same model, batch and random numbers, from the run directory alone.
     found, _ = replay(incident, build=None)
-    assert found["cause"] == "nan-loss"  # the same model, batch and random numbers, from the run directory alone
+    assert found["cause"] == "loss-formula-singularity"
 
 
 def test_a_training_without_one_finite_step_is_no_success_and_the_command_replays_it(tmp_path, monkeypatch, capsys):
@@ -121,7 +122,7 @@ def test_a_training_without_one_finite_step_is_no_success_and_the_command_replay
         train(settings, silent)
     assert not (tmp_path / "run" / "result.json").exists()
     assert main(["replay", str(tmp_path / "run" / "incidents" / "0001"), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["cause"] == "nan-loss"
+    assert json.loads(capsys.readouterr().out)["cause"] == "loss-formula-singularity"
 
 
 def test_early_stopping_stops(tmp_path):
