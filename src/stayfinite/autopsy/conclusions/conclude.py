@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions import data, formulas, machinery, precision, weights
 from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence
+from stayfinite.autopsy.conclusions.updates import BEFORE
 from stayfinite.autopsy.worlds.elsewhere import device_of
 
 ORDER = (
@@ -74,7 +75,7 @@ def _undecided(e: Evidence) -> Conclusion:
     known = f"it is finite with {', '.join(good)}" if good else "no change that was tried makes it finite"
     if not tried:
         known = "there was no time to try anything, or nothing could be tried"
-    missing = [name for name in weights.BEFORE if name not in e.is_good]
+    missing = [name for name in BEFORE if name not in e.is_good]
     decide = f"; {' and '.join(missing)} could not be tried and might decide it" if missing else ""
     if (
         "other_device" not in e.is_good

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
 from stayfinite.autopsy.conclusions.readings import HUGE
-from stayfinite.autopsy.conclusions.weights import BEFORE
+from stayfinite.autopsy.conclusions.updates import BEFORE
 from stayfinite.autopsy.tracing.edges import WITHIN_ONE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
