@@ -212,7 +212,7 @@ def test_wrong_use_ends_with_2_and_says_what_to_do(incident, capsys, build, word
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--device", "abacus"], "there is no such device"), (["--world", "upside_down"], "there is no world")],
+    [(["--device", "abacus"], "there is no such kind of device"), (["--world", "upside_down"], "there is no world")],
 )
 def test_a_device_or_a_world_that_is_none_ends_with_2(incident, capsys, words, said):
     assert replay(incident, *words) == 2

@@ -15,6 +15,7 @@ from stayfinite.autopsy.incidents.incident import Incident, read_incident
 from stayfinite.autopsy.incidents.incident_files import AUTOPSY
 from stayfinite.autopsy.incidents.rebuild import rebuild
 from stayfinite.errors import StayfiniteError, UsageError
+from stayfinite.measure.device import named_device
 
 
 def replay(
@@ -78,10 +79,4 @@ def _device(asked: str | None, incident: Incident) -> torch.device:
     if asked is None:
         before = incident.device.type
         return torch.device(before if before == "cuda" and torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(asked)
-    except RuntimeError as error:
-        raise UsageError(f"--device {asked}: there is no such device", fix="cpu, cuda or cuda:1") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"--device {device}: there is no CUDA device here", fix="--device cpu")
-    return device
+    return named_device(asked)

@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 
 from stayfinite.core.policy import Precision
-from stayfinite.errors import UsageError
+from stayfinite.measure.device import named_device
 
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
 
@@ -21,13 +21,7 @@ def choose_device(asked: str) -> torch.device:
     """
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(asked)
-    except RuntimeError as error:
-        raise UsageError(f"--device {asked}: there is no such kind of device", fix="--device cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"--device {asked}: there is no CUDA device here", fix="--device cpu")
-    return device
+    return named_device(asked)
 
 
 def choose_precision(
