@@ -29,6 +29,7 @@ from stayfinite.autopsy.tracing.looking import (
     values_at,
     worst_in,
 )
+from stayfinite.autopsy.tracing.module_hooks import every_module_heard
 from stayfinite.autopsy.tracing.operators import NAMES, PLAIN, Kind, is_part, kind_of, sort_out, storage_of
 
 WINDOW = 16
@@ -101,12 +102,7 @@ class Tracer(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
-        # For all modules, not the model's alone: a teacher or an average of the weights may take part in the loss.
-        for hook in (
-            nn.modules.module.register_module_forward_pre_hook(self._enter_module),
-            nn.modules.module.register_module_forward_hook(self._leave_module, always_call=True),
-        ):
-            self._stack.callback(hook.remove)
+        self._stack.enter_context(every_module_heard(self._enter_module, self._leave_module))
         TorchDispatchMode.__enter__(self)
         return self
 

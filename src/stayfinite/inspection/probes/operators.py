@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stayfinite.autopsy.tracing.module_hooks import every_module_heard
+
 LARGEST = 65504.0
 """The largest number of fp16."""
 OVERFLOWS = 65520.0
@@ -71,11 +73,7 @@ class RangeWatch(TorchDispatchMode):
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for hook in (
-            nn.modules.module.register_module_forward_pre_hook(self._enter_module),
-            nn.modules.module.register_module_forward_hook(self._leave_module, always_call=True),
-        ):
-            self._stack.callback(hook.remove)
+        self._stack.enter_context(every_module_heard(self._enter_module, self._leave_module))
         TorchDispatchMode.__enter__(self)
         return self
 
