@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,30 +48,34 @@ def autocast_as(dtype: torch.dtype | None) -> Iterator[None]:
 @contextmanager
 def half_weights_as(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Parameters and buffers that are stored in a half precision are held in this dtype instead."""
-    kept = [(tensor, tensor.data) for tensor in [*model.parameters(), *model.buffers()] if tensor.dtype in HALVES]
-    try:
-        for tensor, data in kept:
-            tensor.grad = None
-            tensor.data = data.to(dtype)
+    halves = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.dtype in HALVES]
+    with _other_data((tensor, tensor.data.to(dtype)) for tensor in halves):
         yield
-    finally:
-        for tensor, data in kept:
-            tensor.grad = None
-            tensor.data = data
 
 
 @contextmanager
 def weights_from(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Other values for parameters and buffers, by their names; those that are not named stay."""
-    kept = []
+    named = [*model.named_parameters(), *model.named_buffers()]
+    changed = [(tensor, weights[name]) for name, tensor in named if name in weights]
+    # A copy: the forward pass writes to running statistics, and these may be a snapshot's own memory.
+    with _other_data(
+        (tensor, other.to(device=tensor.device, dtype=tensor.dtype, copy=True))
+        for tensor, other in changed
+        if other.shape == tensor.shape
+    ):
+        yield
+
+
+@contextmanager
+def _other_data(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Within, these tensors hold other data, and no gradient of theirs outlives it."""
+    kept: list[tuple[Tensor, Tensor]] = []
     try:
-        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            other = weights.get(name)
-            if other is not None and other.shape == tensor.shape:
-                kept.append((tensor, tensor.data))
-                tensor.grad = None
-                # A copy: the forward pass writes to running statistics, and these may be a snapshot's own memory.
-                tensor.data = other.to(device=tensor.device, dtype=tensor.dtype, copy=True)
+        for tensor, other in pairs:
+            kept.append((tensor, tensor.data))
+            tensor.grad = None
+            tensor.data = other
         yield
     finally:
         for tensor, data in kept:
