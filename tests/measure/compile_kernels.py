@@ -10,15 +10,17 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from stayfinite.measure import kernels
-from stayfinite.measure.movement import BLOCK, FOLD_WIDTH
+from stayfinite.measure.movement import BLOCK, COMPARING_WARPS
 from stayfinite.measure.one_pass import COLUMNS, TOTAL_WIDTH, TUNING
 from stayfinite.measure.one_pass import FOLD_WIDTH as CHUNK_WIDTH
+from stayfinite.measure.spike_kernel import judge_step
+from stayfinite.measure.spikes import WARPS, WIDEST
 
 LONG, INT, FLOAT, DOUBLE = "*i64", "*i32", "*fp32", "*fp64"
 PARTIAL = {"squares": FLOAT, "peaks": INT, "zeros": INT, "bad": INT, "bins": INT}
 SUBSET = {
     "addresses": LONG, "owners": INT, "places": INT, "strides": LONG, "counts": INT, "offsets": LONG, "first": "i32",
-    "moved_out": FLOAT, "size_out": FLOAT,
+    "table_out": DOUBLE,
 }  # fmt: skip
 
 
@@ -47,14 +49,17 @@ for dtype, element in kernels.ELEMENTS.items():
         )  # fmt: skip
         report[f"{name} {exponents}"] = loads(code)
     kept = {"kept": {torch.float32: FLOAT, torch.bfloat16: "*bf16", torch.float16: "*fp16"}[dtype]}
-    for kernel in (kernels.take_subset, kernels.compare_subset):
-        compiled(kernel, SUBSET | kept, 4, ELEMENT=element, BLOCK=BLOCK)
+    compiled(kernels.take_subset, SUBSET | kept, 4, ELEMENT=element, BLOCK=BLOCK)
+    for columns in (1, COLUMNS):
+        compiled(kernels.compare_subset, SUBSET | kept, COMPARING_WARPS, ELEMENT=element, BLOCK=BLOCK, COLUMNS=columns)
 for exponents in (False, True):
     types = {"starts": INT, "sizes": LONG, "squares_out": DOUBLE, "norms_out": DOUBLE, "zeros_out": LONG}
     types |= {"table_out": DOUBLE, "bins_out": LONG} | {f"{field}_in": kind for field, kind in PARTIAL.items()}
     compiled(kernels.fold_chunks, types, 4, WIDTH=CHUNK_WIDTH, COLUMNS=COLUMNS, EXPONENT_BINS=exponents)
 compiled(kernels.fold_tensors, {"squares_in": DOUBLE, "total_out": FLOAT, "tensors": "i32"}, 4, WIDTH=TOTAL_WIDTH)
-ratios = {"starts": INT, "moved_in": FLOAT, "size_in": FLOAT, "table_out": DOUBLE}
-for columns in (1, COLUMNS):
-    compiled(kernels.fold_ratios, ratios, 4, WIDTH=FOLD_WIDTH, COLUMNS=columns)
+judged = {"loss_in": DOUBLE, "norm_in": FLOAT, "settings": DOUBLE, "window": DOUBLE, "counts": LONG, "places": LONG}
+judged |= {"strikes_at": LONG, "quiet_at": LONG, "judged_out": DOUBLE, "refused_out": FLOAT, "divisor_out": FLOAT}
+judged |= {"size": "i32", "warmup": "i32", "level_change_after": "i32"}
+for padded in (4, 128, WIDEST):
+    compiled(judge_step, judged, WARPS, PADDED=padded)
 print(json.dumps(report))

@@ -2,48 +2,15 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, reject, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
-from make_signals import INF, NAN, numbers, small_policies
+from make_signals import INF, NAN, small_policies
+from spike_agreement import agree_on, judged, sequences
 from stayfinite.core.policy import Policy
-from stayfinite.core.spikes import SpikeState, Verdict, advance, bound, compress_loss, compress_norm, examine
+from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.measure.spikes import DeviceSpikes
 
 CPU = torch.device("cpu")
-
-runs = st.tuples(numbers, numbers, st.integers(1, 8))
-sequences = st.lists(runs, min_size=1, max_size=10).map(
-    lambda runs: [(loss, norm) for loss, norm, length in runs for _ in range(length)][:40]
-)
-
-
-def judged(device, loss, norm):
-    return Verdict(
-        device.judge(torch.tensor(loss, dtype=torch.float64), torch.tensor(norm, dtype=torch.float64)).item()
-    )
-
-
-def on_a_bound(loss, norm, state, policy):
-    """Whether the two sides may differ by the last bit of a logarithm."""
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        return False
-    pairs = (
-        (compress_loss(loss), bound(state.losses, policy.loss_floor, policy)),
-        (compress_norm(norm), bound(state.norms, policy.norm_floor, policy)),
-    )
-    return any(math.isfinite(limit) and abs(value - limit) <= 1e-9 * max(1.0, abs(limit)) for value, limit in pairs)
-
-
-def agree_on(samples, policy, device, state):
-    for loss, norm in samples:
-        if on_a_bound(loss, norm, state, policy):
-            reject()
-        verdict = examine(loss, norm, state, policy)
-        assert judged(device, loss, norm) is verdict
-        assert device.refused.item() == verdict.refuses
-        state = advance(loss, norm, verdict, state, policy)
-    return state
 
 
 @settings(max_examples=50)

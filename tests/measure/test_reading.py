@@ -33,7 +33,10 @@ def reading_of(roster, **more):
 
 
 def there_and_back(roster, verdict=None, **more):
-    envelope, values = pack(reading_of(roster, **more), verdict)
+    reading = reading_of(roster, **more)
+    numbers = [] if verdict is None else [reading.loss.item(), reading.gradients.total.item(), float(verdict)]
+    judged = None if verdict is None else torch.tensor(numbers, dtype=torch.float64)
+    envelope, values = pack(reading, judged)
     return unpack(envelope, values.tolist(), roster)
 
 
@@ -50,7 +53,7 @@ def test_a_plain_reading_arrives_as_it_was_sent():
 def test_parts_scale_learning_rate_and_verdict_do_not_get_mixed_up():
     opened = there_and_back(
         roster_with(3.0, None, 4.0),
-        verdict=torch.tensor(int(Verdict.LOSS_SPIKE | Verdict.NEW_LEVEL)),
+        verdict=Verdict.LOSS_SPIKE | Verdict.NEW_LEVEL,
         parts={"kl": torch.tensor(0.25), "ce": torch.tensor([[0.5]])},
         loss_scale=torch.tensor(1024.0),
         lr=torch.tensor(0.125),
@@ -62,12 +65,13 @@ def test_parts_scale_learning_rate_and_verdict_do_not_get_mixed_up():
 
 
 @pytest.mark.parametrize("scaled", [True, False])
-def test_a_learning_rate_that_lives_on_another_device_travels_between_scale_and_verdict(scaled):
+def test_a_learning_rate_that_lives_on_another_device_travels_behind_the_scale(scaled):
     roster = roster_with(3.0, 4.0)
-    envelope, values = pack(reading_of(roster, loss_scale=torch.tensor(64.0) if scaled else None))
+    judged = torch.tensor([2.5, 5.0, float(Verdict.GRADIENT_SPIKE)], dtype=torch.float64)
+    envelope, values = pack(reading_of(roster, loss_scale=torch.tensor(64.0) if scaled else None), judged)
     envelope = dataclasses.replace(envelope, lr=None, lr_inside=True)
     values = values.tolist()
-    opened = unpack(envelope, [*values[:-2], 0.125, float(Verdict.GRADIENT_SPIKE), *values[-2:]], roster)
+    opened = unpack(envelope, [*values[:-2], 0.125, *values[-2:]], roster)
     assert opened.signals.lr == 0.125
     assert opened.signals.loss_scale == (64.0 if scaled else None)
     assert opened.verdict is Verdict.GRADIENT_SPIKE

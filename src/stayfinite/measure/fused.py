@@ -82,9 +82,14 @@ def switched_off() -> bool:
 def fused_for(roster: Roster) -> Fused | None:
     """The kernels for these parameters; None where they have no use: not on one CUDA device, or without Triton."""
     devices = {device for device, _ in roster.places}
-    if len(devices) != 1 or switched_off():
+    if len(devices) != 1:
         return None
     device = next(iter(devices))
-    if device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
-        return None
-    return Fused(device) if torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY else None
+    return Fused(device) if kernels_run_on(device) else None
+
+
+def kernels_run_on(device: torch.device) -> bool:
+    """Whether our own kernels are wanted and, as far as can be told without building one, can run there."""
+    if switched_off() or device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY

@@ -91,24 +91,15 @@ def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
         torch._foreach_mul_(group, factor.to(group[0].device, non_blocking=True))
 
 
-def clip_divisor(measured: GradientNorms, max_norm: float, out: Tensor | None = None) -> Tensor | None:
-    """What an optimizer has to divide the gradients by to have them clipped, float32.
+def can_be_divided(measured: GradientNorms) -> bool:
+    """Whether an optimizer that divides these gradients by a float32 is as exact as :func:`clip_gradients`.
 
-    Arguments:
-        measured: the gradients.
-        max_norm: what they are clipped to.
-        out: takes it. An optimizer that is compiled wants to find it in the same place at every step.
-
-    Returns:
-        None where division is not as exact as :func:`clip_gradients`: gradients of float64, sparse ones, or such as
-        are spread over ranks.
+    Not where some are float64, sparse, or spread over ranks.
     """
+    if measured.spread or measured.scattered:
+        return False
     # Where the kernels have read them, their dtypes are known.
-    known = measured.facts is not None or {grad.dtype for group in measured.groups for grad in group} <= READABLE
-    if measured.spread or measured.scattered or not known:
-        return None
-    divisor = (measured.total + CLIP_EPS) / max_norm
-    return torch.clamp(divisor, min=1.0).float() if out is None else torch.clamp(divisor, min=1.0, out=out)
+    return measured.facts is not None or {grad.dtype for group in measured.groups for grad in group} <= READABLE
 
 
 @dataclass(frozen=True, slots=True)

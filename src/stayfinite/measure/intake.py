@@ -41,5 +41,5 @@ class Intake:
 def _sum(total: Tensor | None, value: Tensor) -> Tensor:
     # A wider copy: sums do not overflow, and a replayed CUDA graph may overwrite the original.
     wide = torch.float32 if value.device.type == "mps" else torch.float64
-    copied = value.detach().reshape(()).to(wide, copy=True)
+    copied = (value if value.dim() == 0 else value.reshape(())).detach().to(wide, copy=True)
     return copied if total is None else total + copied

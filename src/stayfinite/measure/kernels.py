@@ -178,32 +178,26 @@ def take_subset(
 
 @triton.jit(do_not_specialize=["first"])
 def compare_subset(
-    addresses, owners, places, strides, counts, offsets, first, kept, moved_out, size_out,
-    ELEMENT: tl.constexpr, BLOCK: tl.constexpr,
+    addresses, strides, counts, offsets, first, kept, table_out,
+    ELEMENT: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """How far those elements have moved since, and how large they were: sums of squares."""
-    chunk = first + tl.program_id(0)
-    owner = tl.load(owners + chunk)
-    base = tl.load(addresses + owner).to(tl.pointer_type(ELEMENT))
-    number = tl.load(places + chunk) * BLOCK + tl.arange(0, BLOCK)
-    valid = number < tl.load(counts + owner)
-    now = tl.load(base + number.to(tl.int64) * tl.load(strides + owner), mask=valid, other=0.0).to(tl.float32)
-    before = tl.load(kept + tl.load(offsets + owner) + number, mask=valid, other=0.0).to(tl.float32)
-    moved = now - before
-    tl.store(moved_out + chunk, tl.sum(moved * moved))
-    tl.store(size_out + chunk, tl.sum(before * before))
+    """How far those elements of one tensor have moved since, relative to their size then; 0 / 0 is NaN.
 
-
-@triton.jit
-def fold_ratios(starts, moved_in, size_in, table_out, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
-    """Of one tensor: how far it has moved, relative to its size; 0 / 0 is NaN. Goes to the last column of its row."""
-    tensor = tl.program_id(0)
-    begin, end = tl.load(starts + tensor), tl.load(starts + tensor + 1)
-    lanes = tl.arange(0, WIDTH)
-    moved = tl.zeros([WIDTH], dtype=tl.float64)
-    size = tl.zeros([WIDTH], dtype=tl.float64)
-    for here in range(begin, end, WIDTH):
-        valid = here + lanes < end
-        moved += tl.load(moved_in + here + lanes, mask=valid, other=0.0).to(tl.float64)
-        size += tl.load(size_in + here + lanes, mask=valid, other=0.0).to(tl.float64)
+    It goes to the last column of the tensor's row. One program for each tensor.
+    """
+    tensor = first + tl.program_id(0)
+    base = tl.load(addresses + tensor).to(tl.pointer_type(ELEMENT))
+    stride, count = tl.load(strides + tensor), tl.load(counts + tensor)
+    kept += tl.load(offsets + tensor)
+    lanes = tl.arange(0, BLOCK)
+    moved = tl.zeros([BLOCK], dtype=tl.float64)
+    size = tl.zeros([BLOCK], dtype=tl.float64)
+    for start in range(0, count, BLOCK):
+        number = start + lanes
+        valid = number < count
+        now = tl.load(base + number.to(tl.int64) * stride, mask=valid, other=0.0).to(tl.float32)
+        before = tl.load(kept + number, mask=valid, other=0.0).to(tl.float32)
+        apart = (now - before).to(tl.float64)
+        moved += apart * apart
+        size += before.to(tl.float64) * before
     tl.store(table_out + tensor * COLUMNS + COLUMNS - 1, tl.sqrt(tl.sum(moved)) / tl.sqrt(tl.sum(size)))

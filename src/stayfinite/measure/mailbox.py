@@ -18,12 +18,19 @@ class Letter(NamedTuple, Generic[Label]):
     values: list[float]
 
 
+class _Sheet(NamedTuple):
+    """Pinned memory for one letter, and the event of its arrival."""
+
+    paper: Tensor
+    arrived: torch.cuda.Event
+
+
 class Mailbox(Generic[Label]):
     """A queue of asynchronous copies to pinned host memory, delivered in the order of posting."""
 
     def __init__(self) -> None:
-        self._under_way: deque[tuple[Label, Tensor, torch.cuda.Event | None]] = deque()
-        self._free: list[Tensor] = []
+        self._under_way: deque[tuple[Label, Tensor, _Sheet | None]] = deque()
+        self._free: list[_Sheet] = []
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -33,31 +40,32 @@ class Mailbox(Generic[Label]):
         if values.device.type != "cuda":
             self._under_way.append((label, values, None))
             return
-        letter = self._sheet(values.numel())[: values.numel()]
+        size = values.numel()
+        sheet = self._sheet(size)
+        letter = sheet.paper if sheet.paper.numel() == size else sheet.paper[:size]
         letter.copy_(values, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(values.device))
-        self._under_way.append((label, letter, event))
+        sheet.arrived.record(torch.cuda.current_stream(values.device))
+        self._under_way.append((label, letter, sheet))
 
     def collect(self, *, wait: bool = False, leave: int | None = None) -> list[Letter[Label]]:
         """All that has arrived; with ``wait`` all that was posted; with ``leave`` exactly all but the last so many."""
         arrived: list[Letter[Label]] = []
         while len(self._under_way) > (leave or 0):
-            label, sheet, event = self._under_way[0]
-            if event is not None:
+            label, letter, sheet = self._under_way[0]
+            if sheet is not None:
                 if wait or leave is not None:
-                    event.synchronize()
-                elif not event.query():
+                    sheet.arrived.synchronize()
+                elif not sheet.arrived.query():
                     break
             self._under_way.popleft()
-            arrived.append(Letter(label, sheet.tolist()))
-            if event is not None:
-                self._free.append(sheet._base if sheet._base is not None else sheet)
+            arrived.append(Letter(label, letter.tolist()))
+            if sheet is not None:
+                self._free.append(sheet)
         return arrived
 
-    def _sheet(self, size: int) -> Tensor:
+    def _sheet(self, size: int) -> _Sheet:
         # Pinned memory is slow to get, so sheets are used again.
         for index, sheet in enumerate(self._free):
-            if sheet.numel() >= size:
+            if sheet.paper.numel() >= size:
                 return self._free.pop(index)
-        return torch.empty(size, dtype=torch.float64, pin_memory=True)
+        return _Sheet(torch.empty(size, dtype=torch.float64, pin_memory=True), torch.cuda.Event())

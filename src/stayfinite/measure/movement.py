@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from stayfinite.measure.launching import Launcher
 from stayfinite.measure.one_pass import READABLE, is_dense, on_device
-from stayfinite.measure.tables import Addresses, Chunks, cut, sent
+from stayfinite.measure.tables import Addresses, Chunks, Span, cut, sent, spans_of
 
 SUBSET = 16_384
 """Most elements of a parameter that are looked at: enough for two digits, and a sector of memory is read for each."""
 
 BLOCK = 1024
-FOLD_WIDTH = 128
+COMPARING_WARPS = 8
 PLAIN = frozenset({nn.Parameter, Tensor})
 """What has its numbers where ``data_ptr`` says; a tensor that only wraps others has none there."""
 
@@ -36,8 +37,8 @@ class _Plan:
     offsets: Tensor
     """Where a tensor's elements begin among those that are kept of its dtype."""
     kept: dict[torch.dtype, Tensor]
-    moved: Tensor
-    size: Tensor
+    alike: tuple[Span, ...]
+    """Tensors of one dtype, one after the other."""
 
 
 class Movement:
@@ -50,6 +51,7 @@ class Movement:
 
     def __init__(self, device: torch.device, subset: int = SUBSET) -> None:
         self._device, self._subset = device, subset
+        self._launch = Launcher()
         self._key: tuple[list[int], list[torch.dtype]] | None = None
         self._plan: _Plan
         self._met: list[int] = []
@@ -69,7 +71,15 @@ class Movement:
                 return False
             self._met = addresses
         self._where = self._addresses.table(addresses)
-        self._launch(kernels.take_subset)
+        plan = self._plan
+        with on_device(self._device):
+            for span in plan.chunks.spans:
+                self._launch(
+                    kernels.take_subset, span.count,
+                    self._where, plan.chunks.owners, plan.chunks.places, plan.strides, plan.counts, plan.offsets,
+                    span.first, plan.kept[span.dtype],
+                    ELEMENT=kernels.ELEMENTS[span.dtype], BLOCK=BLOCK,
+                )  # fmt: skip
         return True
 
     def ratios(self, table: Tensor | None = None) -> Tensor:
@@ -84,14 +94,16 @@ class Movement:
         from stayfinite.measure import kernels
 
         plan = self._plan
-        self._launch(kernels.compare_subset, plan.moved, plan.size)
         if table is None:
             table = torch.empty(plan.chunks.tensors, dtype=torch.float64, device=self._device)
         columns = table.numel() // plan.chunks.tensors
         with on_device(self._device):
-            kernels.fold_ratios[(plan.chunks.tensors,)](
-                plan.chunks.starts, plan.moved, plan.size, table, WIDTH=FOLD_WIDTH, COLUMNS=columns, num_warps=4
-            )
+            for span in plan.alike:
+                self._launch(
+                    kernels.compare_subset, span.count,
+                    self._where, plan.strides, plan.counts, plan.offsets, span.first, plan.kept[span.dtype], table,
+                    ELEMENT=kernels.ELEMENTS[span.dtype], BLOCK=BLOCK, COLUMNS=columns, warps=COMPARING_WARPS,
+                )  # fmt: skip
         return table
 
     def fork(self) -> Movement:
@@ -99,18 +111,6 @@ class Movement:
         fork = copy.copy(self)
         fork._addresses = Addresses(self._plan.chunks.tensors, self._device)
         return fork
-
-    def _launch(self, kernel: object, *out: Tensor) -> None:
-        from stayfinite.measure import kernels
-
-        plan = self._plan
-        with on_device(self._device):
-            for span in plan.chunks.spans:
-                kernel[(span.count,)](  # type: ignore[index]
-                    self._where, plan.chunks.owners, plan.chunks.places, plan.strides, plan.counts, plan.offsets,
-                    span.first, plan.kept[span.dtype], *out,
-                    ELEMENT=kernels.ELEMENTS[span.dtype], BLOCK=BLOCK, num_warps=4,
-                )  # fmt: skip
 
     def _prepare(self, tensors: Sequence[Tensor]) -> bool:
         if not all(each.dtype in READABLE and is_dense(each) for each in tensors):
@@ -133,8 +133,7 @@ class Movement:
             counts=sent(torch.tensor(counts, dtype=torch.int32), self._device),
             offsets=sent(torch.tensor(offsets, dtype=torch.int64), self._device),
             kept={dtype: torch.empty(end, dtype=dtype, device=self._device) for dtype, end in ends.items()},
-            moved=torch.empty(chunks.count, dtype=torch.float32, device=self._device),
-            size=torch.empty(chunks.count, dtype=torch.float32, device=self._device),
+            alike=spans_of(dtypes, range(len(dtypes) + 1)),
         )
         self._addresses = Addresses(len(tensors), self._device)
         self._key = key

@@ -11,6 +11,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
+from stayfinite.measure.launching import Launcher
 from stayfinite.measure.tables import Addresses, Chunks, cut
 
 READABLE = frozenset({torch.float32, torch.bfloat16, torch.float16})
@@ -71,6 +72,7 @@ class OnePass:
     def __init__(self, device: torch.device, tuning: Tuning = TUNING) -> None:
         self._device = device
         self._tuning = tuning
+        self._launch = Launcher()
         self._key: tuple[list[int], list[torch.dtype]] | None = None
         self._chunks: Chunks
         self._addresses: Addresses
@@ -103,16 +105,18 @@ class OnePass:
         addresses = self._addresses.table(list(map(Tensor.data_ptr, tensors)))
         with on_device(device):
             for span in chunks.spans:
-                kernels.look_at_chunks[(span.count,)](
+                self._launch(
+                    kernels.look_at_chunks, span.count,
                     addresses, chunks.sizes, chunks.owners, chunks.places, span.first, *self._partial, bins,
                     ELEMENT=kernels.ELEMENTS[span.dtype], BYTES=span.dtype.itemsize, CHUNK=tuning.chunk,
-                    BLOCK=tuning.block, UNROLL=tuning.unroll, EXPONENT_BINS=exponents, num_warps=tuning.warps,
+                    BLOCK=tuning.block, UNROLL=tuning.unroll, EXPONENT_BINS=exponents, warps=tuning.warps,
                 )  # fmt: skip
-            kernels.fold_chunks[(count,)](
+            self._launch(
+                kernels.fold_chunks, count,
                 chunks.starts, chunks.sizes, *self._partial, bins, self._squares, norms, zeros, table, together,
-                WIDTH=FOLD_WIDTH, COLUMNS=COLUMNS, EXPONENT_BINS=exponents, num_warps=4,
+                WIDTH=FOLD_WIDTH, COLUMNS=COLUMNS, EXPONENT_BINS=exponents,
             )  # fmt: skip
-            kernels.fold_tensors[(1,)](self._squares, total, count, WIDTH=TOTAL_WIDTH, num_warps=4)
+            self._launch(kernels.fold_tensors, 1, self._squares, total, count, WIDTH=TOTAL_WIDTH)
         return Facts(norms, total, zeros, table, together if exponents else None)
 
     def fork(self) -> OnePass:

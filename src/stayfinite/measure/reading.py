@@ -42,6 +42,8 @@ class Envelope:
     lr: float | None
     lr_inside: bool
     scaled: bool
+    judged: bool
+    """Whether a device has judged the step, and its verdict is inside."""
     parts: tuple[str, ...]
     indices: tuple[int, ...]
     batch: int
@@ -68,33 +70,39 @@ class Opened:
         return dict(zip(map(self.names.__getitem__, self.indices), self.values, strict=True))
 
 
-def pack(reading: Reading, verdict: Tensor | None = None) -> tuple[Envelope, Tensor]:
-    """The reading as one float64 vector, with what is needed to read it."""
+def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tensor]:
+    """The reading as one float64 vector, with what is needed to read it.
+
+    Arguments:
+        reading: what was measured.
+        judged: where a device has judged the step: its loss, its norm and the verdict, as ``DeviceSpikes`` holds them.
+    """
     device = reading.gradients.total.device
+    width = torch.float32 if device.type == "mps" else torch.float64
     lr = reading.lr
     on_device = isinstance(lr, Tensor) and lr.device.type != "cpu"
-    head: list[Tensor] = [reading.loss, reading.gradients.total, *reading.parts.values()]
+    numbers = [] if judged is not None else [reading.loss, reading.gradients.total]
+    numbers += reading.parts.values()
     if reading.loss_scale is not None:
-        head.append(reading.loss_scale)
+        numbers.append(reading.loss_scale)
     if isinstance(lr, Tensor) and on_device:
-        head.append(lr)
-    if verdict is not None:
-        head.append(verdict)
-    width = torch.float32 if device.type == "mps" else torch.float64
-    scalars = [value.detach().reshape(1).to(device, width, non_blocking=True) for value in head]
+        numbers.append(lr)
+    scalars = [value.detach().reshape(1).to(device, width, non_blocking=True) for value in numbers]
     envelope = Envelope(
         reading_step=reading.step,
         lr=None if on_device or lr is None else float(lr),
         lr_inside=on_device,
         scaled=reading.loss_scale is not None,
+        judged=judged is not None,
         parts=tuple(reading.parts),
         indices=reading.gradients.indices,
         batch=reading.batch,
         batch_shape=reading.batch_shape,
         world=1 if reading.ranks is None else reading.ranks.shape[0],
     )
+    head = [] if judged is None else [judged]
     rows = [] if reading.ranks is None else [reading.ranks.reshape(-1).to(width)]
-    return envelope, torch.cat([*scalars, *rows, reading.gradients.norms.to(width)])
+    return envelope, torch.cat([*head, *scalars, *rows, reading.gradients.norms.to(width)])
 
 
 def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
@@ -102,13 +110,11 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
     scalars = iter(values[: len(values) - len(envelope.indices)])
     norms = values[len(values) - len(envelope.indices) :]
     loss, total = next(scalars), next(scalars)
+    verdict = Verdict(int(next(scalars))) if envelope.judged else Verdict.FINE
     parts = {name: next(scalars) for name in envelope.parts}
     scale = next(scalars) if envelope.scaled else None
     lr = next(scalars) if envelope.lr_inside else envelope.lr
-    rest = list(scalars)
-    rows = RANK_COLUMNS * envelope.world if envelope.world > 1 else 0
-    verdict = Verdict(int(rest[0])) if len(rest) > rows else Verdict.FINE
-    ranks = rest[len(rest) - rows :]
+    ranks = list(scalars)
     bad = () if math.isfinite(total) else tuple(
         index for index, norm in sorted(zip(envelope.indices, norms, strict=True)) if not math.isfinite(norm)
     )  # fmt: skip
@@ -125,7 +131,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         bad_count=len(bad),
         bad_ranks=tuple(
             rank
-            for rank in range(rows // RANK_COLUMNS)
+            for rank in range(len(ranks) // RANK_COLUMNS)
             if not math.isfinite(ranks[RANK_COLUMNS * rank]) or ranks[RANK_COLUMNS * rank + 1] != 0
         ),
         silent=_silent(envelope.indices, norms, len(roster.names)),

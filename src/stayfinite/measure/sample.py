@@ -6,6 +6,7 @@ weights is ever needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +58,10 @@ class Sampler:
             self._table = measured.facts.table
             if measured.norms is not measured.facts.norms:
                 self._table[:, 0].copy_(measured.norms)
-        weights: list[Tensor] = list(map(roster.parameters.__getitem__, self._indices))
+        whole = len(roster.places) == 1 and len(self._indices) == len(roster.parameters)
+        weights: Sequence[Tensor] = roster.parameters
+        if not whole:
+            weights = list(map(roster.parameters.__getitem__, self._indices))
         if set(map(type, weights)) != PLAIN:
             weights = [own_part(weight) for weight in weights]
         self._movement: Movement | None = None if fused is None or not weights else fused.watch(weights)

@@ -1,4 +1,7 @@
-"""The spike test of ``stayfinite.core.spikes`` on a device: the same window, the same verdict, no host wait."""
+"""The spike test of ``stayfinite.core.spikes`` on a device: the same window, the same verdict, no host wait.
+
+What gradients are divided by to clip them follows from the same numbers, and is found along with it.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +12,79 @@ from torch import Tensor
 
 from stayfinite.core.policy import Policy
 from stayfinite.core.spikes import CLEARANCE, LEAST_SAMPLES, MAD_TO_SIGMA, SpikeState, Verdict
+from stayfinite.measure.gradients import CLIP_EPS
+from stayfinite.measure.launching import Launcher
+from stayfinite.measure.one_pass import on_device
+
+WIDEST = 1024
+"""The longest window that the kernel looks at: it compares all samples with all."""
+
+WARPS = 8
 
 
 class DeviceSpikes:
     """The windows of the last accepted losses and gradient norms, on a device.
 
-    Row 0 of every tensor belongs to the loss, row 1 to the gradient norm. A free place in a window holds NaN, which
-    sorts to the end. All state is updated in place, so that on CUDA the whole test is one graph: its four dozen tiny
-    kernels cost a single launch.
+    Row 0 of every tensor belongs to the loss, row 1 to the gradient norm; the first ``count`` places of a window are
+    taken. All state is updated in place. On CUDA the whole test is one kernel of our own, or, where that cannot be had,
+    a graph of torch's four dozen.
+
+    Arguments:
+        policy: what is a spike.
+        device: where the steps are judged.
+        state: what the host remembers; nothing if it is left out.
+        max_norm: what gradients are clipped to, if they are.
+        by_kernel: whether our own kernel judges, if it can be built; torch otherwise.
     """
 
-    def __init__(self, policy: Policy, device: torch.device, state: SpikeState | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        device: torch.device,
+        state: SpikeState | None = None,
+        *,
+        max_norm: float | None = None,
+        by_kernel: bool = False,
+    ) -> None:
         self._policy = policy
         self._device = device
+        self._by_kernel = by_kernel and policy.window <= WIDEST
+        self._launchers: dict[tuple[torch.dtype, torch.dtype], Launcher] = {}
+        """By the dtypes of the loss and of the norm; with one in it, the kernel has worked."""
         # The host's floats are doubles; the same width here makes both tests agree.
         self._width = torch.float32 if device.type == "mps" else torch.float64
-        self._floor = self._tensor([policy.loss_floor, policy.norm_floor])
         self._slots = torch.arange(policy.window, device=device)
         self._bits = torch.tensor([Verdict.LOSS_SPIKE, Verdict.GRADIENT_SPIKE], device=device)
 
-        self._raw = self._tensor([0.0, 0.0])
-        self._raw_loss, self._raw_norm = self._raw.unbind()
-        self._window = self._tensor([[math.nan] * policy.window] * 2)
+        self._settings = self._tensor(
+            [policy.loss_floor, policy.norm_floor, policy.sigmas, policy.warmup_widening, MAD_TO_SIGMA, CLEARANCE,
+             math.inf if max_norm is None else max_norm, CLIP_EPS]
+        )  # fmt: skip
+        self.judged = self._tensor([0.0, 0.0, 0.0])
+        """The last step that was judged: its loss, its gradient norm, and the bits of its :class:`Verdict`."""
+        self._raw = self.judged[:2]
+        self._raw_loss, self._raw_norm, self.verdict = self.judged.unbind()
+        self._window = self._tensor([[0.0] * policy.window] * 2)
         self._count = torch.zeros(2, dtype=torch.int64, device=device)
         self._next = torch.zeros(2, dtype=torch.int64, device=device)
         self._strikes = torch.zeros((), dtype=torch.int64, device=device)
         self._quiet = torch.zeros((), dtype=torch.int64, device=device)
-        self.verdict = torch.zeros((), dtype=torch.int64, device=device)
-        """Bits of :class:`Verdict` for the last step that was judged."""
         self.refused = torch.zeros((), dtype=torch.float32, device=device)
         """1 if that step must be kept from the weights, else 0: what fused optimizers read as ``found_inf``."""
+        self.divisor = torch.ones((), dtype=torch.float32, device=device)
+        """What its gradients are to be divided by to have them clipped: what they read as ``grad_scale``. It stays in
+        one place, where an optimizer that is compiled wants to find it."""
 
-        self._graph = self._capture() if device.type == "cuda" else None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if not self._by_kernel:
+            self._capture()
         self.load(state or SpikeState())
 
     def load(self, state: SpikeState) -> None:
         """Continue from what the host remembers."""
         window = self._policy.window
         rows = (state.losses[-window:], state.norms[-window:])
-        self._window.copy_(self._tensor([[*row, *[math.nan] * (window - len(row))] for row in rows]))
+        self._window.copy_(self._tensor([[*row, *[0.0] * (window - len(row))] for row in rows]))
         self._count.copy_(torch.tensor([len(row) for row in rows]))
         self._next.copy_(self._count % window)
         self._strikes.fill_(state.strikes)
@@ -55,6 +92,8 @@ class DeviceSpikes:
 
     def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
         """Judge a step and move the windows on; returns ``verdict``, which holds until the next step is judged."""
+        if self._by_kernel and self._launch(loss, norm):
+            return self.verdict
         self._raw_loss.copy_(loss, non_blocking=True)
         self._raw_norm.copy_(norm, non_blocking=True)
         # A graph cannot be launched while another one is recorded: that one then holds the test itself.
@@ -64,7 +103,43 @@ class DeviceSpikes:
             self._graph.replay()
         return self.verdict
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _launch(self, loss: Tensor, norm: Tensor) -> bool:
+        """Judge by our own kernel; False if it cannot be built here, and then torch judges from now on."""
+        policy = self._policy
+        where = [value.detach().to(self._device, non_blocking=True) for value in (loss, norm)]
+        dtypes = (loss.dtype, norm.dtype)
+        launch = self._launchers.get(dtypes) or Launcher()
+        try:
+            from stayfinite.measure.spike_kernel import judge_step
+
+            with on_device(self._device):
+                launch(
+                    judge_step, 1,
+                    *where, self._settings, self._window, self._count, self._next, self._strikes, self._quiet,
+                    self.judged, self.refused, self.divisor, policy.window, policy.warmup, policy.level_change_after,
+                    PADDED=1 << (policy.window - 1).bit_length(), warps=WARPS,
+                )  # fmt: skip
+        except Exception:
+            # What has worked once is not a matter of how the kernel is built.
+            if self._launchers:
+                raise
+            self._by_kernel = False
+            state = [each.clone() for each in self._state]
+            self._capture()
+            for each, before in zip(self._state, state, strict=True):
+                each.copy_(before)
+            return False
+        self._launchers[dtypes] = launch
+        return True
+
+    @property
+    def _state(self) -> tuple[Tensor, ...]:
+        return self._window, self._count, self._next, self._strikes, self._quiet
+
+    def _capture(self) -> None:
+        """Record torch's kernels as a graph; what has been judged so far is lost."""
+        if self._device.type != "cuda":
+            return
         with torch.cuda.device(self._device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
@@ -72,11 +147,10 @@ class DeviceSpikes:
                 # Sorting and the like set themselves up at their first call, which a graph must not record.
                 self._compute()
             torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
+            self._graph = torch.cuda.CUDAGraph()
             # Other threads, such as those that pin a loader's memory, may go on meanwhile.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._compute()
-        return graph
 
     def _compute(self) -> None:
         not_finite = ~torch.isfinite(self._raw).all()
@@ -89,14 +163,19 @@ class DeviceSpikes:
         flags = not_finite * int(Verdict.NOT_FINITE) + new_level * int(Verdict.NEW_LEVEL)
         self.verdict.copy_((self._bits * above).sum() + flags)
         self.refused.copy_(~accepted)
+        highest, eps = self._settings[-2], self._settings[-1]
+        self.divisor.copy_(((self._raw[1] + eps) / highest).clamp(min=1.0))
 
     def _bound(self) -> Tensor:
         policy = self._policy
-        ordered = self._window.sort(dim=1).values
+        taken = self._slots < self._count[:, None]
+        ordered = torch.where(taken, self._window, math.inf).sort(dim=1).values
         middle = self._median(ordered)
-        deviation = self._median((self._window - middle[:, None]).abs().sort(dim=1).values)
+        apart = torch.where(taken, (self._window - middle[:, None]).abs(), math.inf)
+        deviation = self._median(apart.sort(dim=1).values)
         highest = ordered.gather(1, (self._count - 1).clamp(min=0)[:, None])[:, 0]
-        widened = torch.where(self._count < policy.warmup, self._floor * policy.warmup_widening, self._floor)
+        floor = self._settings[:2]
+        widened = torch.where(self._count < policy.warmup, floor * policy.warmup_widening, floor)
         sigma = torch.maximum(MAD_TO_SIGMA * deviation, widened)
         bound = torch.maximum(middle + policy.sigmas * sigma, highest + CLEARANCE * sigma)
         return torch.where(self._count < LEAST_SAMPLES, math.inf, bound)
@@ -113,8 +192,7 @@ class DeviceSpikes:
         # A gradient norm of exactly 0 has no logarithm and says nothing about the usual size.
         enters = accepted & torch.isfinite(sample)
         here = (self._slots == place[:, None]) & enters[:, None]
-        window = torch.where(new_level, math.nan, self._window)
-        self._window.copy_(torch.where(here, sample[:, None], window))
+        self._window.copy_(torch.where(here, sample[:, None], self._window))
         self._count.copy_((count + enters).clamp(max=size))
         self._next.copy_((place + enters) % size)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Chunks of tensors of one dtype, one after the other."""
+    """Tensors of one dtype, or their chunks, one after the other."""
 
     dtype: torch.dtype
     first: int
@@ -45,14 +45,6 @@ def cut(sizes: Sequence[int], dtypes: Sequence[torch.dtype], chunk: int, device:
     torch.cumsum(each, 0, out=starts[1:])
     owners = torch.repeat_interleave(torch.arange(len(sizes)), each)
     places = torch.arange(len(owners)) - starts[owners]
-    spans: list[Span] = []
-    begun = 0
-    for dtype, group in groupby(dtypes):
-        ended = begun + len(list(group))
-        first, last = int(starts[begun]), int(starts[ended])
-        if last > first:
-            spans.append(Span(dtype, first, last - first))
-        begun = ended
     return Chunks(
         tensors=len(sizes),
         count=len(owners),
@@ -60,8 +52,24 @@ def cut(sizes: Sequence[int], dtypes: Sequence[torch.dtype], chunk: int, device:
         owners=sent(owners.int(), device),
         places=sent(places.int(), device),
         starts=sent(starts.int(), device),
-        spans=tuple(spans),
+        spans=spans_of(dtypes, starts.tolist()),
     )
+
+
+def spans_of(dtypes: Sequence[torch.dtype], starts: Sequence[int]) -> tuple[Span, ...]:
+    """Neighbours of one dtype together; ``starts`` says where each tensor's part begins, and where the last one's ends.
+
+    What has no part at all is left out.
+    """
+    spans: list[Span] = []
+    begun = 0
+    for dtype, group in groupby(dtypes):
+        ended = begun + len(list(group))
+        first, last = starts[begun], starts[ended]
+        if last > first:
+            spans.append(Span(dtype, first, last - first))
+        begun = ended
+    return tuple(spans)
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

@@ -1,15 +1,18 @@
 """Clipping that is left to the fused optimizer: the same training but for the last bit, and a veto is still a veto."""
 
 import copy
+from importlib.util import find_spec
 
 import pytest
 import torch
 from torch import nn
 
 from stayfinite import Guard, Policy
-from stayfinite.measure.gradients import clip_divisor, measure_gradients
-from stayfinite.measure.roster import take_roster
+from stayfinite.measure.spikes import DeviceSpikes
 
+INTERPRETED = pytest.mark.skipif(
+    find_spec("triton") is None or torch.cuda.is_available(), reason="needs Triton's interpreter"
+)
 OPTIMIZERS = {
     "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
     "AdamW amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True, amsgrad=True),
@@ -98,11 +101,11 @@ def test_what_a_float32_cannot_divide_exactly_is_clipped_in_place():
     assert training.divided == [None] * 3
 
 
-def test_the_divisor_is_the_clip_factor_turned_round():
-    parameter = nn.Parameter(torch.zeros(4))
-    parameter.grad = torch.full((4,), 3.0)
-    measured = measure_gradients(
-        take_roster(nn.ParameterList([parameter]), torch.optim.SGD([parameter], lr=0.1)),
-    )
-    assert clip_divisor(measured, 1.5).item() == pytest.approx(4.0)
-    assert clip_divisor(measured, 6.1).item() == 1.0
+@pytest.mark.parametrize("by_kernel", [False, pytest.param(True, marks=INTERPRETED)])
+@pytest.mark.parametrize(("max_norm", "divisor"), [(1.5, 4.0), (6.1, 1.0), (None, 1.0)])
+def test_the_divisor_is_the_clip_factor_turned_round(by_kernel, max_norm, divisor):
+    device = DeviceSpikes(Policy(), torch.device("cpu"), max_norm=max_norm, by_kernel=by_kernel)
+    device.judge(torch.tensor(1.0), torch.tensor(6.0))
+    assert device._by_kernel is by_kernel
+    assert device.divisor.item() == pytest.approx(divisor, rel=1e-6)
+    assert device.divisor.item() >= 1.0

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import torch
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -25,7 +24,8 @@ from stayfinite.guard.gates.buffers import RunningBuffers
 from stayfinite.guard.gates.cut import LearningRateCut
 from stayfinite.guard.gates.optimizers import flagged, would_start_from_garbage
 from stayfinite.guard.gates.schedule import Schedule
-from stayfinite.measure.gradients import clip_divisor, clip_gradients
+from stayfinite.measure.fused import kernels_run_on
+from stayfinite.measure.gradients import can_be_divided, clip_gradients
 from stayfinite.measure.mailbox import Mailbox
 from stayfinite.measure.reading import Envelope, Opened, Reading, pack, unpack
 from stayfinite.measure.roster import Roster
@@ -73,14 +73,12 @@ class Workshop:
         if self.max_norm is not None:
             clip_gradients(reading.gradients, self.max_norm)
 
-    def clip_by_division(self, reading: Reading, out: Tensor) -> Tensor | None:
-        """What a fused optimizer is to divide the gradients by, in ``out``. Where it cannot, they are clipped: None."""
-        divisor = None
-        if self.max_norm is not None and self.fold_clip:
-            divisor = clip_divisor(reading.gradients, self.max_norm, out)
-        if divisor is None:
-            self.clip(reading)
-        return divisor
+    def clip_by_division(self, reading: Reading, divisor: Tensor) -> Tensor | None:
+        """What a fused optimizer is to divide the gradients by. Where it cannot, they are clipped here: None."""
+        if self.max_norm is not None and self.fold_clip and can_be_divided(reading.gradients):
+            return divisor
+        self.clip(reading)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +161,18 @@ class DeviceGate(_Listening):
 
     def __init__(self, shop: Workshop, policy: Policy, state: SpikeState) -> None:
         super().__init__(shop)
-        self._spikes = DeviceSpikes(policy, shop.roster.device, state)
-        self._divisor = torch.ones((), dtype=torch.float32, device=shop.roster.device)
+        device = shop.roster.device
+        self._spikes = DeviceSpikes(policy, device, state, max_norm=shop.max_norm, by_kernel=kernels_run_on(device))
         self._skipped: set[int] = set()
         """Steps for which the host did wait, and did not step: the schedule has not moved for them."""
 
     def take(self, reading: Reading) -> list[Heard]:
         """Do the step or refuse it, as the device finds; return what is known by now."""
         shop = self._shop
-        verdict = self._spikes.judge(reading.loss, reading.gradients.total)
+        self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
-        envelope, values = pack(reading, verdict)
-        divisor = shop.clip_by_division(reading, self._divisor)
+        envelope, values = pack(reading, self._spikes.judged)
+        divisor = shop.clip_by_division(reading, self._spikes.divisor)
         if would_start_from_garbage(shop.optimizer) and refused.item():
             self._skipped.add(reading.step)
         else:
@@ -189,9 +187,9 @@ class DeviceGate(_Listening):
     def act(self, reading: Reading) -> tuple[Envelope, Tensor]:
         """The device's part of a step alone, for a CUDA graph: the optimizer's state exists, no cut is put on here."""
         shop = self._shop
-        verdict = self._spikes.judge(reading.loss, reading.gradients.total)
-        packed = pack(reading, verdict)
-        divisor = shop.clip_by_division(reading, self._divisor)
+        self._spikes.judge(reading.loss, reading.gradients.total)
+        packed = pack(reading, self._spikes.judged)
+        divisor = shop.clip_by_division(reading, self._spikes.divisor)
         with flagged(shop.optimizer, self._spikes.refused, divisor):
             shop.optimizer.step()
         shop.buffers.settle(self._spikes.refused)

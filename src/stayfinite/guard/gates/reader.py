@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler, OptState
@@ -17,6 +18,8 @@ from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import Sampler, own_part
+
+_requires_grad = attrgetter("requires_grad")
 
 
 class Reader:
@@ -129,5 +132,7 @@ def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:
     return scaler is None or scaler._per_optimizer_states[id(optimizer)]["stage"] is OptState.UNSCALED
 
 
-def _trained(optimizer: Optimizer) -> list[int]:
-    return [id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+def _trained(optimizer: Optimizer) -> list[list[int]]:
+    """Which parameters are held, and which of them are trained; for hundreds of them in few instructions."""
+    held = [group["params"] for group in optimizer.param_groups]
+    return [list(map(look, parameters)) for parameters in held for look in (id, _requires_grad)]

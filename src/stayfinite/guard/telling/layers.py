@@ -26,6 +26,9 @@ class Layers:
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
+        self._indices: Sequence[int] = ()
+        self._whole = False
+        """Whether these are all parameters, in their order."""
         self._rows: list[tuple[int, array[float]]] = []
         self._stride = 1
         self._seen = 0
@@ -36,11 +39,14 @@ class Layers:
         if names != self._names:
             # Another set of parameters has other columns; the file shows the latest set.
             self._names, self._rows, self._stride, self._seen, self._written = names, [], 1, 0, 0
+            self._indices, self._whole = (), False
         self._seen += 1
         if (self._seen - 1) % self._stride:
             return
         width = len(FIELDS)
-        if list(indices) == list(range(len(names))):
+        if indices is not self._indices:
+            self._indices, self._whole = indices, list(indices) == list(range(len(names)))
+        if self._whole:
             row = array("f", table)
         else:
             row = array("f", [math.nan]) * (len(names) * width)

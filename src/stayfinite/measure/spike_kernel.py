@@ -1,0 +1,136 @@
+# Triton's language is not Python's: its constants are arguments in capitals, and its types are its own.
+# ruff: noqa: N803
+# mypy: ignore-errors
+"""The spike test as one Triton kernel; ``spikes.py`` has the same in torch, and says what the windows are.
+
+Only ``spikes.py`` imports this module, and only once a step is judged on a GPU: Triton is not needed otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from stayfinite.core import spikes
+
+NOT_FINITE: Any = tl.constexpr(int(spikes.Verdict.NOT_FINITE))
+LOSS_SPIKE: Any = tl.constexpr(int(spikes.Verdict.LOSS_SPIKE))
+GRADIENT_SPIKE: Any = tl.constexpr(int(spikes.Verdict.GRADIENT_SPIKE))
+NEW_LEVEL: Any = tl.constexpr(int(spikes.Verdict.NEW_LEVEL))
+LEAST_SAMPLES: Any = tl.constexpr(spikes.LEAST_SAMPLES)
+INFINITY: Any = tl.constexpr(float("inf"))
+STRIP: Any = tl.constexpr(16)
+"""Samples that all others are compared with at a time."""
+LARGE: Any = tl.constexpr(1e150)
+"""Beyond it a square is infinite, and adding 1 to it changes nothing."""
+LOG_OF_2: Any = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _asinh(x):
+    size = tl.abs(x)
+    beyond = size > LARGE
+    # asinh(x) is log(1 + more); what the sum loses of a small number, the quotient puts right again.
+    square = tl.where(beyond, 0.0, size * size)
+    more = size + square / (1.0 + tl.sqrt(square + 1.0))
+    total = 1.0 + more
+    near = tl.where(total == 1.0, more, tl.log(total) * (more / tl.where(total == 1.0, 1.0, total - 1.0)))
+    value = tl.where(beyond, tl.log(tl.where(beyond, size, 1.0)) + LOG_OF_2, near)
+    return tl.where(x < 0, -value, value)
+
+
+@triton.jit
+def _middle(row, lanes, count, centre, APART: tl.constexpr):
+    """The median of a row's first ``count`` samples or, where ``APART``, of how far they are from ``centre``.
+
+    The place of each in their order is how many come before it: so few are compared with one another as quickly as
+    they are sorted, and by far more quickly in Triton's interpreter.
+    """
+    values = tl.load(row + lanes, mask=lanes < count, other=0.0)
+    if APART:
+        values = tl.abs(values - centre)
+    strip = tl.arange(0, STRIP)
+    before = tl.zeros([STRIP, lanes.shape[0]], dtype=tl.int32)
+    for start in range(0, count, STRIP):
+        number = start + strip
+        others = tl.load(row + number, mask=number < count, other=0.0)
+        if APART:
+            others = tl.abs(others - centre)
+        others, number = others[:, None], number[:, None]
+        earlier = (others < values[None, :]) | ((others == values[None, :]) & (number < lanes[None, :]))
+        before += (earlier & (number < count)).to(tl.int32)
+    place = tl.where(lanes < count, tl.sum(before, axis=0), -1)
+    low = tl.sum(tl.where(place == (count - 1) // 2, values, 0.0))
+    high = tl.sum(tl.where(place == count // 2, values, 0.0))
+    return (low + high) / 2
+
+
+@triton.jit
+def _bound(row, lanes, count, floor, settings, warmup):
+    """The highest value that is no spike after the samples of this row of the windows."""
+    sigmas, widening = tl.load(settings + 2), tl.load(settings + 3)
+    to_sigma, clearance = tl.load(settings + 4), tl.load(settings + 5)
+    middle = _middle(row, lanes, count, 0.0, False)
+    deviation = _middle(row, lanes, count, middle, True)
+    highest = tl.max(tl.load(row + lanes, mask=lanes < count, other=-INFINITY))
+    least = tl.where(count < warmup, floor * widening, floor)
+    sigma = tl.maximum(to_sigma * deviation, least)
+    limit = tl.maximum(middle + sigmas * sigma, highest + clearance * sigma)
+    return tl.where(count < LEAST_SAMPLES, INFINITY, limit)
+
+
+@triton.jit
+def _admit(window, row, sample, accepted, new_level, counts, places, lanes, size):
+    """Take a sample into its window if it enters; a new level begins with an empty one."""
+    # A gradient norm of exactly 0 has no logarithm and says nothing about the usual size.
+    enters = (accepted & (tl.abs(sample) < INFINITY)).to(tl.int64)
+    count = tl.where(new_level, 0, tl.load(counts + row))
+    place = tl.where(new_level, 0, tl.load(places + row))
+    tl.store(window + row * size + lanes, sample, mask=lanes == tl.where(enters == 1, place, -1))
+    tl.store(counts + row, tl.minimum(count + enters, size))
+    tl.store(places + row, (place + enters) % size)
+
+
+@triton.jit(do_not_specialize=["loss_in", "norm_in", "size", "warmup", "level_change_after"])
+def judge_step(
+    loss_in, norm_in, settings, window, counts, places, strikes_at, quiet_at, judged_out, refused_out,
+    divisor_out, size, warmup, level_change_after, PADDED: tl.constexpr,
+):  # fmt: skip
+    """Judge a step and move the windows on; one program. ``window`` is [2, size], ``PADDED`` at least ``size``.
+
+    ``settings``: floors of loss and norm, sigmas, widening in the warm-up, deviation to sigma, clearance, the norm that
+    gradients are clipped to, and the epsilon of that. ``judged_out`` takes loss, norm and verdict.
+    """
+    loss, norm = tl.load(loss_in).to(tl.float64), tl.load(norm_in).to(tl.float64)
+    finite = (tl.abs(loss) < INFINITY) & (tl.abs(norm) < INFINITY)
+    loss_sample = _asinh(tl.where(finite, loss, 0.0))
+    some = finite & (norm > 0)
+    norm_sample = tl.where(some, tl.log(tl.where(some, norm, 1.0)), -INFINITY)
+
+    lanes = tl.arange(0, PADDED)
+    loss_count, norm_count = tl.load(counts).to(tl.int32), tl.load(counts + 1).to(tl.int32)
+    loss_bound = _bound(window, lanes, loss_count, tl.load(settings), settings, warmup)
+    norm_bound = _bound(window + size, lanes, norm_count, tl.load(settings + 1), settings, warmup)
+    loss_above = finite & (loss_sample > loss_bound)
+    norm_above = finite & (norm_sample > norm_bound)
+    spike = loss_above | norm_above
+    strikes, quiet = tl.load(strikes_at), tl.load(quiet_at)
+    new_level = spike & (strikes >= level_change_after)
+    struck = spike & (strikes < level_change_after)
+    accepted = finite & ((spike == 0) | new_level)
+    _admit(window, 0, loss_sample, accepted, new_level, counts, places, lanes, size)
+    _admit(window, 1, norm_sample, accepted, new_level, counts, places, lanes, size)
+
+    calm = tl.where(new_level, 0, quiet) + 1
+    forgiven = new_level | (accepted & (calm >= size))
+    tl.store(strikes_at, tl.where(struck, strikes + 1, tl.where(forgiven, 0, strikes)))
+    tl.store(quiet_at, tl.where(struck, 0, tl.where(accepted, tl.minimum(calm, size), quiet)))
+    verdict = tl.where(finite, 0, NOT_FINITE) + tl.where(loss_above, LOSS_SPIKE, 0)
+    verdict += tl.where(norm_above, GRADIENT_SPIKE, 0) + tl.where(new_level, NEW_LEVEL, 0)
+    tl.store(judged_out, loss)
+    tl.store(judged_out + 1, norm)
+    tl.store(judged_out + 2, verdict.to(tl.float64))
+    tl.store(divisor_out, tl.maximum((norm + tl.load(settings + 7)) / tl.load(settings + 6), 1.0))
+    tl.store(refused_out, tl.where(accepted, 0.0, 1.0))
