@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
+from benchmarks.on_gpu.added import added_table, measure_added
 from benchmarks.on_gpu.kernel_alone import kernel_table, kernel_verdicts, measure_kernel
 from benchmarks.on_gpu.shapes import SHAPES, Shape
 from benchmarks.on_gpu.turns import measure, table, verdicts
 from benchmarks.on_gpu.ways import BARE, BASE, COMPILED_ONLY, GUARD, MAKERS, SLOW
 from stayfinite import __version__
 
-KERNEL = "kernel"
+KERNEL, ADDED = "kernel", "added"
 QUICK = 0.2
 """The part of the time that a quick look takes."""
 
@@ -34,12 +35,17 @@ def main(description: str) -> int:
         return 0
     facts = _circumstances()
     report = _Report(options.output, facts)
-    wanted = options.only or [KERNEL, *(shape.name for shape in SHAPES)]
+    wanted = options.only or [KERNEL, ADDED, *(shape.name for shape in SHAPES)]
     judged: list[str] = []
     if KERNEL in wanted and not options.rehearse:
         alone = measure_kernel(torch.device("cuda", 0), tune=options.tune, quick=options.quick)
         report.add("the kernel alone", "gradients as those of a LLaMA, 3.2 GB", kernel_table(alone), asdict(alone))
         judged += kernel_verdicts(alone)
+    if ADDED in wanted and not options.rehearse:
+        added = [measure_added(shape) for shape in SHAPES if shape.added]
+        report.add(
+            "added to the device's work", "by torch's profiler", added_table(added), {"": list(map(asdict, added))}
+        )
     for shape in SHAPES:
         if shape.name not in wanted:
             continue
@@ -124,7 +130,7 @@ def _circumstances() -> dict[str, str]:
 
 def _arguments(description: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = [KERNEL, *(shape.name for shape in SHAPES)]
+    parts = [KERNEL, ADDED, *(shape.name for shape in SHAPES)]
     parser.add_argument("--only", nargs="+", choices=parts, metavar="PART", help=f"parts: {', '.join(parts)}")
     parser.add_argument("--ways", nargs="+", metavar="TEXT", help="only ways with this in their name, and the bases")
     parser.add_argument("--seconds", type=float, metavar="S", help="for the repeats of each shape, in place of its own")

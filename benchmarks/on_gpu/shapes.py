@@ -23,7 +23,7 @@ class Shape:
     name: str
     what: str
     kind: str
-    """t5 or llama."""
+    """t5, llama, or given."""
     config: dict[str, Any]
     rows: int
     source: int
@@ -38,10 +38,14 @@ class Shape:
     without: tuple[str, ...] = ()
     """Those that are left out. Each graph holds a step's memory of its own."""
     compiled: bool = False
+    added: bool = False
+    """Whether the device's work is looked at kernel by kernel as well."""
     promises: tuple[tuple[str, str, float], ...] = ()
     """A way, what it is compared with, and the most that was promised."""
 
     def __str__(self) -> str:
+        if self.kind == "given":
+            return self.what
         target = f" and {self.target} target" if self.target else ""
         precision = "bf16 weights" if self.weights is torch.bfloat16 else "fp32 weights, bf16 autocast"
         return f"{self.what}, {self.rows} x {self.source}{target} tokens, {precision}"
@@ -64,18 +68,25 @@ SHAPES = (
         name="gpu-bound", what="byt5-small's shape", kind="t5", rows=16, source=1024, target=256, turn=4, seconds=90,
         config=T5 | {"vocab_size": 384, "d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12,
                      "num_decoder_layers": 4, "num_heads": 6},
-        promises=(*GPU_BOUND, (SNAPSHOT, "guard", 1.01)), without=(GRAPH_STATISTICS,),
+        promises=(*GPU_BOUND, (SNAPSHOT, "guard", 1.01)), without=(GRAPH_STATISTICS,), added=True,
     ),
     Shape(
         name="llama", what="a LLaMA of 1.2 billion", kind="llama", rows=8, source=2048, turn=3, seconds=90,
         weights=torch.bfloat16,
         config=LLAMA,
-        promises=GPU_BOUND, without=(GRAPH, GRAPH_STATISTICS, SNAPSHOT),
+        promises=GPU_BOUND, without=(GRAPH, GRAPH_STATISTICS, SNAPSHOT), added=True,
     ),
     Shape(
         name="llama-graph", what="a LLaMA of 1.2 billion", kind="llama", rows=4, source=2048, turn=5, seconds=25,
         weights=torch.bfloat16, config=LLAMA,
         ways=("clip", "clip again", "no clip", "guard", GRAPH, GRAPH_STATISTICS),
+    ),
+    Shape(
+        name="host", what="189 small tensors whose gradients are given", kind="given", rows=1, source=1, turn=40,
+        seconds=20, config={"vocab_size": 100, "tensors": 189, "width": 64},
+        ways=("clip", "clip again", "no clip", "guard", STATISTICS, "guard, torch's own reading",
+              "host check of the norm", "NaN loop over parameters"),
+        promises=((STATISTICS, "clip", 1.00),),
     ),
     Shape(
         name="compiled", what="a LLaMA of 4 layers under torch.compile", kind="llama", rows=8, source=512, turn=10,
@@ -148,11 +159,43 @@ def _llama(config: dict[str, Any]) -> nn.Module:
     return LlamaForCausalLM(LlamaConfig(**config))  # type: ignore[no-untyped-call]
 
 
-MODELS: dict[str, Callable[[dict[str, Any]], nn.Module]] = {"t5": _t5, "llama": _llama}
+class Given(nn.Module):
+    """No model at all: parameters whose gradients are there without a forward or backward pass.
+
+    What is left of a step is what comes after backward, where all ways differ, and the host takes longer over it than
+    the device.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        shape = (config["width"], config["width"])
+        self.weights = nn.ParameterList([torch.randn(shape) for _ in range(config["tensors"])])
+        self._gradients = [1e-3 * torch.randn(shape) for _ in self.weights]
+        self._loss = torch.ones((), requires_grad=True)
+        self._turn = 0
+
+    def forward(self, **_: object) -> Outcome:
+        """Put the gradients there."""
+        for weight, gradient in zip(self.weights, self._gradients, strict=True):
+            weight.grad = gradient
+        # A loss that never changed would be remarked upon.
+        self._turn += 1
+        return Outcome(self._loss * (2.0 + 0.01 * (self._turn % 7)))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What models return."""
+
+    loss: Tensor
+
+
+MODELS: dict[str, Callable[[dict[str, Any]], nn.Module]] = {"t5": _t5, "llama": _llama, "given": Given}
 SMALL: dict[str, dict[str, Any]] = {
     "t5": {"vocab_size": 100, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_decoder_layers": 1,
            "num_heads": 2},
     "llama": {"vocab_size": 100, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
               "num_attention_heads": 2, "num_key_value_heads": 2},
+    "given": {"tensors": 3, "width": 8},
 }  # fmt: skip
 """For a rehearsal on a machine without a GPU."""
