@@ -61,5 +61,8 @@ judged = {"loss_in": DOUBLE, "norm_in": FLOAT, "settings": DOUBLE, "window": DOU
 judged |= {"strikes_at": LONG, "quiet_at": LONG, "judged_out": DOUBLE, "refused_out": FLOAT, "divisor_out": FLOAT}
 judged |= {"size": "i32", "warmup": "i32", "level_change_after": "i32"}
 for padded in (4, 128, WIDEST):
-    compiled(judge_step, judged, WARPS, PADDED=padded)
+    code = compiled(judge_step, judged, WARPS, PADDED=padded)
+    between = code[code.rindex("ld.global") : code.index("st.global")]
+    if "bar.sync" not in between:
+        sys.exit("judge_step: a warp may read what another one has written already")
 print(json.dumps(report))

@@ -48,7 +48,6 @@ class Envelope:
     indices: tuple[int, ...]
     batch: int
     batch_shape: str
-    world: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,6 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         indices=reading.gradients.indices,
         batch=reading.batch,
         batch_shape=reading.batch_shape,
-        world=1 if reading.ranks is None else reading.ranks.shape[0],
     )
     head = [] if judged is None else [judged]
     rows = [] if reading.ranks is None else [reading.ranks.reshape(-1).to(width)]

@@ -82,15 +82,15 @@ def _bound(row, lanes, count, floor, settings, warmup):
 
 
 @triton.jit
-def _admit(window, row, sample, accepted, new_level, counts, places, lanes, size):
-    """Take a sample into its window if it enters; a new level begins with an empty one."""
+def _admit(row, sample, accepted, new_level, count, count_at, place, place_at, lanes, size):
+    """Take a sample into its row of the windows if it enters; a new level begins with an empty one."""
     # A gradient norm of exactly 0 has no logarithm and says nothing about the usual size.
     enters = (accepted & (tl.abs(sample) < INFINITY)).to(tl.int64)
-    count = tl.where(new_level, 0, tl.load(counts + row))
-    place = tl.where(new_level, 0, tl.load(places + row))
-    tl.store(window + row * size + lanes, sample, mask=lanes == tl.where(enters == 1, place, -1))
-    tl.store(counts + row, tl.minimum(count + enters, size))
-    tl.store(places + row, (place + enters) % size)
+    count = tl.where(new_level, 0, count)
+    place = tl.where(new_level, 0, place)
+    tl.store(row + lanes, sample, mask=lanes == tl.where(enters == 1, place, -1))
+    tl.store(count_at, tl.minimum(count + enters, size))
+    tl.store(place_at, (place + enters) % size)
 
 
 @triton.jit(do_not_specialize=["loss_in", "norm_in", "size", "warmup", "level_change_after"])
@@ -110,18 +110,22 @@ def judge_step(
     norm_sample = tl.where(some, tl.log(tl.where(some, norm, 1.0)), -INFINITY)
 
     lanes = tl.arange(0, PADDED)
-    loss_count, norm_count = tl.load(counts).to(tl.int32), tl.load(counts + 1).to(tl.int32)
-    loss_bound = _bound(window, lanes, loss_count, tl.load(settings), settings, warmup)
-    norm_bound = _bound(window + size, lanes, norm_count, tl.load(settings + 1), settings, warmup)
+    loss_count, norm_count = tl.load(counts), tl.load(counts + 1)
+    loss_place, norm_place = tl.load(places), tl.load(places + 1)
+    strikes, quiet = tl.load(strikes_at), tl.load(quiet_at)
+    max_norm, eps = tl.load(settings + 6), tl.load(settings + 7)
+    loss_bound = _bound(window, lanes, loss_count.to(tl.int32), tl.load(settings), settings, warmup)
+    norm_bound = _bound(window + size, lanes, norm_count.to(tl.int32), tl.load(settings + 1), settings, warmup)
+    # Every warp has loaded all of the state by itself; none may find there what another has written already.
+    tl.debug_barrier()
     loss_above = finite & (loss_sample > loss_bound)
     norm_above = finite & (norm_sample > norm_bound)
     spike = loss_above | norm_above
-    strikes, quiet = tl.load(strikes_at), tl.load(quiet_at)
     new_level = spike & (strikes >= level_change_after)
     struck = spike & (strikes < level_change_after)
     accepted = finite & ((spike == 0) | new_level)
-    _admit(window, 0, loss_sample, accepted, new_level, counts, places, lanes, size)
-    _admit(window, 1, norm_sample, accepted, new_level, counts, places, lanes, size)
+    _admit(window, loss_sample, accepted, new_level, loss_count, counts, loss_place, places, lanes, size)
+    _admit(window + size, norm_sample, accepted, new_level, norm_count, counts + 1, norm_place, places + 1, lanes, size)
 
     calm = tl.where(new_level, 0, quiet) + 1
     forgiven = new_level | (accepted & (calm >= size))
@@ -132,5 +136,5 @@ def judge_step(
     tl.store(judged_out, loss)
     tl.store(judged_out + 1, norm)
     tl.store(judged_out + 2, verdict.to(tl.float64))
-    tl.store(divisor_out, tl.maximum((norm + tl.load(settings + 7)) / tl.load(settings + 6), 1.0))
+    tl.store(divisor_out, tl.maximum((norm + eps) / max_norm, 1.0))
     tl.store(refused_out, tl.where(accepted, 0.0, 1.0))
