@@ -27,7 +27,7 @@ def by_kernel(policy, state=None):
     return DeviceSpikes(policy, CPU, state, by_kernel=True)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(small_policies, sequences)
 def test_the_kernel_and_the_pure_test_give_the_same_verdicts(policy, samples):
     device = by_kernel(policy)
@@ -35,7 +35,7 @@ def test_the_kernel_and_the_pure_test_give_the_same_verdicts(policy, samples):
     assert device._by_kernel
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(small_policies, sequences, sequences)
 def test_a_kernel_loaded_in_mid_sequence_goes_on_as_the_pure_test_does(policy, before, after):
     state = agree_on(before, policy, by_kernel(policy), SpikeState())
