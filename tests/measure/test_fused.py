@@ -1,3 +1,5 @@
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import nn
@@ -71,3 +73,22 @@ def test_what_the_kernels_do_not_read_is_read_by_torch():
     assert torch.equal(measured.norms, measure_gradients(roster).norms)
     assert not fused.trouble
     assert fused.watch(list(roster.parameters)) is None
+
+
+@pytest.mark.skipif(find_spec("triton") is None or torch.cuda.is_available(), reason="needs Triton's interpreter")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("swap", [lambda data: data[:32], lambda data: data.view(torch.float16)[:64]])
+def test_weights_that_were_replaced_where_they_are_are_measured_as_what_they_are_now(swap):
+    parameter = nn.Parameter(torch.ones(64))
+    roster = take_roster(nn.ParameterList([parameter]), torch.optim.SGD([parameter], lr=0.1))
+    fused, whole = Fused(CPU), parameter.data
+    for data in (whole, swap(whole)):
+        parameter.grad = None
+        parameter.data = data
+        parameter.grad = torch.ones_like(data)
+        measured = measure_gradients(roster, fused)
+        movement = fused.watch([parameter])
+        assert movement is not None
+        whole[32:] += 100  # what no longer belongs to it
+        moved = movement.ratios(measured.facts.table)[0, -1].item() > 0
+        assert moved == (data is whole)

@@ -33,6 +33,8 @@ class Fused:
         self._gradients = OnePass(device)
         self._weights = Movement(device)
         self._looked = self._moved = False
+        self._plan: object = None
+        """That of the gradients when weights were last looked at."""
         self.trouble = ""
         """Why they are out of use, if they are."""
 
@@ -54,7 +56,13 @@ class Fused:
 
     def watch(self, weights: Sequence[Tensor]) -> Movement | None:
         """Keep an eye on how far these weights move; None if torch has to."""
-        if self.trouble or not self._weights.begin(weights):
+        if self.trouble:
+            return None
+        # Weights of another size or dtype have gradients of another size or dtype, which are looked at at every step.
+        if self._gradients.plan is not self._plan:
+            self._plan = self._gradients.plan
+            self._weights.forget()
+        if not self._weights.begin(weights):
             return None
         self._moved = True
         return self._weights

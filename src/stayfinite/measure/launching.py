@@ -18,7 +18,8 @@ class Launcher:
 
     def __init__(self) -> None:
         self._builds: dict[tuple[object, ...], Any] = {}
-        self._direct = True
+        self._direct: bool | None = None
+        """Whether a build can be launched directly; None before it was tried."""
 
     def __call__(self, kernel: Any, programs: int, *arguments: Any, warps: int = 4, **constants: Any) -> None:
         """Launch so many programs on the present device and stream.
@@ -31,15 +32,21 @@ class Launcher:
             constants: its constants, in their order.
         """
         key = (id(kernel), warps, *constants.values())
-        if self._direct and (build := self._builds.get(key)) is not None:
+        if self._direct is not False and (build := self._builds.get(key)) is not None:
             # Addresses in place of tensors spare Triton a question to the driver for each of them.
             where = [each.data_ptr() if isinstance(each, Tensor) else each for each in arguments]
             try:
                 build[(programs, 1, 1)](*where, *constants.values())
             except TypeError:
-                # Another version of Triton may count the arguments of a build differently; nothing was launched then.
+                # Older versions of Triton leave the constants out; nothing was launched then.
+                if self._direct:
+                    raise
                 self._direct = False
             else:
+                self._direct = True
                 return
+        if len(arguments) + len(constants) != len(kernel.arg_names):
+            # Not every version of Triton counts what a build is given.
+            raise TypeError(f"{kernel.__name__} takes {', '.join(kernel.arg_names)}")
         # The interpreter builds nothing.
         self._builds[key] = kernel[(programs,)](*arguments, **constants, num_warps=warps)

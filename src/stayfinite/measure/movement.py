@@ -82,6 +82,10 @@ class Movement:
                 )  # fmt: skip
         return True
 
+    def forget(self) -> None:
+        """The tensors may be others, though they are where they were: look at them more closely the next time."""
+        self._met = []
+
     def ratios(self, table: Tensor | None = None) -> Tensor:
         """After the step: how far each tensor has moved relative to its size before.
 

@@ -119,6 +119,11 @@ class OnePass:
             self._launch(kernels.fold_tensors, 1, self._squares, total, count, WIDTH=TOTAL_WIDTH)
         return Facts(norms, total, zeros, table, together if exponents else None)
 
+    @property
+    def plan(self) -> object:
+        """Another object as soon as tensors of other sizes or dtypes were read; None before the first."""
+        return self._key
+
     def fork(self) -> OnePass:
         """Another reader of the same tensors, for a CUDA graph: what it holds is never given up or moved."""
         fork = copy.copy(self)
