@@ -66,6 +66,7 @@ def test_a_killed_and_resumed_run_ends_with_the_very_same_weights(tmp_path, kill
     assert same(whole, rest)
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_change_nothing(tmp_path):
     whole = resumable_job.train(tmp_path / "whole")
     chance = random.Random(7)

@@ -115,6 +115,7 @@ def test_a_script_that_is_not_there_is_wrong_use(tmp_path, capsys):
     assert "there is no script" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own_frameworks_are_met_when_the_script_imports_them(tmp_path, script):
     command = "import sys; from stayfinite.cli.doctor import run; sys.exit(run(sys.argv[1:]))"
     words = ["--json", script(TRANSFORMERS), "--output", str(tmp_path / "out"), "--bad-row", "51"]

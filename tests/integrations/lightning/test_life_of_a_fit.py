@@ -235,7 +235,7 @@ print("refused", sum(each.refused for each in callback.guards[0].decisions))
     ("package", "first"),
     [
         ("import lightning as pl", True),
-        ("import pytorch_lightning as pl", False),
+        pytest.param("import pytorch_lightning as pl", False, marks=pytest.mark.slow),
         pytest.param("import lightning as pl", False, marks=pytest.mark.slow),
         pytest.param("import pytorch_lightning as pl", True, marks=pytest.mark.slow),
     ],

@@ -46,6 +46,7 @@ def test_the_check_refuses_to_start_and_names_module_and_flag(overflowing, texts
     assert json.loads((tmp_path / "run" / "check.json").read_text(encoding="utf-8"))["verdict"] == "sick"
 
 
+@pytest.mark.slow
 def test_guarded_fp16_escalates_finishes_and_learns(overflowing, texts, tmp_path):
     said: list[str] = []
     changed = {"mixed_precision": "fp16", "check": "warn", "epochs": 20, "max_steps": 50, "schedule": "constant",
