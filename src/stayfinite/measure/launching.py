@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -50,3 +52,10 @@ class Launcher:
             raise TypeError(f"{kernel.__name__} takes {', '.join(kernel.arg_names)}")
         # The interpreter builds nothing.
         self._builds[key] = kernel[(programs,)](*arguments, **constants, num_warps=warps)
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Within, kernels are launched there."""
+    if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
+        return nullcontext()
+    return torch.cuda.device(device)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stayfinite.measure.launching import Launcher
-from stayfinite.measure.one_pass import READABLE, is_dense, on_device
+from stayfinite.measure.launching import Launcher, on_device
+from stayfinite.measure.one_pass import READABLE, is_dense
 from stayfinite.measure.tables import Addresses, Chunks, Span, cut, sent, spans_of
 
 SUBSET = 16_384

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 
 import torch
 from torch import Tensor
 
-from stayfinite.measure.launching import Launcher
+from stayfinite.measure.launching import Launcher, on_device
 from stayfinite.measure.tables import Addresses, Chunks, cut
 
 READABLE = frozenset({torch.float32, torch.bfloat16, torch.float16})
@@ -161,10 +160,3 @@ def is_dense(tensor: Tensor) -> bool:
                 return False
             stretch *= size
     return True
-
-
-def on_device(device: torch.device) -> AbstractContextManager[object]:
-    """Within, kernels are launched there."""
-    if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
-        return nullcontext()
-    return torch.cuda.device(device)

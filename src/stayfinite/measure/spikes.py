@@ -13,8 +13,7 @@ from torch import Tensor
 from stayfinite.core.policy import Policy
 from stayfinite.core.spikes import CLEARANCE, LEAST_SAMPLES, MAD_TO_SIGMA, SpikeState, Verdict
 from stayfinite.measure.gradients import CLIP_EPS
-from stayfinite.measure.launching import Launcher
-from stayfinite.measure.one_pass import on_device
+from stayfinite.measure.launching import Launcher, on_device
 
 WIDEST = 1024
 """The longest window that the kernel looks at: it compares all samples with all."""
