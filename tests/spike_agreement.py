@@ -40,3 +40,14 @@ def agree_on(samples, policy, device, state):
         assert device.refused.item() == verdict.refuses
         state = advance(loss, norm, verdict, state, policy)
     return state
+
+
+def refuses_without_a_trace(device, bad, *, steps, spike):
+    """After so many usual steps, as many bad ones change nothing of what is usual and what is a spike."""
+    for _ in range(steps):
+        judged(device, 2.0, 1.0)
+    for _ in range(steps):
+        assert judged(device, bad, 1.0) is Verdict.NOT_FINITE
+        assert judged(device, 2.0, bad) is Verdict.NOT_FINITE
+    assert judged(device, 2.0, 1.0) is Verdict.FINE
+    assert judged(device, spike, 1.0) is Verdict.LOSS_SPIKE

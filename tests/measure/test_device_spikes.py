@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 
 from make_signals import INF, NAN, small_policies
-from spike_agreement import agree_on, judged, sequences
+from spike_agreement import agree_on, judged, refuses_without_a_trace, sequences
 from stayfinite.core.policy import Policy
 from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.measure.spikes import DeviceSpikes
@@ -51,14 +51,7 @@ def test_a_state_from_a_wider_window_is_cut_to_the_last_samples():
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_what_is_not_finite_is_refused_and_leaves_no_trace_on_the_device(bad):
-    device = DeviceSpikes(Policy(), CPU)
-    for _ in range(20):
-        judged(device, 2.0, 1.0)
-    for _ in range(20):
-        assert judged(device, bad, 1.0) is Verdict.NOT_FINITE
-        assert judged(device, 2.0, bad) is Verdict.NOT_FINITE
-    assert judged(device, 2.0, 1.0) is Verdict.FINE
-    assert judged(device, 90.0, 1.0) is Verdict.LOSS_SPIKE
+    refuses_without_a_trace(DeviceSpikes(Policy(), CPU), bad, steps=20, spike=90.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 from make_signals import INF, NAN, small_policies
-from spike_agreement import agree_on, judged, sequences
+from spike_agreement import agree_on, judged, refuses_without_a_trace, sequences
 from stayfinite.core.policy import Policy
 from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.measure.spikes import WIDEST, DeviceSpikes
@@ -58,14 +58,7 @@ def test_a_window_that_has_gone_round_many_times_is_still_the_same():
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_what_is_not_finite_is_refused_and_leaves_no_trace(bad):
-    device = by_kernel(Policy())
-    for _ in range(5):
-        judged(device, 2.0, 1.0)
-    for _ in range(10):
-        assert judged(device, bad, 1.0) is Verdict.NOT_FINITE
-        assert judged(device, 2.0, bad) is Verdict.NOT_FINITE
-    assert judged(device, 2.0, 1.0) is Verdict.FINE
-    assert judged(device, 9000.0, 1.0) is Verdict.LOSS_SPIKE
+    refuses_without_a_trace(by_kernel(Policy()), bad, steps=10, spike=9000.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
