@@ -1,6 +1,6 @@
 """What a guarded step costs on a GPU, beside everything else that one could do. Prints one table for each shape.
 
-    python benchmarks/gpu.py --output benchmarks/results        # everything, about eight minutes on an H200
+    python benchmarks/gpu.py --output benchmarks/results        # everything, about ten minutes on an H200
     python benchmarks/gpu.py --quick                            # a look, about two minutes
     python benchmarks/gpu.py --only kernel launch-bound         # parts of it; --help names them
     python benchmarks/gpu.py --only kernel --tune               # the kernel with other divisions of its work
