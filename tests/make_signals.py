@@ -24,6 +24,8 @@ scales = st.sampled_from((None, None, 65536.0, 1.0, 0.5, 0.0, INF, NAN)) | st.fl
 
 small_policies = st.builds(
     Policy,
+    spikes=st.sampled_from(("bound", "refuse", "ignore")),
+    bound_factor=st.sampled_from((1.0, 4.0, 100.0)),
     window=st.integers(4, 16),
     warmup=st.integers(2, 4),
     sigmas=st.sampled_from((0.5, 3.0, 6.0, INF)),

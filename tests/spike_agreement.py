@@ -2,12 +2,22 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
 from make_signals import numbers
-from stayfinite.core.spikes import Verdict, advance, bound, compress_loss, compress_norm, examine
+from stayfinite.core.spikes import (
+    IMPLAUSIBLE,
+    Verdict,
+    advance,
+    bound,
+    compress_loss,
+    compress_norm,
+    examine,
+    norm_bound,
+)
 
 runs = st.tuples(numbers, numbers, st.integers(1, 8))
 sequences = st.lists(runs, min_size=1, max_size=10).map(
@@ -26,7 +36,8 @@ def on_a_bound(loss, norm, state, policy):
         return False
     pairs = (
         (compress_loss(loss), bound(state.losses, policy.loss_floor, policy)),
-        (compress_norm(norm), bound(state.norms, policy.norm_floor, policy)),
+        (compress_norm(norm), norm_bound(loss, state, policy)),
+        (loss, IMPLAUSIBLE * state.highest),
     )
     return any(math.isfinite(limit) and abs(value - limit) <= 1e-9 * max(1.0, abs(limit)) for value, limit in pairs)
 
@@ -35,10 +46,14 @@ def agree_on(samples, policy, device, state):
     for loss, norm in samples:
         if on_a_bound(loss, norm, state, policy):
             reject()
-        verdict = examine(loss, norm, state, policy)
+        verdict, limit = examine(loss, norm, state, policy)
         assert judged(device, loss, norm) is verdict
         assert device.refused.item() == verdict.refuses
-        state = advance(loss, norm, verdict, state, policy)
+        if Verdict.GRADIENT_SPIKE in verdict and Verdict.TAKEN in verdict:
+            assert device.judged[3].item() == pytest.approx(limit, rel=1e-9, abs=1e-9)
+            assert device.divisor.item() == pytest.approx(norm / math.exp(limit), rel=1e-5) or norm > 1e37 * math.exp(limit)
+        state = advance(loss, norm, verdict, state, policy, limit)
+        assert device._course[0].item() == state.highest
     return state
 
 

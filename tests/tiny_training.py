@@ -117,9 +117,8 @@ class Training:
         if precision == "fp16-autocast":
             self.scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=3)
         self.console = Lines()
-        self.guard = Guard(
-            self.model, self.optimizer, self.scheduler, self.scaler, console=self.console, **guard_settings
-        )
+        settings = {"max_norm": 1.0} | guard_settings
+        self.guard = Guard(self.model, self.optimizer, self.scheduler, self.scaler, console=self.console, **settings)
         self.number = 0
 
     def loss(self, number: int | None = None) -> Tensor:
@@ -259,3 +258,6 @@ def all_finite(training: Training) -> bool:
 
 DEVICE = Policy(gate="device")
 GATES = {"host": Policy(), "device": DEVICE}
+NOT_FINITE = tuple(fault for fault in FAULTS if fault != "spike")
+REFUSING = {"host": Policy.refuse_spikes(), "device": Policy.refuse_spikes(gate="device")}
+"""The gates under a policy that refuses finite spikes too."""

@@ -5,10 +5,11 @@ import pytest
 
 from healthy_trainings import TRAININGS, constant_loss, nearly_solved, negative_losses, two_kinds_of_batches
 from make_signals import play, signals
+from stayfinite.core.decision import Action
 from stayfinite.core.ladder import LadderState, decide
 from stayfinite.core.policy import Policy
 
-POLICY = Policy()
+POLICY = Policy.refuse_spikes()
 SEEDS, STEPS = 20, 2000
 
 # Vetoes that a healthy training of 2000 steps may suffer: in the mean over all seeds, and in the worst of them.
@@ -35,6 +36,27 @@ def test_a_healthy_training_is_hardly_ever_refused_a_step(training):
 def test_a_spike_in_a_healthy_training_is_refused_all_the_same(training, seed):
     samples = list(training(Random(seed), 400))
     highest_loss, highest_norm = (max(column[-128:]) for column in zip(*samples, strict=True))
+    calm = play((signals(loss, norm, i) for i, (loss, norm) in enumerate(samples, start=1)), POLICY)
+    assert play([signals(samples[-1][0], 100 * highest_norm)], POLICY, calm.memory).refused
+    assert play([signals(30 + 30 * highest_loss, samples[-1][1])], POLICY, calm.memory).refused
+
+
+@pytest.mark.parametrize("training", TRAININGS, ids=lambda training: training.__name__)
+def test_by_default_no_healthy_step_is_refused_and_hardly_any_is_bounded(training):
+    bounded = []
+    for seed in range(1 if training is constant_loss else SEEDS):
+        played = play(signals(loss, norm, i) for i, (loss, norm) in enumerate(training(Random(seed), STEPS), start=1))
+        assert not played.refused
+        bounded.append(sum(decision.action is Action.BOUND for decision in played.decisions))
+    # Two kinds of batches, one with ten times the norm: the first few are bounded, and then more is allowed.
+    assert max(bounded) <= (12 if training is two_kinds_of_batches else 2)
+
+
+@pytest.mark.parametrize("training", [t for t in TRAININGS if t is not constant_loss], ids=lambda t: t.__name__)
+def test_a_huge_gradient_in_a_healthy_training_is_bounded(training):
+    samples = list(training(Random(0), 400))
+    highest = max(norm for _, norm in samples[-128:])
     calm = play(signals(loss, norm, i) for i, (loss, norm) in enumerate(samples, start=1))
-    assert play([signals(samples[-1][0], 100 * highest_norm)], memory=calm.memory).refused
-    assert play([signals(30 + 30 * highest_loss, samples[-1][1])], memory=calm.memory).refused
+    (decision,) = play([signals(samples[-1][0], 1e4 * highest)], memory=calm.memory).decisions
+    assert decision.action is Action.BOUND
+    assert decision.limit < 100 * highest

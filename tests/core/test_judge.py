@@ -27,7 +27,7 @@ def test_a_memory_saved_at_any_point_continues_with_the_same_decisions_and_findi
 
 def test_a_memory_survives_json_with_everything_in_it():
     steps = [signals(lr=0.0, silent=3, parameters=4)] * 70 + [signals(NAN), signals(norm=INF, loss_scale=8.0)]
-    memory = play(steps + [signals(90.0)] * 2).memory
+    memory = play(steps + [signals(90.0)] * 2, Policy.refuse_spikes()).memory
     assert memory.ladder.vetoes == {"loss-not-finite": 1, "scale-search": 1, "loss-spike": 2}
     assert memory.trends.reported == {"lr-zero", "loss-collapse"}
     assert through_json(memory) == memory

@@ -10,7 +10,8 @@ from stayfinite.core.ladder import LadderState, decide
 from stayfinite.core.policy import Policy
 from stayfinite.core.spikes import Verdict
 
-POLICY = Policy()
+POLICY = Policy.refuse_spikes()
+BOUND = Policy()
 levels = st.tuples(st.floats(-1e30, 1e30), st.floats(0, 1e30))
 
 
@@ -20,7 +21,7 @@ def first(step, policy=POLICY, **more):
 
 def calm():
     """The ladder's state after steps of loss 2 and gradient norm 1."""
-    return play([signals()] * 20).memory.ladder
+    return play([signals()] * 20, POLICY).memory.ladder
 
 
 def overflow(scale, step=1):
@@ -37,7 +38,7 @@ def test_an_ordinary_step_is_accepted_without_a_word():
 def test_a_gradient_above_max_norm_is_clipped_which_is_everyday_business():
     decision = first(signals(norm=3.0), max_norm=0.5)
     assert (decision.action, decision.code) == (Action.CLIP, Code.LARGE_GRADIENT)
-    assert decision.reason == "gradient norm 3 clipped to 0.5"
+    assert decision.reason == "grad norm 3 clipped to 0.5"
     assert not decision.refused
     assert not decision.notable
 
@@ -60,18 +61,18 @@ def test_a_step_that_is_not_finite_is_vetoed_with_its_code(field, code, bad):
 def test_a_loss_spike_is_vetoed_and_says_what_is_usual():
     decision, _ = decide(signals(loss=80.0), calm(), POLICY)
     assert (decision.action, decision.code) == (Action.VETO, Code.LOSS_SPIKE)
-    assert decision.reason == "loss 80 where the last 20 steps had about 2"
+    assert decision.reason == "loss 80 (median of the last 20 steps 2)"
 
 
 def test_a_gradient_spike_is_vetoed_and_says_what_is_usual():
     decision, _ = decide(signals(norm=80.0), calm(), POLICY)
     assert (decision.action, decision.code) == (Action.VETO, Code.GRADIENT_SPIKE)
-    assert decision.reason == "gradient norm 80 where the last 20 steps had about 1 (loss 2)"
+    assert decision.reason == "grad norm 80 (median of the last 20 steps 1), loss 2"
 
 
 def test_the_reason_names_the_part_of_the_loss_and_the_first_parameters_that_are_not_finite():
     step = signals(NAN, NAN, parts={"mlm": 1.0, "nsp": INF}, bad_parameters=("a", "b"), bad_count=7, parameters=9)
-    assert first(step).reason == "loss is nan (its part nsp inf); 7 of 9 gradients have no finite norm, first a, b"
+    assert first(step).reason == "loss is nan (its part nsp inf); 7 of 9 gradients are NaN or infinite, first a, b"
 
 
 def test_the_reason_tells_a_norm_that_overflows_from_gradients_that_do():
@@ -98,7 +99,7 @@ def test_no_device_can_talk_the_ladder_into_accepting_what_is_not_finite():
 
 
 def test_a_new_level_is_accepted_and_worth_a_word():
-    played = play([signals()] * 20 + [signals(loss=80.0)] * 9)
+    played = play([signals()] * 20 + [signals(loss=80.0)] * 9, POLICY)
     last = played.decisions[-1]
     assert (last.action, last.code, last.refused, last.notable) == (Action.ACCEPT, Code.NEW_LEVEL, False, True)
     assert len(played.refused) == POLICY.level_change_after
@@ -124,7 +125,7 @@ def test_without_a_total_budget_vetoes_that_come_one_by_one_never_stop_a_run():
 
 def test_a_stop_says_what_was_tried():
     steps = [signals()] * 20 + [signals(80.0), overflow(8.0), signals(NAN), signals(NAN)]
-    played = play(steps, Policy(max_vetoes_in_a_row=2))
+    played = play(steps, Policy.refuse_spikes(max_vetoes_in_a_row=2))
     assert played.decisions[-1].reason == (
         "3 steps in a row were refused (1 x loss-spike, 1 x scale-search, 2 x loss-not-finite); "
         "the last: loss is nan; gradients are finite (norm 1)"
@@ -160,8 +161,40 @@ def test_a_strict_policy_stops_at_the_first_bad_step():
     assert played.decisions[-1].code is Code.STRICT
 
 
-def test_a_strict_policy_stops_at_a_finite_spike_too():
-    assert play([signals()] * 20 + [signals(80.0)], Policy.strict()).decisions[-1].action is Action.STOP
+def test_a_strict_policy_stops_at_a_finite_spike_only_if_it_is_told_to_refuse_spikes():
+    steps = [signals()] * 20 + [signals(80.0)]
+    assert play(steps, Policy.strict()).decisions[-1].action is Action.ACCEPT
+    assert play(steps, Policy.strict(spikes="refuse")).decisions[-1].action is Action.STOP
+
+
+def test_an_unusual_gradient_is_bounded_and_says_what_is_usual():
+    decision, state = decide(signals(norm=80.0), calm(), BOUND)
+    assert (decision.action, decision.code) == (Action.BOUND, Code.UNUSUAL_GRADIENT)
+    assert decision.limit == pytest.approx(4.48, abs=0.01)
+    assert decision.reason == "grad norm 80 (median of the last 20 steps 1), loss 2; limited to 4.482"
+    assert not decision.refused
+    assert decision.notable
+    assert (state.accepted, state.vetoes) == (21, {})
+
+
+def test_an_unusual_loss_with_a_usual_gradient_is_taken_without_a_word():
+    decision, _ = decide(signals(loss=80.0), calm(), BOUND)
+    assert (decision.action, decision.code, decision.limit) == (Action.ACCEPT, Code.UNUSUAL_LOSS, None)
+    assert not decision.notable
+
+
+def test_clipping_that_does_as_much_is_no_bounding():
+    decision, _ = decide(signals(norm=80.0), calm(), BOUND, max_norm=1.0)
+    assert (decision.action, decision.code, decision.limit) == (Action.CLIP, Code.LARGE_GRADIENT, None)
+    decision, _ = decide(signals(norm=80.0), calm(), BOUND, max_norm=10.0)
+    assert decision.action is Action.BOUND
+
+
+def test_a_limit_that_a_device_has_found_stands():
+    verdict = Verdict.GRADIENT_SPIKE | Verdict.TAKEN
+    decision, state = decide(signals(norm=80.0), calm(), BOUND, verdict=verdict, limit=3.0)
+    assert decision.limit == pytest.approx(20.0855, rel=1e-4)
+    assert state.spikes.norms[-1] == 3.0
 
 
 def test_a_strict_policy_lets_the_scaler_find_its_scale():

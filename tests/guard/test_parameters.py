@@ -58,7 +58,7 @@ def test_parameters_without_a_gradient_are_left_alone(build, policy):
     model = TwoHeads()
     plain_model = copy.deepcopy(model)
     optimizer, plain = (OPTIMIZERS[build](net.parameters()) for net in (model, plain_model))
-    guard = guarded(model, optimizer, policy=GATES[policy])
+    guard = guarded(model, optimizer, max_norm=1.0, policy=GATES[policy])
 
     def loss(net: TwoHeads, number: int) -> torch.Tensor:
         x, y = batch(number)

@@ -34,7 +34,7 @@ def reading_of(roster, **more):
 
 def there_and_back(roster, verdict=None, **more):
     reading = reading_of(roster, **more)
-    numbers = [] if verdict is None else [reading.loss.item(), reading.gradients.total.item(), float(verdict)]
+    numbers = [] if verdict is None else [reading.loss.item(), reading.gradients.total.item(), float(verdict), INF]
     judged = None if verdict is None else torch.tensor(numbers, dtype=torch.float64)
     envelope, values = pack(reading, judged)
     return unpack(envelope, values.tolist(), roster)
@@ -67,14 +67,14 @@ def test_parts_scale_learning_rate_and_verdict_do_not_get_mixed_up():
 @pytest.mark.parametrize("scaled", [True, False])
 def test_a_learning_rate_that_lives_on_another_device_travels_behind_the_scale(scaled):
     roster = roster_with(3.0, 4.0)
-    judged = torch.tensor([2.5, 5.0, float(Verdict.GRADIENT_SPIKE)], dtype=torch.float64)
+    judged = torch.tensor([2.5, 5.0, float(Verdict.GRADIENT_SPIKE), 1.5], dtype=torch.float64)
     envelope, values = pack(reading_of(roster, loss_scale=torch.tensor(64.0) if scaled else None), judged)
     envelope = dataclasses.replace(envelope, lr=None, lr_inside=True)
     values = values.tolist()
     opened = unpack(envelope, [*values[:-2], 0.125, *values[-2:]], roster)
     assert opened.signals.lr == 0.125
     assert opened.signals.loss_scale == (64.0 if scaled else None)
-    assert opened.verdict is Verdict.GRADIENT_SPIKE
+    assert (opened.verdict, opened.limit) == (Verdict.GRADIENT_SPIKE, 1.5)
 
 
 def test_a_loss_arrives_with_all_its_bits():

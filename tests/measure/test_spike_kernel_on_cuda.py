@@ -41,7 +41,7 @@ def on_device(value: float) -> Tensor:
 @each("window", [4, 100, 128, 1024])
 @each("seed", [0, 1, 2])
 def test_the_kernel_and_torch_give_the_same_verdicts(window: int, seed: int) -> None:
-    policy = Policy(window=window, warmup=2, level_change_after=3)
+    policy = Policy.refuse_spikes(window=window, warmup=2, level_change_after=3)
     own, torchs = DeviceSpikes(policy, CUDA, by_kernel=True), DeviceSpikes(policy, CUDA)
     met: set[Verdict] = set()
     for step, (loss, norm) in enumerate(training(seed, 600)):
@@ -56,7 +56,7 @@ def test_the_kernel_and_torch_give_the_same_verdicts(window: int, seed: int) -> 
 
 @each("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_a_loss_of_any_precision_is_judged_without_a_wait(dtype: torch.dtype) -> None:
-    device = DeviceSpikes(Policy(), CUDA, by_kernel=True)
+    device = DeviceSpikes(Policy.refuse_spikes(), CUDA, by_kernel=True)
     usual, high, norm = (torch.tensor(value, dtype=dtype, device=CUDA) for value in (2.0, 90.0, 1.0))
     device.judge(usual, norm.float())
     with no_host_wait():
@@ -67,7 +67,7 @@ def test_a_loss_of_any_precision_is_judged_without_a_wait(dtype: torch.dtype) ->
 
 
 def test_a_graph_judges_what_is_in_its_memory_at_each_replay() -> None:
-    policy = Policy(window=32, warmup=4)
+    policy = Policy.refuse_spikes(window=32, warmup=4)
     inside, outside = (DeviceSpikes(policy, CUDA, by_kernel=True) for _ in range(2))
     loss, norm = on_device(2.0), on_device(1.0)
     inside.judge(loss, norm)
@@ -84,7 +84,7 @@ def test_a_graph_judges_what_is_in_its_memory_at_each_replay() -> None:
 
 def test_where_the_kernel_cannot_be_built_torch_judges_and_goes_on_from_the_same_state() -> None:
     state = SpikeState(losses=(1.0, 1.1, 0.9) * 10, norms=(0.0, 0.1) * 12)
-    device = DeviceSpikes(Policy(), CUDA, state, by_kernel=True)
+    device = DeviceSpikes(Policy.refuse_spikes(), CUDA, state, by_kernel=True)
     with mock.patch("stayfinite.measure.spike_kernel.judge_step", None):
         assert device.judge(on_device(1.2), on_device(1.0)).item() == Verdict.FINE
         assert device.judge(on_device(900.0), on_device(1.0)).item() == Verdict.LOSS_SPIKE

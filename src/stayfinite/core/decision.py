@@ -13,6 +13,7 @@ class Action(StrEnum):
 
     ACCEPT = "accept"
     CLIP = "clip"
+    BOUND = "bound"
     VETO = "veto"
     CUT = "cut"
     ROLLBACK = "rollback"
@@ -25,6 +26,8 @@ class Code(StrEnum):
 
     FINITE = "finite"
     LARGE_GRADIENT = "large-gradient"
+    UNUSUAL_LOSS = "unusual-loss"
+    UNUSUAL_GRADIENT = "unusual-gradient"
     NEW_LEVEL = "new-level"
     LOSS_NOT_FINITE = "loss-not-finite"
     GRADIENT_NOT_FINITE = "gradient-not-finite"
@@ -37,8 +40,8 @@ class Code(StrEnum):
     STRICT = "strict"
 
 
-REFUSING = frozenset(Action) - {Action.ACCEPT, Action.CLIP}
-ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT})
+REFUSING = frozenset(Action) - {Action.ACCEPT, Action.CLIP, Action.BOUND}
+ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT, Code.UNUSUAL_LOSS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,9 @@ class Decision:
 
     signals: Signals
     """The numbers it was taken on."""
+
+    limit: float | None = None
+    """The norm that the gradients were limited to because the step was unusual; None where they were not."""
 
     @property
     def step(self) -> int:

@@ -1,9 +1,9 @@
-"""One step through the whole policy: the ladder and the slow tests, over one memory that can be saved."""
+"""One step through the whole policy: ladder, probation and slow tests, over one memory that can be saved."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -11,10 +11,21 @@ from stayfinite.core.decision import Action, Decision
 from stayfinite.core.finding import Finding
 from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, decide
 from stayfinite.core.policy import Policy
+from stayfinite.core.probation import (
+    Followed,
+    Means,
+    Move,
+    Probation,
+    finite_numbers,
+    follow,
+    probation_from,
+    start_anew,
+)
 from stayfinite.core.rungs import Options, RungState
 from stayfinite.core.signals import Signals
-from stayfinite.core.spikes import SpikeState, Verdict
-from stayfinite.core.trends import TrendState, follow
+from stayfinite.core.spikes import SpikeState, Verdict, examine, is_implausible, spread
+from stayfinite.core.trends import TrendState, forget_levels
+from stayfinite.core.trends import follow as follow_trends
 from stayfinite.errors import StateError
 
 VERSION = 1
@@ -27,6 +38,7 @@ class Memory:
 
     ladder: LadderState = field(default_factory=LadderState)
     trends: TrendState = field(default_factory=TrendState)
+    probation: Probation = field(default_factory=Probation)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data that survives JSON."""
@@ -49,14 +61,18 @@ class Memory:
                 )
             ladder, trends = dict(plain["ladder"]), dict(plain["trends"])
             seen = dict(ladder.pop("spikes"))
-            spikes = SpikeState(**seen | {name: _finite(seen[name]) for name in ("losses", "norms")})
+            spikes = SpikeState(**seen | {name: finite_numbers(seen[name]) for name in ("losses", "norms")})
             tried = dict(ladder.pop("rungs"))
             if tried["last_rollback"] is not None:
                 tried["last_rollback"] = (int(tried["last_rollback"][0]), str(tried["last_rollback"][1]))
             for name in ("current", "medians"):
                 trends[name] = tuple(map(float, trends[name]))
             trends["reported"] = frozenset(trends["reported"])
-            return cls(LadderState(spikes=spikes, rungs=RungState(**tried), **ladder), TrendState(**trends))
+            return cls(
+                LadderState(spikes=spikes, rungs=RungState(**tried), **ladder),
+                TrendState(**trends),
+                probation_from(plain.get("probation", {})),
+            )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, StateError):
                 raise
@@ -66,14 +82,6 @@ class Memory:
             ) from error
 
 
-def _finite(values: Iterable[Any]) -> tuple[float, ...]:
-    # A window that was edited or damaged must not let a NaN in by the back door.
-    numbers = tuple(map(float, values))
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("a window holds a number that is not finite")
-    return numbers
-
-
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What the policy makes of one step."""
@@ -81,6 +89,8 @@ class Judgement:
     decision: Decision
     findings: tuple[Finding, ...]
     memory: Memory
+    followed: Followed | None = None
+    """What the losses since an unusual step ask for; None where they ask for nothing."""
 
 
 def as_veto(judgement: Judgement) -> Judgement:
@@ -96,9 +106,10 @@ def judge(
     *,
     max_norm: float | None = None,
     verdict: Verdict | None = None,
+    limit: float = math.inf,
     options: Options = NOTHING_TO_DO,
 ) -> Judgement:
-    """Decide on a step and look for slow trouble.
+    """Decide on a step, follow what came of earlier ones, and look for slow trouble.
 
     Arguments:
         signals: what was measured.
@@ -106,12 +117,65 @@ def judge(
         policy: the settings.
         max_norm: the norm that gradients are clipped to, if they are.
         verdict: what a device has already decided and acted upon; None to judge here.
+        limit: with it, the highest compressed norm that the device has allowed.
         options: what could be done beyond a veto.
     """
-    decision, ladder = decide(signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict, options=options)
-    if policy.mode == "watch" and decision.refused:
-        # An fp16 scaler keeps gradients that are not finite from the weights by itself.
-        taken = "step taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
-        decision = replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: {taken})")
-    findings, trends = follow(decision, memory.trends, policy)
-    return Judgement(decision, findings, Memory(ladder, trends))
+    before = memory.ladder.spikes
+    if verdict is None:
+        verdict, limit = examine(signals.loss, signals.grad_norm, before, policy)
+    decision, ladder = decide(
+        signals, memory.ladder, policy, max_norm=max_norm, verdict=verdict, limit=limit, options=options
+    )
+    if policy.mode == "watch":
+        decision = _watched(decision)
+    findings, trends = follow_trends(decision, memory.trends, policy)
+    after = Memory(ladder, trends, memory.probation)
+    if policy.spikes != "bound" or decision.refused or not signals.finite:
+        return Judgement(decision, findings, after)
+    followed = follow(
+        signals,
+        verdict,
+        memory.probation,
+        policy,
+        bounded=_bounded(verdict, limit, before),
+        plausible=not is_implausible(signals.loss, before),
+        means=Means(known_good=options.rollback_to, forward=options.rerun),
+    )
+    after = adopt(after, followed)
+    return Judgement(decision, findings, after, None if followed.move is Move.NOTHING else followed)
+
+
+def adopt(memory: Memory, followed: Followed) -> Memory:
+    """The memory after what the losses have shown."""
+    spikes = memory.ladder.spikes
+    if spikes.factor != followed.state.factor:
+        spikes = replace(spikes, factor=followed.state.factor)
+    changed = followed.move in (Move.NEW_PHASE, Move.RETURN)
+    trends = forget_levels(memory.trends) if changed else memory.trends
+    return Memory(replace(memory.ladder, spikes=spikes), trends, followed.state)
+
+
+def fresh_phase(memory: Memory) -> Memory:
+    """The memory at the beginning of a phase that was announced: what was usual before it does not count."""
+    spikes = SpikeState(factor=memory.probation.factor)
+    return Memory(replace(memory.ladder, spikes=spikes), forget_levels(memory.trends), start_anew(memory.probation))
+
+
+def _watched(decision: Decision) -> Decision:
+    """What becomes of a decision where the guard only looks on."""
+    if decision.limit is not None:
+        reason = decision.reason.replace("limited to", "would be limited to")
+        return replace(decision, action=Action.ACCEPT, reason=f"{reason} (watching only)", limit=None)
+    if not decision.refused:
+        return decision
+    # An fp16 scaler keeps gradients that are not finite from the weights by itself.
+    signals = decision.signals
+    taken = "step taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
+    return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: {taken})")
+
+
+def _bounded(verdict: Verdict, limit: float, before: SpikeState) -> float | None:
+    """What a gradient was allowed to be over the usual norm, where it was more."""
+    if Verdict.GRADIENT_SPIKE not in verdict or not before.norms:
+        return None
+    return math.exp(min(limit - spread(before.norms)[0], 700.0))

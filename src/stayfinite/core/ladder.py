@@ -1,7 +1,7 @@
 """The ladder: from the numbers of a step to what is done with it, within budgets.
 
-A non-finite step is never accepted, whatever the count. A step is accepted, clipped or vetoed; where vetoes alone do
-not help, ``core.rungs`` says what comes next.
+A non-finite step is never accepted, whatever the count. A step is accepted, clipped, bounded or vetoed; where vetoes
+alone do not help, ``core.rungs`` says what comes next.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from stayfinite.core import spikes
+from stayfinite.core import reasons, spikes
 from stayfinite.core.decision import Action, Code, Decision
 from stayfinite.core.policy import Policy
 from stayfinite.core.rungs import ORDER, Options, RungState, breathe, next_rung, take
@@ -54,6 +54,7 @@ def decide(
     *,
     max_norm: float | None = None,
     verdict: Verdict | None = None,
+    limit: float = math.inf,
     options: Options = NOTHING_TO_DO,
 ) -> tuple[Decision, LadderState]:
     """Decide on one step.
@@ -64,30 +65,32 @@ def decide(
         policy: the settings.
         max_norm: the norm that gradients are clipped to, if they are.
         verdict: what a device has already decided and acted upon; None to judge here.
+        limit: with it, the highest compressed norm that the device has allowed.
         options: what could be done beyond a veto.
 
     Returns:
         The decision and the state after it.
     """
     if verdict is None:
-        verdict = spikes.examine(signals.loss, signals.grad_norm, state.spikes, policy)
+        verdict, limit = spikes.examine(signals.loss, signals.grad_norm, state.spikes, policy)
     if not signals.finite:
         verdict |= Verdict.NOT_FINITE
-    after = replace(state, spikes=spikes.advance(signals.loss, signals.grad_norm, verdict, state.spikes, policy))
+    after = replace(state, spikes=spikes.advance(signals.loss, signals.grad_norm, verdict, state.spikes, policy, limit))
     if verdict.refuses:
         return _refuse(signals, verdict, state, after, policy, options)
     doubtful = Verdict.NEW_LEVEL in verdict and policy.mode == "protect"
     if doubtful and next_rung(Code.LEVEL_IN_DOUBT, _from_rollback(state), policy, options) is Action.ROLLBACK:
         return _doubt(signals, state, options)
-    return _accept(signals, verdict, after, policy, max_norm)
+    accepted = _accept(after, policy)
+    if Verdict.TAKEN in verdict:
+        return _take_unusual(signals, verdict, state.spikes, limit, max_norm), accepted
+    return _take(signals, verdict, max_norm), accepted
 
 
-def _accept(
-    signals: Signals, verdict: Verdict, after: LadderState, policy: Policy, max_norm: float | None
-) -> tuple[Decision, LadderState]:
+def _accept(after: LadderState, policy: Policy) -> LadderState:
     accepted = after.accepted + 1
     earned = 1 if after.in_total and accepted % policy.forgive_after == 0 else 0
-    after = replace(
+    return replace(
         after,
         accepted=accepted,
         in_a_row=0,
@@ -95,18 +98,38 @@ def _accept(
         searching=0,
         rungs=breathe(after.rungs, policy),
     )
+
+
+def _take(signals: Signals, verdict: Verdict, max_norm: float | None) -> Decision:
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
     if Verdict.NEW_LEVEL in verdict:
-        reason = (
-            f"loss {signals.loss:.4g}, gradient norm {signals.grad_norm:.4g}: {policy.level_change_after} such steps "
-            "were refused lately, so this is taken for a new level"
-        )
-        return Decision(action=action, code=Code.NEW_LEVEL, reason=reason, signals=signals), after
+        reason = f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: the level has changed and stays"
+        return Decision(action=action, code=Code.NEW_LEVEL, reason=reason, signals=signals)
     if clipped:
-        reason = f"gradient norm {signals.grad_norm:.4g} clipped to {max_norm:g}"
-        return Decision(action=action, code=Code.LARGE_GRADIENT, reason=reason, signals=signals), after
-    return Decision(action=action, code=Code.FINITE, reason="", signals=signals), after
+        reason = f"grad norm {signals.grad_norm:.4g} clipped to {max_norm:g}"
+        return Decision(action=action, code=Code.LARGE_GRADIENT, reason=reason, signals=signals)
+    return Decision(action=action, code=Code.FINITE, reason="", signals=signals)
+
+
+def _take_unusual(
+    signals: Signals, verdict: Verdict, before: SpikeState, limit: float, max_norm: float | None
+) -> Decision:
+    """A finite spike under a policy that takes it, with its gradient limited where that is what was unusual."""
+    highest = math.exp(min(limit, 700.0)) if Verdict.GRADIENT_SPIKE in verdict else math.inf
+    clipped = max_norm is not None and signals.grad_norm > max_norm
+    if highest == math.inf or (max_norm is not None and max_norm <= highest):
+        # Clipping does as much already.
+        action, bounded = (Action.CLIP if clipped else Action.ACCEPT), None
+    else:
+        action, bounded = Action.BOUND, highest
+    if bounded is not None:
+        reason = f"{reasons.unusual_norm(signals, before)}; limited to {bounded:.4g}"
+        return Decision(action=action, code=Code.UNUSUAL_GRADIENT, reason=reason, signals=signals, limit=bounded)
+    if Verdict.LOSS_SPIKE in verdict:
+        reason = reasons.unusual_loss(signals, before)
+        return Decision(action=action, code=Code.UNUSUAL_LOSS, reason=reason, signals=signals)
+    return _take(signals, Verdict.FINE, max_norm)
 
 
 def _refuse(
@@ -114,7 +137,7 @@ def _refuse(
 ) -> tuple[Decision, LadderState]:
     code = _veto_code(signals, verdict, before, policy)
     after = replace(after, vetoes={**after.vetoes, code: after.vetoes.get(code, 0) + 1})
-    reason = _why(signals, code, before, policy)
+    reason = reasons.why_refused(signals, code, before.spikes, policy)
     if code is Code.SCALE_SEARCH:
         after = replace(after, searching=after.searching + 1)
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
@@ -135,7 +158,7 @@ def _refuse(
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     tried = ", ".join(f"{count} x {name}" for name, count in after.vetoes.items())
     count = f"{after.in_a_row} steps in a row" if spent is Code.VETOES_IN_A_ROW else f"{after.in_total} steps in all"
-    reason = f"{count} were refused ({tried}{_rungs_in_words(after.rungs)}); the last: {reason}"
+    reason = f"{count} were refused ({tried}{reasons.rungs_taken(after.rungs)}); the last: {reason}"
     if action is not Action.STOP:
         after = replace(after, in_a_row=0, rungs=take(action, code, after.rungs, options))
     return Decision(action=action, code=spent, reason=reason, signals=signals), after
@@ -144,20 +167,13 @@ def _refuse(
 def _doubt(signals: Signals, before: LadderState, options: Options) -> tuple[Decision, LadderState]:
     """A new, higher level: if the weights are worse, going back helps; if it is the data, it will be back."""
     after = replace(before, in_a_row=0, rungs=take(Action.ROLLBACK, Code.LEVEL_IN_DOUBT, before.rungs, options))
-    reason = (
-        f"loss {signals.loss:.4g} and gradient norm {signals.grad_norm:.4g} stay above what they were, step after step"
-    )
+    reason = f"loss {signals.loss:.4g} and grad norm {signals.grad_norm:.4g} stay above their usual level"
     return Decision(action=Action.ROLLBACK, code=Code.LEVEL_IN_DOUBT, reason=reason, signals=signals), after
 
 
 def _from_rollback(state: LadderState) -> RungState:
     # A worse level is no matter for the learning rate: its ladder starts at the rollback.
     return replace(state.rungs, highest=max(state.rungs.highest, ORDER.index(Action.CUT)))
-
-
-def _rungs_in_words(rungs: RungState) -> str:
-    taken = {"cut": rungs.cuts, "rollback": rungs.rollbacks, "escalation": rungs.escalations}
-    return "".join(f", {count} x {name}" for name, count in taken.items() if count)
 
 
 def _veto_code(signals: Signals, verdict: Verdict, before: LadderState, policy: Policy) -> Code:
@@ -170,39 +186,3 @@ def _veto_code(signals: Signals, verdict: Verdict, before: LadderState, policy: 
     if settling and before.searching < policy.scale_search:
         return Code.SCALE_SEARCH
     return Code.GRADIENT_NOT_FINITE
-
-
-def _why(signals: Signals, code: Code, before: LadderState, policy: Policy) -> str:
-    match code:
-        case Code.LOSS_SPIKE:
-            usual = math.sinh(spikes.spread(before.spikes.losses)[0]) if before.spikes.losses else math.nan
-            return f"loss {signals.loss:.4g} where the last {len(before.spikes.losses)} steps had about {usual:.4g}"
-        case Code.GRADIENT_SPIKE:
-            usual = math.exp(spikes.spread(before.spikes.norms)[0]) if before.spikes.norms else math.nan
-            return (
-                f"gradient norm {signals.grad_norm:.4g} where the last {len(before.spikes.norms)} steps had about "
-                f"{usual:.4g} (loss {signals.loss:.4g})"
-            )
-        case Code.SCALE_SEARCH:
-            return f"gradients overflow at loss scale {signals.loss_scale:,.10g}; the scaler goes down and tries again"
-        case _:
-            return _what_is_not_finite(signals, policy)
-
-
-def _what_is_not_finite(signals: Signals, policy: Policy) -> str:
-    words = [f"loss is {signals.loss:.4g}"]
-    if signals.bad_ranks:
-        words[0] = f"rank {', '.join(map(str, signals.bad_ranks))} was bad: {words[0]}"
-    if bad := [f"{name} {value:.4g}" for name, value in signals.parts.items() if not math.isfinite(value)]:
-        words[0] += f" (its part {', '.join(bad)})"
-    if signals.bad_count:
-        first = ", ".join(signals.bad_parameters)
-        words.append(f"{signals.bad_count} of {signals.parameters} gradients have no finite norm, first {first}")
-    elif not math.isfinite(signals.grad_norm):
-        words.append(f"gradient norm is {signals.grad_norm:.4g} though every gradient is finite: too large to square")
-    else:
-        words.append(f"gradients are finite (norm {signals.grad_norm:.4g})")
-    scale = signals.loss_scale
-    if scale is not None and math.isfinite(scale) and scale < policy.min_loss_scale:
-        words.append(f"the loss scale has collapsed to {scale:g}")
-    return "; ".join(words)

@@ -11,14 +11,30 @@ from stayfinite.errors import PolicyError
 Mode = Literal["protect", "watch", "strict"]
 GateChoice = Literal["auto", "device", "host"]
 Precision = Literal["fp16", "bf16", "fp32"]
+Spikes = Literal["bound", "refuse", "ignore"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How the guard judges a step. The defaults suit most runs; every field can be set by keyword."""
+    """How the guard judges a step. The defaults suit most runs; every field can be set by keyword.
+
+    Named policies: ``Policy()``, ``Policy.refuse_spikes()``, ``Policy.only_nonfinite()``, ``Policy.watch()``,
+    ``Policy.strict()``.
+    """
 
     mode: Mode = "protect"
     """`protect` refuses bad steps, `watch` only observes, `strict` stops at the first bad step."""
+
+    spikes: Spikes = "bound"
+    """What happens to a finite step far above the last ones: `bound` limits its gradient and watches what follows,
+    `refuse` keeps it from the weights, `ignore` takes it as it is."""
+
+    bound_factor: float = 4.0
+    """A gradient may be this many times the window's median norm, or `sigmas` robust deviations if that is more. Steps
+    that prove harmless raise it, a step that does harm lowers it."""
+
+    probation: int = 64
+    """Steps for which the losses after an unusual step are watched."""
 
     gate: GateChoice = "auto"
     """Where a step is refused: `device` (no host wait; fused optimizers), `host` (any optimizer), or what fits best."""
@@ -27,7 +43,7 @@ class Policy:
     """How many accepted steps the spike test looks back on."""
 
     sigmas: float = 6.0
-    """How many robust standard deviations above the median make a spike; `inf` switches the spike test off."""
+    """How many robust standard deviations above the median make a spike; `inf` makes nothing one."""
 
     warmup: int = 16
     """Accepted steps until the spike test uses its normal bound; before that a wider one holds."""
@@ -155,7 +171,12 @@ class Policy:
     """Share of silent parameters from which on they are reported."""
 
     def __post_init__(self) -> None:
-        choices = {"mode": get_args(Mode), "gate": get_args(GateChoice), "precision": (*get_args(Precision), None)}
+        choices = {
+            "mode": get_args(Mode),
+            "spikes": get_args(Spikes),
+            "gate": get_args(GateChoice),
+            "precision": (*get_args(Precision), None),
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise _refusal(name, getattr(self, name), f"one of {', '.join(map(repr, allowed))}")
@@ -182,18 +203,37 @@ class Policy:
         for name in ("cut_factor", "snapshot_share", "silent_share"):
             if getattr(self, name) > 1:
                 raise _refusal(name, getattr(self, name), "a share above 0 and up to 1")
+        if self.bound_factor < 1:
+            raise _refusal("bound_factor", self.bound_factor, "at least 1: below it every second step would be bounded")
         if self.warmup > self.window:
             raise _refusal("warmup", self.warmup, f"at most the window ({self.window})")
 
     @classmethod
+    def refuse_spikes(cls, **settings: Any) -> Policy:
+        """Refuse finite spikes too, up to eight in a row. Rare kinds of data may never be learned."""
+        return cls(**{"spikes": "refuse"} | settings)
+
+    @classmethod
+    def only_nonfinite(cls, **settings: Any) -> Policy:
+        """Refuse NaN and infinity; take every finite step exactly as it is."""
+        return cls(**{"spikes": "ignore"} | settings)
+
+    @classmethod
     def watch(cls, **settings: Any) -> Policy:
-        """A policy that measures and reports, and never interferes."""
+        """Measure and report; never interfere."""
         return cls(mode="watch", **settings)
 
     @classmethod
     def strict(cls, **settings: Any) -> Policy:
-        """A policy that refuses the first bad step and stops there with :class:`~stayfinite.errors.BadStep`."""
+        """Stop at the first bad step with :class:`~stayfinite.errors.BadStep`, before it touches a weight."""
         return cls(mode="strict", **settings)
+
+    @property
+    def name(self) -> str:
+        """What the policy is called: the name of the classmethod that makes it, or ``default``."""
+        if self.mode != "protect":
+            return self.mode
+        return {"bound": "default", "refuse": "refuse_spikes", "ignore": "only_nonfinite"}[self.spikes]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, in the order of the fields."""
@@ -206,11 +246,11 @@ _LEAST_COUNT = {
     "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
     "silent_steps": 1, "patience": 0, "calm_steps": 1, "max_cuts": 0, "cut_steps": 1, "max_rollbacks": 0,
     "max_escalations": 0, "prove_steps": 1, "checkpoint_steps": 1, "keep_checkpoints": 1, "max_loader_errors": 0,
-    "desync_steps": 0, "max_incidents": 0, "incident_megabytes": 0,
+    "desync_steps": 0, "max_incidents": 0, "incident_megabytes": 0, "probation": 16,
 }  # fmt: skip
 _POSITIVE = (
     "sigmas", "warmup_widening", "loss_floor", "norm_floor", "min_loss_scale", "silent_share", "cut_factor",
-    "snapshot_share", "checkpoint_minutes",
+    "snapshot_share", "checkpoint_minutes", "bound_factor",
 )  # fmt: skip
 _SWITCHES = ("snapshots", "keep_frozen", "explain_scale_search", "report")
 _OPTIONAL = ("max_vetoes", "checkpoint_steps", "checkpoint_minutes")

@@ -29,6 +29,9 @@ class Options:
     escalate_to: str | None = None
     """The next safer precision, if the guard manages precision and there is one."""
 
+    rerun: bool = False
+    """Batches can be run again, because the forward pass is known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungState:

@@ -2,12 +2,14 @@
 
 Both numbers are compared on a compressed scale: the loss by asinh (like a logarithm for large losses, linear near
 zero, and meaningful below it), the gradient norm by its logarithm. Noise in training is multiplicative, so that one
-spread fits small and large values there. The bound is robust: median plus ``sigmas`` times the spread estimated from
-the median absolute deviation, and well above the highest value that was accepted lately, so that data with two kinds
-of batches does not lose one kind for good.
+spread fits small and large values there. The spread is robust: it comes from the median absolute deviation.
 
-Only accepted, finite samples enter the window. Finite spikes are counted as strikes instead; when they keep coming, the
-level has changed and the window starts anew from it. ``stayfinite.measure.spikes`` is the same test on a device.
+What a spike means is the policy's choice. Where spikes are bounded, a gradient is limited to a factor over the median
+norm, and the step is taken. Where they are refused, a value also has to lie well above everything accepted lately;
+finite spikes are counted as strikes, and when they keep coming, the level has changed and the window starts anew.
+
+Only finite samples of steps that were taken enter the window, norms as they were applied. ``stayfinite.measure.spikes``
+is the same test on a device.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ CLEARANCE = 3.0
 LEAST_SAMPLES = 2
 """With fewer samples than this there is nothing to compare with."""
 
+IMPLAUSIBLE = 256.0
+"""A loss this many times the highest usual one of the run comes from a fault, not from unusual data."""
+
 
 class Verdict(IntFlag):
     """What the tests said of a step; the device computes the same bits."""
@@ -37,11 +42,17 @@ class Verdict(IntFlag):
     LOSS_SPIKE = 2
     GRADIENT_SPIKE = 4
     NEW_LEVEL = 8
+    TAKEN = 16
+    """A finite spike that the policy does not refuse."""
 
     @property
     def refuses(self) -> bool:
         """Whether the step must be kept from the weights."""
-        return Verdict.NOT_FINITE in self or (self is not Verdict.FINE and Verdict.NEW_LEVEL not in self)
+        taken = Verdict.NEW_LEVEL | Verdict.TAKEN
+        return Verdict.NOT_FINITE in self or (self is not Verdict.FINE and not self & taken)
+
+
+SPIKE = Verdict.LOSS_SPIKE | Verdict.GRADIENT_SPIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +63,19 @@ class SpikeState:
     """Compressed losses of the last accepted steps, oldest first."""
 
     norms: tuple[float, ...] = ()
-    """Compressed gradient norms of the last accepted steps, oldest first."""
+    """Compressed gradient norms of the last accepted steps, oldest first; of bounded ones the bound."""
 
     strikes: int = 0
     """Finite spikes refused since the level was last beyond doubt."""
 
     quiet: int = 0
     """Steps accepted since the last strike."""
+
+    highest: float = 0.0
+    """The highest loss of the run that was no spike; 0 while there was none above it."""
+
+    factor: float | None = None
+    """What a gradient may be over the median norm; None for the policy's own factor."""
 
 
 def compress_loss(loss: float) -> float:
@@ -78,13 +95,33 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def bound(values: Sequence[float], floor: float, policy: Policy) -> float:
-    """The highest compressed value that is not a spike after ``values``."""
+    """The highest compressed value that is not a spike after ``values``, where spikes are refused."""
     if len(values) < LEAST_SAMPLES:
         return math.inf
-    middle, deviation = spread(values)
-    least = floor * (policy.warmup_widening if len(values) < policy.warmup else 1.0)
-    sigma = max(MAD_TO_SIGMA * deviation, least)
+    middle, sigma = _middle_and_sigma(values, floor, policy)
     return max(middle + policy.sigmas * sigma, max(values) + CLEARANCE * sigma)
+
+
+def norm_bound(loss: float, state: SpikeState, policy: Policy) -> float:
+    """The highest compressed gradient norm of a step with this loss that is not a spike."""
+    if policy.spikes == "refuse":
+        return bound(state.norms, policy.norm_floor, policy)
+    if policy.spikes == "ignore" or len(state.norms) < LEAST_SAMPLES:
+        return math.inf
+    middle, sigma = _middle_and_sigma(state.norms, policy.norm_floor, policy)
+    if is_implausible(loss, state):
+        return middle
+    return middle + max(policy.sigmas * sigma, math.log(factor_of(state, policy)))
+
+
+def factor_of(state: SpikeState, policy: Policy) -> float:
+    """What a gradient may be over the median norm at present."""
+    return policy.bound_factor if state.factor is None else state.factor
+
+
+def is_implausible(loss: float, state: SpikeState) -> bool:
+    """Whether a loss is beyond anything that data could explain."""
+    return state.highest > 0 and loss > IMPLAUSIBLE * state.highest
 
 
 def limits(state: SpikeState, policy: Policy) -> dict[str, float]:
@@ -117,35 +154,70 @@ def limits_of_return(state: SpikeState, policy: Policy, *, loss: float, norm: fl
     return found
 
 
-def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> Verdict:
-    """Judge a step by its numbers alone."""
+def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> tuple[Verdict, float]:
+    """Judge a step by its numbers alone.
+
+    Returns:
+        The verdict, and the highest compressed norm that the step was allowed.
+    """
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        return Verdict.NOT_FINITE
-    verdict = Verdict.FINE
+        return Verdict.NOT_FINITE, math.inf
+    if policy.spikes == "ignore":
+        return Verdict.FINE, math.inf
+    verdict, limit = Verdict.FINE, math.inf
     if _above(compress_loss(loss), state.losses, policy.loss_floor, policy):
         verdict |= Verdict.LOSS_SPIKE
-    if _above(compress_norm(norm), state.norms, policy.norm_floor, policy):
+    size = compress_norm(norm)
+    if not _surely_usual(size, loss, state, policy) and size > (limit := norm_bound(loss, state, policy)):
         verdict |= Verdict.GRADIENT_SPIKE
-    if verdict and state.strikes >= policy.level_change_after:
+    if verdict and policy.spikes == "bound":
+        verdict |= Verdict.TAKEN
+    elif verdict and state.strikes >= policy.level_change_after:
         verdict |= Verdict.NEW_LEVEL
-    return verdict
+    return verdict, limit
 
 
-def advance(loss: float, norm: float, verdict: Verdict, state: SpikeState, policy: Policy) -> SpikeState:
-    """The state after a step with this verdict. A refused step leaves the windows as they were."""
+def advance(
+    loss: float, norm: float, verdict: Verdict, state: SpikeState, policy: Policy, limit: float = math.inf
+) -> SpikeState:
+    """The state after a step with this verdict. A refused step leaves the windows as they were.
+
+    Arguments:
+        loss: of the step.
+        norm: its gradient norm.
+        verdict: what was said of it.
+        state: before it.
+        policy: the settings.
+        limit: the highest compressed norm that it was allowed.
+    """
     if Verdict.NOT_FINITE in verdict:
         return state
     if verdict.refuses:
-        return SpikeState(state.losses, state.norms, strikes=state.strikes + 1, quiet=0)
+        return SpikeState(
+            state.losses, state.norms, state.strikes + 1, quiet=0, highest=state.highest, factor=state.factor
+        )
     if Verdict.NEW_LEVEL in verdict:
-        state = SpikeState()
+        state = SpikeState(highest=state.highest, factor=state.factor)
     quiet = state.quiet + 1
+    size = compress_norm(norm)
     return SpikeState(
         losses=_admit(compress_loss(loss), state.losses, policy.window),
-        norms=_admit(compress_norm(norm), state.norms, policy.window),
+        norms=_admit(min(size, limit) if Verdict.TAKEN in verdict else size, state.norms, policy.window),
         strikes=0 if quiet >= policy.window else state.strikes,
         quiet=min(quiet, policy.window),
+        highest=state.highest if verdict & SPIKE else max(state.highest, loss),
+        factor=state.factor,
     )
+
+
+def _surely_usual(size: float, loss: float, state: SpikeState, policy: Policy) -> bool:
+    """Whether a norm needs no median to be known as usual; most do not."""
+    if not state.norms:
+        return True
+    if policy.spikes == "refuse":
+        # The bound never lies below the highest accepted value.
+        return size <= max(state.norms)
+    return not is_implausible(loss, state) and size <= min(state.norms) + math.log(factor_of(state, policy))
 
 
 def _above(value: float, values: tuple[float, ...], floor: float, policy: Policy) -> bool:
@@ -153,6 +225,12 @@ def _above(value: float, values: tuple[float, ...], floor: float, policy: Policy
     if not values or value <= max(values):
         return False
     return value > bound(values, floor, policy)
+
+
+def _middle_and_sigma(values: Sequence[float], floor: float, policy: Policy) -> tuple[float, float]:
+    middle, deviation = spread(values)
+    least = floor * (policy.warmup_widening if len(values) < policy.warmup else 1.0)
+    return middle, max(MAD_TO_SIGMA * deviation, least)
 
 
 def _admit(value: float, values: tuple[float, ...], window: int) -> tuple[float, ...]:

@@ -66,6 +66,11 @@ def follow(decision: Decision, state: TrendState, policy: Policy) -> tuple[tuple
     return fresh, replace(state, reported=frozenset(holding) | standing)
 
 
+def forget_levels(state: TrendState) -> TrendState:
+    """A new phase has begun: what losses were before it says nothing about a divergence."""
+    return replace(state, current=(), medians=(), best=None)
+
+
 def _count(signals: Signals, state: TrendState, policy: Policy) -> tuple[TrendState, float]:
     current = (*state.current, signals.loss)
     medians, best, noise = state.medians, state.best, 0.0

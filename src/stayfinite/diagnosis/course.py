@@ -21,6 +21,9 @@ CALM = 100
 LASTING = 500
 """Steps after which slow trouble that the guard reported, and did not report again, is taken to have passed."""
 
+HARM = "harm"
+"""The code of a rollback because of what followed a step that was taken."""
+
 RUNGS = frozenset({Action.CUT, Action.ROLLBACK, Action.ESCALATE})
 ENDS = ("closed", "stopped", "failed")
 STARTS = ("start", "restart", "resume")
@@ -74,7 +77,7 @@ class CourseBook:
         self._reported: dict[str, tuple[int, Finding]] = {}
         self._lately = self._in_a_row = self._calm = self._since_rung = 0
         self._last_refused: Step | None = None
-        self._rung: Step | None = None
+        self._rung: tuple[str, int | None] | None = None
         self._bad_now = False
 
     def take_step(self, step: Step) -> None:
@@ -105,6 +108,9 @@ class CourseBook:
             self.ended, self._because, self._by_hand = "", "", False
         elif event == "autopsy":
             self._take_autopsy(record)
+        elif event == "rollback" and record.get("code") == HARM:
+            step = record.get("step")
+            self._rung, self._since_rung = ("rollback", step if isinstance(step, int) else None), 0
         elif (finding := finding_of(record)) is not None:
             self._reported[finding.cause] = (self.seen, finding)
 
@@ -137,8 +143,8 @@ class CourseBook:
             in_a_row=self._in_a_row,
             last_refused=None if refused is None else refused.step,
             last_code="" if refused is None else refused.code,
-            rung="" if rung is None else rung.decision,
-            rung_step=None if rung is None else rung.step,
+            rung="" if rung is None else rung[0],
+            rung_step=None if rung is None else rung[1],
             ended=self.ended,
             ended_because=self._because,
             by_hand=self._by_hand,
@@ -153,7 +159,7 @@ class CourseBook:
         self._calm = 0
         self._last_refused = step
         if step.decision in RUNGS:
-            self._rung, self._since_rung, self._in_a_row = step, 0, 0
+            self._rung, self._since_rung, self._in_a_row = (step.decision, step.step), 0, 0
 
 
 def _good(value: float | None) -> bool:

@@ -33,7 +33,7 @@ UNEXPLAINED = 0.3
 WHY = "with Guard(..., forward=...) the next such step is explained; stayfinite replay explains one that was kept"
 WHY_IN_ROWS = "the guard's run directory says why: stayfinite diagnose OUTPUT_DIR/stayfinite"
 
-_TAKEN = (b'"decision": "accept"', b'"decision": "clip"')
+_TAKEN = (b'"decision": "accept"', b'"decision": "clip"', b'"decision": "bound"')
 """As the guard writes them: nearly every line, which need not be parsed then."""
 
 

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from stayfinite.core.decision import Action, Decision
-from stayfinite.core.judge import Judgement, Memory, as_veto
+from stayfinite.core.judge import Judgement, Memory, as_veto, fresh_phase
+from stayfinite.core.probation import Followed
+from stayfinite.core.spikes import factor_of
 from stayfinite.guard.gates.choice import choose_gate
 from stayfinite.guard.gates.gates import Heard, Workshop
 from stayfinite.guard.gates.judge import Judge
 from stayfinite.guard.incidents.incidents import Incidents
+from stayfinite.guard.on_probation import OnProbation
 from stayfinite.guard.recovering.recovery import Recovery
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.reading import Opened
@@ -26,13 +29,22 @@ class Consequences:
         recovery: takes the rungs of the ladder.
         recorder: is told of every step and of what was done.
         incidents: captures and explains bad steps, before anything is done about them.
+        on_probation: acts on what follows an unusual step.
     """
 
     def __init__(
-        self, shop: Workshop, judge: Judge, recovery: Recovery, recorder: Recorder, incidents: Incidents
+        self,
+        shop: Workshop,
+        judge: Judge,
+        recovery: Recovery,
+        recorder: Recorder,
+        incidents: Incidents,
+        on_probation: OnProbation,
     ) -> None:
         self._shop, self._judge, self._recovery, self._recorder = shop, judge, recovery, recorder
         self._incidents = incidents
+        self._on_probation = on_probation
+        self._factor = factor_of(judge.memory.ladder.spikes, judge.policy)
         self.gate, self.cost = choose_gate(shop, judge.policy, judge.memory.ladder.spikes)
         self._known: Opened | None = None
 
@@ -42,7 +54,10 @@ class Consequences:
         while queue:
             each = queue.popleft()
             decision = each.judgement.decision
-            self._recovery.heard(decision)
+            doubt = each.judgement.memory.probation.doubt
+            self._recovery.heard(decision, in_doubt=doubt is not None)
+            if doubt is not None:
+                self._incidents.watch(doubt.step)
             try:
                 self._incidents.look(each, step)
             except KeyboardInterrupt:
@@ -60,6 +75,9 @@ class Consequences:
             self._note(each, self._act(decision.action))
             if decision.action is Action.STOP:
                 return decision
+            if each.judgement.followed is not None:
+                self._weigh(each.judgement.followed, queue, step)
+            self._keep_watch()
         return None
 
     @property
@@ -69,10 +87,43 @@ class Consequences:
 
     def continue_with(self, memory: Memory) -> None:
         """The training was put back, and this is what the policy remembers there."""
-        self._judge.memory = memory
         self._shop.schedule.forget()
         self._shop.buffers.keep()
+        self._remember(memory)
+
+    def begin_phase(self) -> None:
+        """A new phase was announced: nothing that was usual counts any more. Nothing may be under way."""
+        self._remember(fresh_phase(self._judge.memory))
+        self._keep_watch()
+
+    def _remember(self, memory: Memory) -> None:
+        self._judge.memory = memory
         self.gate, self.cost = choose_gate(self._shop, self._judge.policy, memory.ladder.spikes)
+        self._factor = factor_of(memory.ladder.spikes, self._judge.policy)
+
+    def _weigh(self, followed: Followed, queue: deque[Heard], step: int) -> None:
+        """Act on what the losses since an unusual step have shown."""
+        late: list[Heard] = []
+        if self._on_probation.changes_weights(followed):
+            late = self.gate.drain()
+        memory = self._on_probation.act(followed, step)
+        if memory is None:
+            queue.extend(late)
+            return
+        # What was under way belongs to the state that was left.
+        for other in [*queue, *late]:
+            self._note(replace(other, judgement=as_veto(other.judgement)))
+        queue.clear()
+        self.continue_with(memory)
+
+    def _keep_watch(self) -> None:
+        """Let go of the last batches once no step is on probation, and tell the gate what a gradient may be."""
+        memory = self._judge.memory
+        if memory.probation.doubt is None:
+            self._incidents.look_away()
+        if (factor := factor_of(memory.ladder.spikes, self._judge.policy)) != self._factor:
+            self._factor = factor
+            self.gate.allow(factor)
 
     def _note(self, each: Heard, done: dict[str, Any] | None = None) -> None:
         self._recorder.note(each.judgement, done)

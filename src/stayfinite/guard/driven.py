@@ -21,8 +21,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from stayfinite.core.decision import Decision
@@ -65,6 +67,8 @@ class DrivenGuard(Guard):
         self._life.check_open()
         self._shop.buffers.begin()
         self._intake.see(batch)
+        if torch.is_grad_enabled():
+            self._groups.see(batch)
         began = self._passes.begin(batch)
         try:
             yield _ender(self, began)
@@ -100,6 +104,7 @@ class DrivenGuard(Guard):
         self._reading = self._ranks.combine(own, self._shop.roster)
         self._step = self._reading.step
         self._passes.close(self._step)
+        self._groups.close(self._step)
         self._sampler = self._reader.sampler(self._reading)
         self._heard = self._after.gate.take(self._reading)
         return self._heard[0].judgement.decision
@@ -140,8 +145,12 @@ class DrivenGuard(Guard):
     def clip(self, max_norm: float) -> Tensor:
         """Clip with the norms that were just measured, which spares a second pass over the gradients."""
         assert self._reading is not None, "only between judge() and settle()"
-        clip_gradients(self._reading.gradients, max_norm)
-        return self._reading.gradients.total
+        gradients = self._reading.gradients
+        limit = self._heard[0].judgement.decision.limit
+        # Those of an unusual step were limited when it was judged.
+        limited = gradients if limit is None else replace(gradients, total=gradients.total.clamp(max=limit))
+        clip_gradients(limited, max_norm)
+        return gradients.total
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
@@ -170,6 +179,7 @@ class DrivenGuard(Guard):
         """Forget what was gathered for the step."""
         self._intake.clear()
         self._passes.forget()
+        self._groups.forget()
         self._reading, self._heard, self._sampler = None, [], None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -35,10 +35,12 @@ from stayfinite.guard.gates.judge import Judge
 from stayfinite.guard.gates.reader import Reader
 from stayfinite.guard.gates.schedule import Schedule, Scheduler
 from stayfinite.guard.graphing.graphed import GraphedStep, graphed
+from stayfinite.guard.incidents.comparing import Comparison
 from stayfinite.guard.incidents.forward_pass import ForwardPass
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.incidents.passes import Passes
 from stayfinite.guard.lifetime import Lifetime
+from stayfinite.guard.on_probation import OnProbation
 from stayfinite.guard.ranks.desync import DesyncWatch
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.own_state import OwnState
@@ -46,6 +48,7 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.recovering.saving import Saving
+from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.guard.telling.journal import now
 from stayfinite.guard.telling.launch import launch_record
 from stayfinite.guard.telling.recorder import Recorder
@@ -80,7 +83,8 @@ class Guard:
         policy: how a step is judged.
         run_dir: where the run and its checkpoints are written; None for nowhere.
         forward: ``forward(batch) -> loss``; lets a bad step be run again and explained, with ``guard.forward``.
-        describe: ``describe(batch) -> [text, ...]``, a text for each row: goes to the incident of a bad step.
+        describe: ``describe(batch) -> [text, ...]``, a text for each row: goes to the incident of a bad step. With
+            pairs ``(group, text)`` batches are counted by group, and it is called for every batch.
         ema: averaged weights, which go back and come back with the rest.
         console: where lines go when something happens: a rich console or anything with ``print``; stderr by default.
 
@@ -97,12 +101,12 @@ class Guard:
         optimizer: Optimizer,
         scheduler: Scheduler | None = None,
         scaler: GradScaler | None = None,
-        max_norm: float | None = 1.0,
+        max_norm: float | None = None,
         policy: Policy = DEFAULT_POLICY,
         run_dir: str | os.PathLike[str] | None = None,
         forward: Callable[[Any], Tensor] | None = None,
         *,
-        describe: Callable[[Any], Sequence[str]] | None = None,
+        describe: Callable[[Any], Described] | None = None,
         ema: nn.Module | None = None,
         console: Console | None = None,
     ) -> None:
@@ -134,12 +138,14 @@ class Guard:
             fold_clip=roster.device.type == "cuda" and not switched_off(),
         )
         self._step = 0
+        self._expected: dict[int, str] = {}
+        """New phases that were announced, by their first step."""
         self._intake = Intake()
         self._passes = Passes(roster.device.type)
-        self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe)
+        self._groups = Groups(describe)
+        self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe, self._groups)
         watches = policy.mode == "watch"
         self._reader = Reader(model, self._shop, self._intake, policy.sample_every, watches=watches)
-        self._recorder = Recorder(run_dir, console, rank=self._ranks.rank, report=policy.report)
         self._loaders = Loaders(
             max_errors=policy.max_loader_errors,
             tell=lambda event, details: self._recorder.trouble(
@@ -150,6 +156,14 @@ class Guard:
                 error, self._step, f"training was stopped after step {self._step}: {error.message}"
             ),
         )
+        self._recorder = Recorder(
+            run_dir,
+            console,
+            rank=self._ranks.rank,
+            report=policy.report,
+            groups=self._groups,
+            unlearned=self._loaders.unlearned,
+        )
         self._own = OwnState(self._shop, self._judge, self._intake, self._loaders, cut, self._precision)
         parts = TrainingParts(
             model=model,
@@ -159,6 +173,7 @@ class Guard:
             ema=ema,
             keep_frozen=policy.keep_frozen,
         )
+        comparison = Comparison(parts, self._ranks, self._forward, self._passes)
         self._recovery = Recovery(
             parts,
             policy,
@@ -167,6 +182,7 @@ class Guard:
             precision=self._precision,
             loaders=self._loaders,
             recorder=self._recorder,
+            rerun=lambda: comparison.possible,
             notes=lambda: {"guard": self._remembered().to_json(), "batches": self._loaders.positions},
         )
         self._judge.options = self._recovery.options
@@ -182,7 +198,10 @@ class Guard:
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
             self._shop.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
-        self._after = Consequences(self._shop, self._judge, self._recovery, self._recorder, self._incidents)
+        on_probation = OnProbation(self._judge, self._recovery, comparison, self._recorder, self._incidents)
+        self._after = Consequences(
+            self._shop, self._judge, self._recovery, self._recorder, self._incidents, on_probation
+        )
         self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
         self._life = Lifetime(self._ranks, self._recorder, self._incidents, self._saving)
 
@@ -262,6 +281,7 @@ class Guard:
             reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step
             self._passes.close(self._step)
+            self._groups.close(self._step)
             sampler = self._reader.sampler(reading)
             heard = self._after.gate.take(reading)
             if sampler is not None:
@@ -291,6 +311,22 @@ class Guard:
         """
         self._life.check_open()
         return graphed(self)
+
+    def expect(self, what: str, *, step: int | None = None) -> None:
+        """Announce a new phase, so that it is not taken for trouble: other data, other loss weights, a higher rate.
+
+        What was usual before it no longer counts. Without an announcement a new phase is recognised by itself, some
+        steps later.
+
+        Arguments:
+            what: for the record, such as `new data`.
+            step: the first step of the phase; the next one if it is left out.
+        """
+        self._life.check_open()
+        if step is not None and step > self._step + 1:
+            self._expected[step] = what
+        else:
+            self._begin_phase(what)
 
     def flush(self) -> None:
         """Wait for the numbers of all steps so far and act on them."""
@@ -414,6 +450,7 @@ class Guard:
         self._optimizer.zero_grad(set_to_none=True)
         self._intake.clear()
         self._passes.forget()
+        self._groups.forget()
 
     def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
@@ -423,8 +460,15 @@ class Guard:
             found = self._incidents.found_on(decision)
             raise self._life.stop(stopped(decision, found), self._step, f"training was stopped at {where(decision)}")
 
+    def _begin_phase(self, what: str) -> None:
+        self.flush()
+        self._after.begin_phase()
+        self._recorder.announce("new-phase", self._step, f"new phase from here on: {what}", expected=True, reason=what)
+
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
+        if (what := self._expected.pop(self._step + 1, None)) is not None:
+            self._begin_phase(what)
         if self._saving is not None:
             self._saving.tell()
             if self._saving.cadence.due(self._step):

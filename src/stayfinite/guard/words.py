@@ -25,12 +25,21 @@ def training_in_words(model: nn.Module, shop: Workshop) -> str:
     )
 
 
+SPIKES = {
+    "bound": "gradients over {factor:g}x the median norm are limited; what follows is watched for {probation} steps",
+    "refuse": "finite spikes beyond {sigmas:g} sigma are refused too",
+    "ignore": "finite steps are taken as they are",
+}
+
+
 def policy_in_words(policy: Policy) -> str:
-    """How steps are judged."""
+    """Which policy it is, and how it judges steps."""
     limit = "" if policy.max_vetoes is None else f", stops after {policy.max_vetoes} in all"
     then = "does more" if policy.mode == "protect" else "stops"
-    row = "" if policy.mode == "watch" else f"; {then} after {policy.max_vetoes_in_a_row} vetoes in a row{limit}"
-    return f"policy: {policy.mode}; spikes beyond {policy.sigmas:g} sigma over {policy.window} steps{row}"
+    row = "" if policy.mode == "watch" else f"; {then} after {policy.max_vetoes_in_a_row} refused steps in a row{limit}"
+    what = "NaN and infinity are reported" if policy.mode == "watch" else "NaN and infinity are refused"
+    spikes = SPIKES[policy.spikes].format(factor=policy.bound_factor, probation=policy.probation, sigmas=policy.sigmas)
+    return f"policy: {policy.name}; {what}; {spikes}{row}"
 
 
 def data_event_in_words(event: str, details: Mapping[str, Any]) -> str:

@@ -84,9 +84,24 @@ def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNor
     return GradientNorms(found.indices, found.groups, together, total, found.spread, found.scattered)
 
 
-def clip_gradients(measured: GradientNorms, max_norm: float) -> None:
-    """Scale the gradients down to ``max_norm`` where they are above it, on the device, in place."""
-    factor = torch.clamp(max_norm / (measured.total + CLIP_EPS), max=1.0)
+def clip_gradients(
+    measured: GradientNorms, max_norm: float | None, *, limit: float | None = None, divisor: Tensor | None = None
+) -> None:
+    """Scale the gradients down to ``max_norm`` where they are above it, on the device, in place.
+
+    Arguments:
+        measured: the gradients and their norm.
+        max_norm: what ``clip_grad_norm_`` would be given; None for no clipping.
+        limit: the norm that an unusual step is limited to besides.
+        divisor: what an unusual step's gradients are to be divided by at least, where only the device knows.
+    """
+    factor = torch.ones_like(measured.total)
+    if max_norm is not None:
+        factor = torch.clamp(max_norm / (measured.total + CLIP_EPS), max=1.0)
+    if limit is not None:
+        factor = torch.minimum(factor, limit / measured.total)
+    if divisor is not None:
+        factor = torch.minimum(factor, 1.0 / divisor.to(factor.dtype))
     for group in (*measured.groups, *([values] for values in measured.scattered)):
         torch._foreach_mul_(group, factor.to(group[0].device, non_blocking=True))
 

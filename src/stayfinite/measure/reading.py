@@ -56,6 +56,8 @@ class Opened:
 
     signals: Signals
     verdict: Verdict
+    limit: float
+    """The highest compressed norm that the device has allowed; infinite where no device has judged."""
     names: tuple[str, ...]
     """Of all parameters."""
     indices: tuple[int, ...]
@@ -74,7 +76,7 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
 
     Arguments:
         reading: what was measured.
-        judged: where a device has judged the step: its loss, its norm and the verdict, as ``DeviceSpikes`` holds them.
+        judged: where a device has judged the step: loss, norm, verdict and limit, as ``DeviceSpikes`` holds them.
     """
     device = reading.gradients.total.device
     width = torch.float32 if device.type == "mps" else torch.float64
@@ -108,7 +110,9 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
     scalars = iter(values[: len(values) - len(envelope.indices)])
     norms = values[len(values) - len(envelope.indices) :]
     loss, total = next(scalars), next(scalars)
-    verdict = Verdict(int(next(scalars))) if envelope.judged else Verdict.FINE
+    verdict, limit = Verdict.FINE, math.inf
+    if envelope.judged:
+        verdict, limit = Verdict(int(next(scalars))), next(scalars)
     parts = {name: next(scalars) for name in envelope.parts}
     scale = next(scalars) if envelope.scaled else None
     lr = next(scalars) if envelope.lr_inside else envelope.lr
@@ -135,7 +139,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         silent=_silent(envelope.indices, norms, len(roster.names)),
         parameters=len(roster.names),
     )
-    return Opened(signals, verdict, roster.names, envelope.indices, norms)
+    return Opened(signals, verdict, limit, roster.names, envelope.indices, norms)
 
 
 def highest_lr(optimizer: Optimizer) -> float | Tensor | None:

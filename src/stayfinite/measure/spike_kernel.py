@@ -19,6 +19,7 @@ NOT_FINITE: Any = tl.constexpr(int(spikes.Verdict.NOT_FINITE))
 LOSS_SPIKE: Any = tl.constexpr(int(spikes.Verdict.LOSS_SPIKE))
 GRADIENT_SPIKE: Any = tl.constexpr(int(spikes.Verdict.GRADIENT_SPIKE))
 NEW_LEVEL: Any = tl.constexpr(int(spikes.Verdict.NEW_LEVEL))
+TAKEN: Any = tl.constexpr(int(spikes.Verdict.TAKEN))
 LEAST_SAMPLES: Any = tl.constexpr(spikes.LEAST_SAMPLES)
 INFINITY: Any = tl.constexpr(float("inf"))
 STRIP: Any = tl.constexpr(16)
@@ -69,7 +70,7 @@ def _middle(row, lanes, count, centre, APART: tl.constexpr):
 
 @triton.jit
 def _bound(row, lanes, count, floor, settings, warmup):
-    """The highest value that is no spike after the samples of this row of the windows."""
+    """The highest value that is no spike after the samples of this row; their median, and what is usual after them."""
     sigmas, widening = tl.load(settings + 2), tl.load(settings + 3)
     to_sigma, clearance = tl.load(settings + 4), tl.load(settings + 5)
     middle = _middle(row, lanes, count, 0.0, False)
@@ -77,8 +78,10 @@ def _bound(row, lanes, count, floor, settings, warmup):
     highest = tl.max(tl.load(row + lanes, mask=lanes < count, other=-INFINITY))
     least = tl.where(count < warmup, floor * widening, floor)
     sigma = tl.maximum(to_sigma * deviation, least)
-    limit = tl.maximum(middle + sigmas * sigma, highest + clearance * sigma)
-    return tl.where(count < LEAST_SAMPLES, INFINITY, limit)
+    usual = middle + sigmas * sigma
+    limit = tl.maximum(usual, highest + clearance * sigma)
+    few = count < LEAST_SAMPLES
+    return tl.where(few, INFINITY, limit), tl.where(few, INFINITY, middle), tl.where(few, INFINITY, usual)
 
 
 @triton.jit
@@ -93,15 +96,17 @@ def _admit(row, sample, accepted, new_level, count, count_at, place, place_at, l
     tl.store(place_at, (place + enters) % size)
 
 
-@triton.jit(do_not_specialize=["loss_in", "norm_in", "size", "warmup", "level_change_after"])
+@triton.jit(do_not_specialize=["loss_in", "norm_in", "size", "warmup", "level_change_after", "mode"])
 def judge_step(
-    loss_in, norm_in, settings, window, counts, places, strikes_at, quiet_at, judged_out, refused_out,
-    divisor_out, size, warmup, level_change_after, PADDED: tl.constexpr,
+    loss_in, norm_in, settings, window, counts, places, strikes_at, quiet_at, course, judged_out, refused_out,
+    divisor_out, size, warmup, level_change_after, mode, PADDED: tl.constexpr,
 ):  # fmt: skip
     """Judge a step and move the windows on; one program. ``window`` is [2, size], ``PADDED`` at least ``size``.
 
     ``settings``: floors of loss and norm, sigmas, widening in the warm-up, deviation to sigma, clearance, the norm that
-    gradients are clipped to, and the epsilon of that. ``judged_out`` takes loss, norm and verdict.
+    gradients are clipped to, the epsilon of that, and the multiple from which on a loss is implausible. ``course``: the
+    highest usual loss, and the logarithm of what a gradient may be over the median. ``mode``: what becomes of spikes (0
+    ignored, 1 refused, 2 bounded). ``judged_out`` takes loss, norm, verdict and limit.
     """
     loss, norm = tl.load(loss_in).to(tl.float64), tl.load(norm_in).to(tl.float64)
     finite = (tl.abs(loss) < INFINITY) & (tl.abs(norm) < INFINITY)
@@ -114,16 +119,25 @@ def judge_step(
     loss_place, norm_place = tl.load(places), tl.load(places + 1)
     strikes, quiet = tl.load(strikes_at), tl.load(quiet_at)
     max_norm, eps = tl.load(settings + 6), tl.load(settings + 7)
-    loss_bound = _bound(window, lanes, loss_count.to(tl.int32), tl.load(settings), settings, warmup)
-    norm_bound = _bound(window + size, lanes, norm_count.to(tl.int32), tl.load(settings + 1), settings, warmup)
+    highest, allowed = tl.load(course), tl.load(course + 1)
+    loss_bound, _, _ = _bound(window, lanes, loss_count.to(tl.int32), tl.load(settings), settings, warmup)
+    norm_bound, middle, usual = _bound(
+        window + size, lanes, norm_count.to(tl.int32), tl.load(settings + 1), settings, warmup
+    )
+    bounds = mode == 2
+    implausible = (highest > 0) & (loss > tl.load(settings + 8) * highest)
+    norm_bound = tl.where(bounds, tl.where(implausible, middle, tl.maximum(usual, middle + allowed)), norm_bound)
     # Every warp has loaded all of the state by itself; none may find there what another has written already.
     tl.debug_barrier()
-    loss_above = finite & (loss_sample > loss_bound)
-    norm_above = finite & (norm_sample > norm_bound)
+    loss_above = finite & (mode != 0) & (loss_sample > loss_bound)
+    norm_above = finite & (mode != 0) & (norm_sample > norm_bound)
     spike = loss_above | norm_above
-    new_level = spike & (strikes >= level_change_after)
-    struck = spike & (strikes < level_change_after)
-    accepted = finite & ((spike == 0) | new_level)
+    taken = spike & bounds
+    new_level = spike & (mode == 1) & (strikes >= level_change_after)
+    struck = spike & (mode == 1) & (strikes < level_change_after)
+    accepted = finite & (struck == 0)
+    limit = tl.where(norm_above & bounds, norm_bound, INFINITY)
+    norm_sample = tl.minimum(norm_sample, limit)
     _admit(window, loss_sample, accepted, new_level, loss_count, counts, loss_place, places, lanes, size)
     _admit(window + size, norm_sample, accepted, new_level, norm_count, counts + 1, norm_place, places + 1, lanes, size)
 
@@ -132,9 +146,13 @@ def judge_step(
     tl.store(strikes_at, tl.where(struck, strikes + 1, tl.where(forgiven, 0, strikes)))
     tl.store(quiet_at, tl.where(struck, 0, tl.where(accepted, tl.minimum(calm, size), quiet)))
     verdict = tl.where(finite, 0, NOT_FINITE) + tl.where(loss_above, LOSS_SPIKE, 0)
-    verdict += tl.where(norm_above, GRADIENT_SPIKE, 0) + tl.where(new_level, NEW_LEVEL, 0)
+    verdict += tl.where(norm_above, GRADIENT_SPIKE, 0) + tl.where(new_level, NEW_LEVEL, 0) + tl.where(taken, TAKEN, 0)
+    tl.store(course, tl.where(accepted & (spike == 0) & (loss > highest), loss, highest))
     tl.store(judged_out, loss)
     tl.store(judged_out + 1, norm)
     tl.store(judged_out + 2, verdict.to(tl.float64))
-    tl.store(divisor_out, tl.maximum((norm + eps) / max_norm, 1.0))
+    tl.store(judged_out + 3, limit)
+    # Beyond 700 the limit itself would be infinite, and so it is where there is none.
+    bounded = tl.where(limit < 700.0, norm / tl.exp(tl.minimum(limit, 700.0)), 1.0)
+    tl.store(divisor_out, tl.maximum(tl.maximum((norm + eps) / max_norm, 1.0), bounded))
     tl.store(refused_out, tl.where(accepted, 0.0, 1.0))

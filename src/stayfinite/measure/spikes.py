@@ -1,6 +1,6 @@
 """The spike test of ``stayfinite.core.spikes`` on a device: the same window, the same verdict, no host wait.
 
-What gradients are divided by to clip them follows from the same numbers, and is found along with it.
+What gradients are divided by, to clip or to bound them, follows from the same numbers and is found along with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.core.spikes import CLEARANCE, LEAST_SAMPLES, MAD_TO_SIGMA, SpikeState, Verdict
+from stayfinite.core.spikes import (
+    CLEARANCE,
+    IMPLAUSIBLE,
+    LEAST_SAMPLES,
+    MAD_TO_SIGMA,
+    SpikeState,
+    Verdict,
+    factor_of,
+)
 from stayfinite.measure.gradients import CLIP_EPS
 from stayfinite.measure.launching import Launcher, on_device
 
@@ -19,6 +27,9 @@ WIDEST = 1024
 """The longest window that the kernel looks at: it compares all samples with all."""
 
 WARPS = 8
+
+MODES = {"ignore": 0, "refuse": 1, "bound": 2}
+"""What becomes of spikes, as the kernel is told."""
 
 
 class DeviceSpikes:
@@ -57,17 +68,21 @@ class DeviceSpikes:
 
         self._settings = self._tensor(
             [policy.loss_floor, policy.norm_floor, policy.sigmas, policy.warmup_widening, MAD_TO_SIGMA, CLEARANCE,
-             math.inf if max_norm is None else max_norm, CLIP_EPS]
+             math.inf if max_norm is None else max_norm, CLIP_EPS, IMPLAUSIBLE]
         )  # fmt: skip
-        self.judged = self._tensor([0.0, 0.0, 0.0])
-        """The last step that was judged: its loss, its gradient norm, and the bits of its :class:`Verdict`."""
+        self._mode = MODES[policy.spikes]
+        self.judged = self._tensor([0.0, 0.0, 0.0, math.inf])
+        """The last step that was judged: its loss, its gradient norm, the bits of its :class:`Verdict`, and the highest
+        compressed norm that it was allowed."""
         self._raw = self.judged[:2]
-        self._raw_loss, self._raw_norm, self.verdict = self.judged.unbind()
+        self._raw_loss, self._raw_norm, self.verdict, self._limit = self.judged.unbind()
         self._window = self._tensor([[0.0] * policy.window] * 2)
         self._count = torch.zeros(2, dtype=torch.int64, device=device)
         self._next = torch.zeros(2, dtype=torch.int64, device=device)
         self._strikes = torch.zeros((), dtype=torch.int64, device=device)
         self._quiet = torch.zeros((), dtype=torch.int64, device=device)
+        self._course = self._tensor([0.0, 0.0])
+        """The highest usual loss of the run, and the logarithm of what a gradient may be over the median norm."""
         self.refused = torch.zeros((), dtype=torch.float32, device=device)
         """1 if that step must be kept from the weights, else 0: what fused optimizers read as ``found_inf``."""
         self.divisor = torch.ones((), dtype=torch.float32, device=device)
@@ -88,6 +103,12 @@ class DeviceSpikes:
         self._next.copy_(self._count % window)
         self._strikes.fill_(state.strikes)
         self._quiet.fill_(state.quiet)
+        self._course[0].fill_(state.highest)
+        self.allow(factor_of(state, self._policy))
+
+    def allow(self, factor: float) -> None:
+        """From the next step on a gradient may be this many times the median norm."""
+        self._course[1].fill_(math.log(factor))
 
     def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
         """Judge a step and move the windows on; returns ``verdict``, which holds until the next step is judged."""
@@ -115,7 +136,8 @@ class DeviceSpikes:
                 launch(
                     judge_step, 1,
                     *where, self._settings, self._window, self._count, self._next, self._strikes, self._quiet,
-                    self.judged, self.refused, self.divisor, policy.window, policy.warmup, policy.level_change_after,
+                    self._course, self.judged, self.refused, self.divisor,
+                    policy.window, policy.warmup, policy.level_change_after, self._mode,
                     PADDED=1 << (policy.window - 1).bit_length(), warps=WARPS,
                 )  # fmt: skip
         except Exception:
@@ -133,7 +155,7 @@ class DeviceSpikes:
 
     @property
     def _state(self) -> tuple[Tensor, ...]:
-        return self._window, self._count, self._next, self._strikes, self._quiet
+        return self._window, self._count, self._next, self._strikes, self._quiet, self._course
 
     def _capture(self) -> None:
         """Record torch's kernels as a graph; what has been judged so far is lost."""
@@ -154,16 +176,21 @@ class DeviceSpikes:
     def _compute(self) -> None:
         not_finite = ~torch.isfinite(self._raw).all()
         sample = torch.stack([torch.asinh(self._raw[0]), torch.log(self._raw[1])])
-        above = (sample > self._bound()) & ~not_finite
+        bound = self._bound()
+        above = (sample > bound) & ~not_finite & (self._mode != MODES["ignore"])
         spike = above.any()
-        new_level = spike & (self._strikes >= self._policy.level_change_after)
-        accepted = ~(not_finite | (spike & ~new_level))
-        self._advance(sample, spike, new_level, accepted)
-        flags = not_finite * int(Verdict.NOT_FINITE) + new_level * int(Verdict.NEW_LEVEL)
+        taken = spike & (self._mode == MODES["bound"])
+        new_level = spike & ~taken & (self._strikes >= self._policy.level_change_after)
+        accepted = ~(not_finite | (spike & ~new_level & ~taken))
+        limit = torch.where(above[1] & taken, bound[1], math.inf)
+        self._advance(torch.stack([sample[0], torch.minimum(sample[1], limit)]), spike, taken, new_level, accepted)
+        flags = not_finite * int(Verdict.NOT_FINITE) + new_level * int(Verdict.NEW_LEVEL) + taken * int(Verdict.TAKEN)
         self.verdict.copy_((self._bits * above).sum() + flags)
+        self._limit.copy_(limit)
         self.refused.copy_(~accepted)
-        highest, eps = self._settings[-2], self._settings[-1]
-        self.divisor.copy_(((self._raw[1] + eps) / highest).clamp(min=1.0))
+        highest, eps = self._settings[6], self._settings[7]
+        clip = ((self._raw[1] + eps) / highest).clamp(min=1.0)
+        self.divisor.copy_(torch.maximum(clip, self._raw[1] / limit.exp()))
 
     def _bound(self) -> Tensor:
         policy = self._policy
@@ -176,7 +203,12 @@ class DeviceSpikes:
         floor = self._settings[:2]
         widened = torch.where(self._count < policy.warmup, floor * policy.warmup_widening, floor)
         sigma = torch.maximum(MAD_TO_SIGMA * deviation, widened)
-        bound = torch.maximum(middle + policy.sigmas * sigma, highest + CLEARANCE * sigma)
+        usual = middle + policy.sigmas * sigma
+        bound = torch.maximum(usual, highest + CLEARANCE * sigma)
+        if self._mode == MODES["bound"]:
+            implausible = (self._course[0] > 0) & (self._raw[0] > IMPLAUSIBLE * self._course[0])
+            wide = torch.where(implausible, middle[1], torch.maximum(usual[1], middle[1] + self._course[1]))
+            bound = torch.stack([bound[0], wide])
         return torch.where(self._count < LEAST_SAMPLES, math.inf, bound)
 
     def _median(self, ordered: Tensor) -> Tensor:
@@ -184,7 +216,7 @@ class DeviceSpikes:
         places = places.clamp(max=self._policy.window - 1)
         return ordered.gather(1, places).mean(dim=1)
 
-    def _advance(self, sample: Tensor, spike: Tensor, new_level: Tensor, accepted: Tensor) -> None:
+    def _advance(self, sample: Tensor, spike: Tensor, taken: Tensor, new_level: Tensor, accepted: Tensor) -> None:
         size = self._policy.window
         count = torch.where(new_level, 0, self._count)
         place = torch.where(new_level, 0, self._next)
@@ -195,7 +227,9 @@ class DeviceSpikes:
         self._count.copy_((count + enters).clamp(max=size))
         self._next.copy_((place + enters) % size)
 
-        struck = spike & ~new_level
+        usual = accepted & ~spike & (self._raw[0] > self._course[0])
+        self._course[0].copy_(torch.where(usual, self._raw[0], self._course[0]))
+        struck = spike & ~new_level & ~taken
         quiet = torch.where(new_level, 0, self._quiet) + 1
         forgiven = new_level | (accepted & (quiet >= size))
         strikes = torch.where(forgiven, 0, self._strikes)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+MOST_GROUPS = 5
+"""Groups that are named."""
+
 
 def summary(
     *,
@@ -12,10 +15,15 @@ def summary(
     vetoes: Mapping[str, int],
     watched: Mapping[str, int],
     clipped: int,
+    bounded: int,
+    rollbacks: int,
+    phases: int,
     last_loss: float,
     lowest_scale: float | None,
     worst: Sequence[tuple[str, str]],
     silent: Sequence[str],
+    unlearned: str,
+    groups: Sequence[str],
     directory: str | None,
 ) -> str:
     """What a run came to, in words.
@@ -25,10 +33,15 @@ def summary(
         vetoes: refused steps by code.
         watched: bad steps that were only watched, by code.
         clipped: steps whose gradients were clipped.
+        bounded: unusual steps whose gradients were limited.
+        rollbacks: times that the run went back because a step had done harm.
+        phases: changes of level that were told as new phases.
         last_loss: loss of the last accepted step.
         lowest_scale: lowest loss scale of an fp16 scaler.
         worst: the worst parameters, each with what was wrong.
         silent: parameters that have no gradient.
+        unlearned: what was never learned from, in words; empty where nothing was.
+        groups: a sentence for each group of rows with refused batches.
         directory: where the run was written.
     """
     refused = sum(vetoes.values())
@@ -37,6 +50,9 @@ def summary(
     if watched:
         words += f", {sum(watched.values()):,} bad ones taken while watching ({_counted(watched)})"
     words += f", {clipped:,} clipped"
+    words += f", {bounded:,} bounded" if bounded else ""
+    words += f", {rollbacks:,} rollback{'s' * (rollbacks > 1)}" if rollbacks else ""
+    words += f", {phases:,} new phase{'s' * (phases > 1)}" if phases else ""
     if math.isfinite(last_loss):
         words += f"; last loss {last_loss:.4g}"
     if lowest_scale is not None:
@@ -44,6 +60,9 @@ def summary(
     lines = [words]
     if worst:
         lines.append("worst layers: " + ", ".join(f"{name} ({what})" for name, what in worst))
+    lines.extend(f"WARNING: {sentence}" for sentence in groups[:MOST_GROUPS])
+    if unlearned:
+        lines.append(unlearned)
     if silent:
         shown = ", ".join(silent[:5]) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
         lines.append(f"no gradient when last looked at: {shown}")

@@ -16,12 +16,15 @@ ALWAYS_SHOWN = 5
 
 STYLES = {
     Action.VETO: "yellow", Action.STOP: "bold red", Action.ACCEPT: "cyan", Action.CLIP: "cyan",
-    Action.CUT: "bold yellow", Action.ROLLBACK: "bold yellow", Action.ESCALATE: "bold yellow",
+    Action.CUT: "bold yellow", Action.ROLLBACK: "bold yellow", Action.ESCALATE: "bold yellow", Action.BOUND: "cyan",
 }  # fmt: skip
+OFTEN = frozenset({Action.VETO, Action.ACCEPT, Action.CLIP, Action.BOUND})
+"""Decisions that may come so often that only some of them are shown."""
+
 VERBS = {
     Action.VETO: "refused", Action.STOP: "stopped", Action.ACCEPT: "taken", Action.CLIP: "taken, clipped",
     Action.CUT: "refused, learning rate cut", Action.ROLLBACK: "refused, rolled back",
-    Action.ESCALATE: "refused, precision changed",
+    Action.ESCALATE: "refused, precision changed", Action.BOUND: "bounded",
 }  # fmt: skip
 
 
@@ -48,11 +51,7 @@ class Voice:
     def decision(self, decision: Decision, done: Mapping[str, Any] | None = None) -> None:
         """Tell of a decision that is worth it, and of what was done beyond a veto."""
         count = self._said[decision.code] = self._said[decision.code] + 1
-        if (
-            count > ALWAYS_SHOWN
-            and count & (count - 1)
-            and decision.action in (Action.VETO, Action.ACCEPT, Action.CLIP)
-        ):
+        if count > ALWAYS_SHOWN and count & (count - 1) and decision.action in OFTEN:
             return
         often = f" ({count} of this kind so far)" if count > ALWAYS_SHOWN else ""
         verb = VERBS[decision.action]

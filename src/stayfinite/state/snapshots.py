@@ -71,6 +71,7 @@ class SnapshotRing:
         self._memories = [HostMemory() for _ in range(keep)]
         self._good: list[Snapshot] = []
         self._candidate: Snapshot | None = None
+        self._aside: Snapshot | None = None
         self._proof = self._refusals = 0
         self._take_seconds = self._check_seconds = 0.0
         self._last_state: TrainingState | None = None
@@ -157,7 +158,37 @@ class SnapshotRing:
         """The snapshot that has yet to prove itself."""
         return self._candidate
 
+    @property
+    def aside(self) -> Snapshot | None:
+        """The state that was put aside for a trial of another one."""
+        return self._aside
+
     # -- going back --------------------------------------------------------------------------------------------------
+
+    def put_aside(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot:
+        """Keep the present state, in the candidate's place, while another one is tried."""
+        self._drop()
+        kept = [snapshot.state.memory for snapshot in self._good[-1:]]
+        memory = next(memory for memory in self._memories if memory not in kept)
+        # A checkpoint may still be written from it.
+        memory.wait_free()
+        self._good = self._good[-1:]
+        self._aside = self._take(step, memory, notes)
+        self._drop()
+        return self._aside
+
+    def take_up(self) -> Snapshot | None:
+        """The trial is over: what was put aside, which is valid until the next snapshot."""
+        aside, self._aside = self._aside, None
+        return aside
+
+    def put_in_place(self, snapshot: Snapshot) -> None:
+        """Put the training into a snapshot's state, with random numbers that go on; of what was put aside, later.
+
+        Raises:
+            StateError: it does not fit the training any more. Nothing was changed.
+        """
+        self.rollback_to(snapshot, rng=False)
 
     def rollback_to(self, snapshot: Snapshot, *, rng: bool = True) -> None:
         """Put the training back to a snapshot; later ones are forgotten.
@@ -171,7 +202,7 @@ class SnapshotRing:
             self._drop()
 
     def _spare(self) -> HostMemory | None:
-        used = [s.state.memory for s in (*self._good, self._candidate) if s is not None]
+        used = [s.state.memory for s in (*self._good, self._candidate, self._aside) if s is not None]
         return next((memory for memory in self._memories if memory not in used and not memory.held), None)
 
     def _take(self, step: int, memory: HostMemory, notes: Callable[[], Mapping[str, Any]] | None) -> Snapshot:

@@ -29,20 +29,20 @@ class Quiet:
 
 
 class Training:
-    def __init__(self, optimizer="AdamW", *, fold, scaled=False, max_norm=0.05, dtype=torch.float32):
+    def __init__(self, optimizer="AdamW", *, fold, scaled=False, max_norm=0.05, dtype=torch.float32, **policy):
         torch.manual_seed(0)
         self.dtype = dtype
         self.model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).to(dtype)
         self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.scaler = torch.amp.GradScaler("cpu", init_scale=256.0) if scaled else None
-        policy = Policy(gate="device", snapshots=False)
+        policy = Policy(**{"gate": "device", "snapshots": False} | policy)
         self.guard = Guard(
             self.model, self.optimizer, scaler=self.scaler, max_norm=max_norm, policy=policy, console=Quiet()
         )
         self.guard._shop.fold_clip = fold
         self.divided = []
         self.optimizer.register_step_pre_hook(
-            lambda optimizer, *_: self.divided.append(copy.deepcopy(optimizer.grad_scale))
+            lambda optimizer, *_: self.divided.append(copy.deepcopy(getattr(optimizer, "grad_scale", None)))
         )
 
     def run(self, steps, first=0):
@@ -89,10 +89,32 @@ def test_gradients_below_the_norm_are_left_as_they_are():
     torch.testing.assert_close(folded.everything(), clipped.everything(), rtol=0, atol=0)
 
 
-def test_without_a_norm_to_clip_to_nothing_is_divided():
-    training = Training(fold=True, max_norm=None)
+def test_without_a_norm_to_clip_to_nothing_is_divided_unless_spikes_are_bounded():
+    training = Training(fold=True, max_norm=None, spikes="ignore")
     training.run(3)
     assert training.divided == [None] * 3
+    training = Training(fold=True, max_norm=None)
+    training.run(3)
+    assert training.divided == [1.0] * 3
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_unusual_gradient_is_bounded_on_the_device_as_it_is_on_the_host(optimizer, fold):
+    ends = []
+    for gate in ("device", "host"):
+        training = Training(optimizer, fold=fold and gate == "device", max_norm=None, gate=gate)
+        training.run(30)
+        rows = torch.randn(32, 8, generator=torch.Generator().manual_seed(99))
+        training.guard.step(training.model(rows).square().mean() * 1e6)
+        training.run(3, first=31)
+        decision = training.guard.decisions[30]
+        assert (decision.action, decision.refused) == ("bound", False)
+        ends.append((decision.limit, *training.model.parameters()))
+    (limit, *weights), (expected, *others) = ends
+    assert limit == pytest.approx(expected, rel=1e-5)
+    for one, other in zip(weights, others, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_what_a_float32_cannot_divide_exactly_is_clipped_in_place():

@@ -7,7 +7,19 @@ import torch
 from torch import nn
 
 from stayfinite import Guard, Policy
-from tiny_training import DEVICE, FAULTS, FUSED, OPTIMIZERS, PRECISIONS, Training, all_finite, changed, planted
+from tiny_training import (
+    DEVICE,
+    FAULTS,
+    FUSED,
+    NOT_FINITE,
+    OPTIMIZERS,
+    PRECISIONS,
+    REFUSING,
+    Training,
+    all_finite,
+    changed,
+    planted,
+)
 
 CASES = [
     *((optimizer, precision, Policy()) for optimizer in OPTIMIZERS for precision in PRECISIONS),
@@ -22,7 +34,7 @@ GATED_NAMES = [f"{optimizer}-{policy.gate}" for optimizer, policy in GATED]
 def test_a_vetoed_step_changes_no_bit_of_the_training_state(optimizer, precision, policy):
     training = Training(optimizer, precision, policy=policy)
     training.good(4)
-    for fault in FAULTS:
+    for fault in NOT_FINITE:
         training.guard.flush()
         before = training.state()
         training.bad(fault)
@@ -33,8 +45,21 @@ def test_a_vetoed_step_changes_no_bit_of_the_training_state(optimizer, precision
         assert changed(before, training.state()) != [], f"nothing moves after {fault}"
     training.good(2)
     training.guard.close()
-    assert [d.refused for d in training.guard.decisions].count(True) == len(FAULTS)
+    assert [d.refused for d in training.guard.decisions].count(True) == len(NOT_FINITE)
     assert all_finite(training)
+
+
+@pytest.mark.parametrize(("optimizer", "policy"), GATED, ids=GATED_NAMES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16-autocast"])
+def test_a_finite_spike_under_a_policy_that_refuses_it_changes_no_bit_either(optimizer, policy, precision):
+    training = Training(optimizer, precision, policy=REFUSING["device" if policy is DEVICE else "host"])
+    training.good(4)
+    training.guard.flush()
+    before = training.state()
+    training.bad("spike")
+    training.guard.flush()
+    assert training.guard.decisions[-1].code == "loss-spike"
+    assert changed(before, training.state()) == []
 
 
 @pytest.mark.parametrize(("optimizer", "policy"), GATED, ids=GATED_NAMES)
@@ -107,7 +132,7 @@ def test_the_scaler_falls_through_a_long_search_exactly_as_it_would_by_itself(po
     assert not guarded.guard.decisions[-1].refused
 
 
-@pytest.mark.parametrize("policy", [Policy(), DEVICE], ids=["host", "device"])
+@pytest.mark.parametrize("policy", REFUSING.values(), ids=REFUSING)
 def test_a_finite_spike_does_not_make_the_scaler_back_off(policy):
     training = Training("AdamW-fused", "fp16-autocast", policy=policy, init_scale=16.0)
     training.good(5)
@@ -121,7 +146,7 @@ def test_a_finite_spike_does_not_make_the_scaler_back_off(policy):
     assert (after["scale"], after["_growth_tracker"]) == (64, 0)  # the third finite step in a row: it grows
 
 
-@pytest.mark.parametrize("policy", [Policy(), DEVICE], ids=["host", "device"])
+@pytest.mark.parametrize("policy", REFUSING.values(), ids=REFUSING)
 def test_a_spike_of_the_gradient_alone_is_refused_after_the_warm_up(policy):
     training = Training("AdamW-fused", policy=policy)
     training.good(24)
@@ -160,7 +185,8 @@ class SparseTraining(Training):
         self.optimizer = torch.optim.SparseAdam(self.model.parameters(), lr=1e-2)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=16.0) if scaled else None
-        self.guard = Guard(self.model, self.optimizer, self.scheduler, self.scaler)
+        policy = Policy.refuse_spikes()
+        self.guard = Guard(self.model, self.optimizer, self.scheduler, self.scaler, policy=policy)
 
     def step(self, fault: str | None) -> None:
         rows = torch.tensor([[1, 3, 3], [5, 1, 7]])

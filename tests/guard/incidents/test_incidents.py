@@ -183,11 +183,11 @@ def three_kinds(training):
 
 
 def test_there_are_at_most_as_many_incidents_as_the_policy_says(tmp_path):
-    three_kinds(GuardedTraining(tmp_path / "three", policy=QUIET))
+    three_kinds(GuardedTraining(tmp_path / "three", policy=Policy.refuse_spikes(prove_steps=2, autopsy_seconds=0)))
     assert incidents(tmp_path / "three") == ["0001", "0002", "0003"]
     triggers = [read_incident(tmp_path / f"three/incidents/000{n}").trigger for n in (1, 2, 3)]
     assert triggers == ["loss-not-finite", "loss-spike", "gradient-not-finite"]
-    three_kinds(GuardedTraining(tmp_path / "one", policy=Policy(autopsy_seconds=0, max_incidents=1)))
+    three_kinds(GuardedTraining(tmp_path / "one", policy=Policy.refuse_spikes(autopsy_seconds=0, max_incidents=1)))
     assert incidents(tmp_path / "one") == ["0001"]
 
 

@@ -37,7 +37,7 @@ def build(folder=None, **settings):
     policy = Policy(precision="fp16", **QUICK, **settings)
     x = torch.randn(32, 8)
     guard = Guard(
-        model, optimizer, scaler=scaler, policy=policy, run_dir=folder, console=Lines(),
+        model, optimizer, scaler=scaler, max_norm=1.0, policy=policy, run_dir=folder, console=Lines(),
         forward=lambda y: (model(x).float() - y).square().mean(),
     )  # fmt: skip
     return guard, x.sum(1, keepdim=True)

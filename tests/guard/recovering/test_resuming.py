@@ -90,9 +90,9 @@ def test_a_state_may_move_from_one_gate_to_the_other(first):
 
 @both_gates
 def test_a_state_loads_under_a_policy_with_a_smaller_window(gate):
-    training = Training("AdamW-fused", policy=Policy(gate=gate))
+    training = Training("AdamW-fused", policy=Policy.refuse_spikes(gate=gate))
     training.good(20)
-    after = resumed_from(training, policy=Policy(gate=gate, window=8, warmup=4))
+    after = resumed_from(training, policy=Policy.refuse_spikes(gate=gate, window=8, warmup=4))
     after.bad("spike")
     after.good(3)
     after.guard.flush()

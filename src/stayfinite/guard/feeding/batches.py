@@ -8,6 +8,7 @@ worker that starts in the middle of an epoch has drawn nothing before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -15,11 +16,27 @@ import torch
 from torch.utils.data import DataLoader
 
 from stayfinite.errors import LoaderFailed, StateError
-from stayfinite.guard.feeding.ledger import Ledger, Place
+from stayfinite.guard.feeding.ledger import Fate, Ledger, Place
 from stayfinite.guard.feeding.tap import tapped
 from stayfinite.state.rng import capture_rng, restore_rng
 
 VERSION = 1
+
+REST = 2
+"""Batches of their own turn between two that come back."""
+
+
+@dataclass(slots=True)
+class Handed:
+    """A batch that was handed out."""
+
+    place: Place
+    items: tuple[int, ...] | None
+    """The data set's items in it; None where they are not known."""
+    batch: Any = None
+    """The batch itself, where its items are not known."""
+    bad: bool = False
+    """Whether its step was not finite: then nothing is gained by trying it again."""
 
 
 class Supply(IntEnum):
@@ -39,7 +56,8 @@ class Batches:
         max_errors: so many batches may fail to load; one more raises LoaderFailed.
         tell: is told of a failed or passed over batch: event name and details.
         agree: brings the ranks to one answer; given this rank's supply, returns the worst of all.
-        handed: is told the place of each batch that is handed out.
+        handed: is told of each batch that is handed out.
+        calm: whether a batch that was passed over may come back now.
         stop: is given the error that ends the training before it is raised.
     """
 
@@ -51,8 +69,9 @@ class Batches:
         max_errors: int,
         tell: Callable[[str, dict[str, Any]], None],
         agree: Callable[[Supply], Supply],
-        handed: Callable[[Place], None],
+        handed: Callable[[Handed], None],
         stop: Callable[[LoaderFailed], LoaderFailed],
+        calm: Callable[[], bool] = lambda: False,
     ) -> None:
         self._loader = loader
         # A subclass may do anything in its own __iter__, so only torch's own is taken apart.
@@ -65,6 +84,11 @@ class Batches:
         self._agree = agree
         self._handed = handed
         self._stop = stop
+        self._calm = calm
+        self._rested = REST
+        """Batches handed out in their own turn since one came back."""
+        self.count = 0
+        """Batches handed out in their own turn in this process."""
         self._generators = generators_of(loader)
         self._begun = 0
         """Epochs that were asked for in this process."""
@@ -96,10 +120,20 @@ class Batches:
         if epoch > self._epoch:
             self._stand_before(epoch)
         source = self._join() if self._next else self._begin()
-        while (batch := self._fetch(source)) is not None:
+        while True:
+            while self._rested >= REST and (returned := self._next_return()) is not None:
+                self._rested = 0
+                yield returned[0]
+            if (batch := self._fetch(source)) is None:
+                break
             self._next += 1
-            self._handed(self.place)
+            self._rested += 1
+            self.count += 1
+            self._handed(self._told(self.place, batch[0]))
             yield batch[0]
+        # What still waits has no other turn in this epoch.
+        while (returned := self._next_return()) is not None:
+            yield returned[0]
         self._stand_before(epoch + 1)
 
     def state_dict(self) -> dict[str, Any]:
@@ -112,6 +146,7 @@ class Batches:
             "broken": sorted(self._broken),
             "rng": self._rng,
             "generators": self._generator_states() if self._drawn_from is None else self._drawn_from,
+            "rested": self._rested,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -127,6 +162,7 @@ class Batches:
         self._begun = 0
         self._epoch, self._next, self._errors, self._rng = epoch, number, errors, rng
         self._broken = broken
+        self._rested = int(state.get("rested", REST))
         self._drawn_from = generators if number else None
         self._set_generators(generators)
 
@@ -157,6 +193,48 @@ class Batches:
                     continue
         restore_rng(present)
         return source
+
+    @property
+    def rows(self) -> int:
+        """Items of the data set; 0 where that is not known."""
+        try:
+            return len(self._loader.dataset) if isinstance(self._loader, DataLoader) else 0  # type: ignore[arg-type]
+        except TypeError:
+            return 0
+
+    def _told(self, place: Place, batch: Any) -> Handed:
+        items = self._tap.items_of(place[1]) if self._tap is not None else []
+        if items and all(isinstance(item, int) for item in items):
+            return Handed(place, tuple(items))
+        return Handed(place, None, batch)
+
+    def _next_return(self) -> tuple[Any] | None:
+        """A batch that was passed over, in a tuple, if this is a moment for one; the same on every rank."""
+        if not self._calm() or (place := self._ledger.next_return()) is None:
+            return None
+        entry = self._ledger.entry(place)
+        assert entry is not None
+        entry.came_back = True
+        found: tuple[Any] | None = None
+        try:
+            found = (entry.batch if entry.items is None else self._load(entry.items),)
+        except Exception as error:  # whatever a data set may raise
+            self._tell("return-failed", {"epoch": place[0], "batch": place[1], "error": f"{error}"[:200]})
+        if self._agree(Supply.READY if found is not None else Supply.ENDED) is not Supply.READY or found is None:
+            entry.fate, entry.batch = Fate.GIVEN_UP, None
+            return None
+        self._tell("returned", {"epoch": place[0], "batch": place[1]})
+        self._handed(Handed(place, entry.items, entry.batch))
+        return found
+
+    def _load(self, items: tuple[int, ...]) -> Any:
+        """A batch of these items, as the loader would make it."""
+        loader: Any = self._loader
+        if loader.batch_sampler is None:
+            return loader.collate_fn(loader.dataset[items[0]])
+        several = getattr(loader.dataset, "__getitems__", None)
+        rows = several(list(items)) if callable(several) else [loader.dataset[item] for item in items]
+        return loader.collate_fn(rows)
 
     def _generator_states(self) -> list[bytes]:
         return [bytes(each.get_state().tolist()) for each in self._generators]

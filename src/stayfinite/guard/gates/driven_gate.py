@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stayfinite.guard.gates.gates import Heard, Workshop
+from stayfinite.measure.gradients import clip_gradients
 from stayfinite.measure.reading import Reading
 
 
 class DrivenGate:
     """Reads the step's numbers and judges. On an accelerator the host waits for them once a step.
 
-    It clips nothing and steps nothing. A framework asks at once whether its step was taken (whether the schedule may
-    move, what to log), so the answer cannot come late.
+    It steps nothing, and clips nothing but an unusual gradient. A framework asks at once whether its step was taken
+    (whether the schedule may move, what to log), so the answer cannot come late.
     """
 
     sentence: ClassVar[str] = "the framework asks before its optimizer may step"
@@ -26,7 +27,10 @@ class DrivenGate:
         heard = shop.hear(reading)
         if heard.judgement.decision.refused:
             shop.buffers.restore()
-        elif shop.alarm is not None and heard.judgement.decision.notable:
+        elif (limit := heard.judgement.decision.limit) is not None:
+            # The framework clips and steps later; what it finds then is a gradient that is not unusual any more.
+            clip_gradients(reading.gradients, None, limit=limit)
+        if shop.alarm is not None and heard.judgement.decision.notable:
             # While watching: afterwards the weights are no longer those that made the step bad.
             with shop.buffers.as_kept():
                 shop.alarm(heard)
@@ -35,3 +39,6 @@ class DrivenGate:
     def drain(self) -> list[Heard]:
         """Nothing is ever under way."""
         return []
+
+    def allow(self, factor: float) -> None:
+        """The judge knows."""

@@ -8,6 +8,7 @@ the device and hears the numbers later. :class:`OpenGate` lets everything pass a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -45,7 +46,7 @@ class Workshop:
     scaler: GradScaler | None
     max_norm: float | None
     roster: Roster
-    judge: Callable[[Signals, Verdict | None], Judgement]
+    judge: Callable[[Signals, Verdict | None, float], Judgement]
     cut: LearningRateCut
     many: bool
     """Whether there are several ranks, which must hear of a step at the same later step."""
@@ -61,23 +62,31 @@ class Workshop:
         """Wait for a step's numbers, and judge them."""
         envelope, values = pack(reading)
         opened = unpack(envelope, values.tolist(), self.roster)
-        return Heard(opened, self.judge(opened.signals, None))
+        return Heard(opened, self.judge(opened.signals, None, math.inf))
 
     def step(self) -> None:
         """Let the optimizer step, at the learning rate that is in force."""
         with self.cut.applied(self.optimizer):
             self.optimizer.step()
 
-    def clip(self, reading: Reading) -> None:
-        """Clip the gradients, where a norm was given."""
-        if self.max_norm is not None:
-            clip_gradients(reading.gradients, self.max_norm)
+    def clip(self, reading: Reading, limit: float | None = None) -> None:
+        """Clip the gradients, where a norm was given, and limit those of an unusual step."""
+        if self.max_norm is not None or limit is not None:
+            clip_gradients(reading.gradients, self.max_norm, limit=limit)
 
-    def clip_by_division(self, reading: Reading, divisor: Tensor) -> Tensor | None:
-        """What a fused optimizer is to divide the gradients by. Where it cannot, they are clipped here: None."""
-        if self.max_norm is not None and self.fold_clip and can_be_divided(reading.gradients):
+    def clip_by_division(self, reading: Reading, divisor: Tensor, *, bounds: bool) -> Tensor | None:
+        """What a fused optimizer is to divide the gradients by. Where it cannot, they are clipped here: None.
+
+        Arguments:
+            reading: the step.
+            divisor: what the device has found.
+            bounds: whether the policy limits unusual gradients, so that it may be above 1 without clipping.
+        """
+        if self.max_norm is None and not bounds:
+            return None
+        if self.fold_clip and can_be_divided(reading.gradients):
             return divisor
-        self.clip(reading)
+        clip_gradients(reading.gradients, self.max_norm, divisor=divisor if bounds else None)
         return None
 
 
@@ -101,6 +110,9 @@ class Gate(Protocol):
     def drain(self) -> list[Heard]:
         """Wait for everything that is under way."""
 
+    def allow(self, factor: float) -> None:
+        """From now on a gradient may be this many times the usual norm."""
+
 
 class HostGate:
     """Reads the step's numbers, then decides. Works with every optimizer; on an accelerator it waits once a step."""
@@ -117,7 +129,7 @@ class HostGate:
         if heard.judgement.decision.refused:
             shop.buffers.restore()
         else:
-            shop.clip(reading)
+            shop.clip(reading, heard.judgement.decision.limit)
             shop.step()
             shop.buffers.keep()
             shop.schedule.advance()
@@ -126,6 +138,9 @@ class HostGate:
     def drain(self) -> list[Heard]:
         """Nothing is ever under way."""
         return []
+
+    def allow(self, factor: float) -> None:
+        """The judge knows."""
 
 
 class _Listening:
@@ -139,6 +154,9 @@ class _Listening:
         """Wait for everything that is under way."""
         return self._collect(wait=True)
 
+    def allow(self, factor: float) -> None:
+        """The judge knows."""
+
     def _collect(self, *, wait: bool = False) -> list[Heard]:
         heard = []
         leave = LAG if self._shop.many and not wait else None
@@ -148,7 +166,7 @@ class _Listening:
         return heard
 
     def _conclude(self, opened: Opened) -> Judgement:
-        return self._shop.judge(opened.signals, None)
+        return self._shop.judge(opened.signals, None, math.inf)
 
 
 class DeviceGate(_Listening):
@@ -163,6 +181,7 @@ class DeviceGate(_Listening):
         super().__init__(shop)
         device = shop.roster.device
         self._spikes = DeviceSpikes(policy, device, state, max_norm=shop.max_norm, by_kernel=kernels_run_on(device))
+        self._bounds = policy.spikes == "bound"
         self._skipped: set[int] = set()
         """Steps for which the host did wait, and did not step: the schedule has not moved for them."""
 
@@ -172,7 +191,7 @@ class DeviceGate(_Listening):
         self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
         envelope, values = pack(reading, self._spikes.judged)
-        divisor = shop.clip_by_division(reading, self._spikes.divisor)
+        divisor = shop.clip_by_division(reading, self._spikes.divisor, bounds=self._bounds)
         if would_start_from_garbage(shop.optimizer) and refused.item():
             self._skipped.add(reading.step)
         else:
@@ -189,7 +208,7 @@ class DeviceGate(_Listening):
         shop = self._shop
         self._spikes.judge(reading.loss, reading.gradients.total)
         packed = pack(reading, self._spikes.judged)
-        divisor = shop.clip_by_division(reading, self._spikes.divisor)
+        divisor = shop.clip_by_division(reading, self._spikes.divisor, bounds=self._bounds)
         with flagged(shop.optimizer, self._spikes.refused, divisor):
             shop.optimizer.step()
         shop.buffers.settle(self._spikes.refused)
@@ -201,8 +220,12 @@ class DeviceGate(_Listening):
         self._mail.post((envelope, self._shop.roster), values)
         return self._collect()
 
+    def allow(self, factor: float) -> None:
+        """Tell the device."""
+        self._spikes.allow(factor)
+
     def _conclude(self, opened: Opened) -> Judgement:
-        judgement = self._shop.judge(opened.signals, opened.verdict)
+        judgement = self._shop.judge(opened.signals, opened.verdict, opened.limit)
         if opened.signals.step in self._skipped:
             self._skipped.remove(opened.signals.step)
         else:

@@ -22,10 +22,16 @@ class Judge:
         self.max_norm = max_norm
         """What gradients are clipped to."""
 
-    def __call__(self, signals: Signals, verdict: Verdict | None) -> Judgement:
-        """Judge the next step; ``verdict`` is what a device has already acted upon."""
+    def __call__(self, signals: Signals, verdict: Verdict | None, limit: float) -> Judgement:
+        """Judge the next step; ``verdict`` and ``limit`` are what a device has already acted upon."""
         judgement = judge(
-            signals, self.memory, self.policy, max_norm=self.max_norm, verdict=verdict, options=self.options()
+            signals,
+            self.memory,
+            self.policy,
+            max_norm=self.max_norm,
+            verdict=verdict,
+            limit=limit,
+            options=self.options(),
         )
         self.memory = judgement.memory
         return judgement

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from stayfinite.guard.gates.group_settings import GroupSettings, give_back, settings_of
+
 PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
@@ -30,7 +32,7 @@ class Schedule:
     def __init__(self, scheduler: Scheduler | None, optimizer: torch.optim.Optimizer) -> None:
         self._scheduler = scheduler
         self._optimizer = optimizer
-        self._before: deque[tuple[Any, list[dict[str, Any]]]] = deque()
+        self._before: deque[tuple[Any, GroupSettings]] = deque()
 
     @property
     def rewindable(self) -> bool:
@@ -65,26 +67,13 @@ class Schedule:
         """The scheduler was put back to another state: what was remembered of it no longer counts."""
         self._before.clear()
 
-    def _remember(self, scheduler: Any) -> tuple[Any, list[dict[str, Any]]]:
-        groups = [
-            {
-                name: value.clone() if isinstance(value, Tensor) else value
-                for name, value in group.items()
-                if name != "params"
-            }
-            for group in self._optimizer.param_groups
-        ]
-        return _copied(scheduler.state_dict()), groups
+    def _remember(self, scheduler: Any) -> tuple[Any, GroupSettings]:
+        return _copied(scheduler.state_dict()), settings_of(self._optimizer)
 
-    def _restore(self, scheduler: Any, before: tuple[Any, list[dict[str, Any]]]) -> None:
-        state, groups = before
+    def _restore(self, scheduler: Any, before: tuple[Any, GroupSettings]) -> None:
+        state, settings = before
         scheduler.load_state_dict(state)
-        for group, saved in zip(self._optimizer.param_groups, groups, strict=False):
-            for name, value in saved.items():
-                if isinstance(group.get(name), Tensor):
-                    group[name].copy_(value)
-                else:
-                    group[name] = value
+        give_back(self._optimizer, settings)
 
 
 def _copied(value: Any) -> Any:

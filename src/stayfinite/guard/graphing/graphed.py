@@ -216,6 +216,7 @@ class GraphedStep:
         guard, shop = self._guard, self._guard._shop
         measure, update = self._replays
         guard._intake.see(batch)
+        guard._groups.see(batch)
         with guard._precision.autocast():
             began = guard._passes.begin(batch)
         self._static.take(batch)
@@ -230,6 +231,7 @@ class GraphedStep:
         guard._loaders.trained(guard._step + 1)
         guard._step += 1
         guard._passes.close(guard._step)
+        guard._groups.close(guard._step)
         envelope, values = self._packed
         heard = self._gate.acted(
             replace(

@@ -25,6 +25,7 @@ from stayfinite.core.records import decision_record, step_record
 from stayfinite.errors import StateError
 from stayfinite.guard.incidents.passes import Pass
 from stayfinite.guard.recovering.saving import CHECKPOINTS
+from stayfinite.guard.telling.groups import Described, text_of
 from stayfinite.guard.telling.journal import now
 from stayfinite.measure.batch import batch_in_words
 from stayfinite.state import shelf
@@ -104,12 +105,12 @@ def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> fil
     )
 
 
-def rows_in_words(describe: Callable[[Any], Sequence[str]] | None, batch: Any) -> tuple[str, ...]:
+def rows_in_words(describe: Callable[[Any], Described] | None, batch: Any) -> tuple[str, ...]:
     """What each row of a batch is, by the training's own words; a failure of theirs is said in their place."""
     if describe is None:
         return ()
     try:
-        return tuple(str(text)[:MOST_TEXT] for text in list(describe(batch))[:MOST_ROWS])
+        return tuple(text_of(row)[:MOST_TEXT] for row in list(describe(batch))[:MOST_ROWS])
     except Exception as error:  # whatever somebody's function may raise
         return (f"describe(batch) failed: {type(error).__name__}: {error}"[:MOST_TEXT],)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.guard.incidents.passes import Passes
 from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.measure.intake import Intake
 
 
@@ -22,6 +24,7 @@ class ForwardPass:
         intake: is told what the coming loss is computed from.
         passes: remembers it.
         describe: says in words what each row of a batch is, for a person who looks at an incident.
+        groups: counts the batches by the groups of their rows.
     """
 
     def __init__(
@@ -30,10 +33,12 @@ class ForwardPass:
         precision: PrecisionControl,
         intake: Intake,
         passes: Passes,
-        describe: Callable[[Any], Sequence[str]] | None = None,
+        describe: Callable[[Any], Described] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         self.function = function
         self.describe = describe
+        self._groups = groups
         self._precision, self._intake, self._passes = precision, intake, passes
 
     def __call__(self, batch: Any) -> Tensor:
@@ -48,6 +53,9 @@ class ForwardPass:
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
             )
         self._intake.see(batch)
+        # An evaluation is no part of a step.
+        if self._groups is not None and torch.is_grad_enabled():
+            self._groups.see(batch)
         with self._precision.autocast():
             began = self._passes.begin(batch)
             try:

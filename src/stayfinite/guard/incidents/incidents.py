@@ -86,14 +86,59 @@ class Incidents:
             taken: while watching, whether the optimizer has taken the step by now.
         """
         decision = heard.judgement.decision
-        if not self._passes.wanted:
-            return
         try:
-            self._consider(heard, step, taken=taken)
+            if self._passes.wanted:
+                self._consider(heard, step, taken=taken)
         except Exception as error:
             self._say("incident-failed", decision.step, f"step {decision.step} could not be captured", error)
         if taken:
             self._passes.settle(decision.step)
+
+    def watch(self, step: int) -> None:
+        """An unusual step was taken and is on probation: hold its batch, and the last ones that follow."""
+        self._passes.watch(step)
+
+    def blame(self, step: int, limits: Mapping[str, float]) -> None:
+        """What followed this step was harm, and the run has gone back to before it: keep and explain it. Never raises.
+
+        Arguments:
+            step: the one that was unusual.
+            limits: the loss and the gradient norm above which it was.
+        """
+        passes = self._passes.of(step)
+        decision = next((each for each in self._recorder.decisions if each.step == step), None)
+        trigger = Code.LOSS_SPIKE if decision is None or decision.limit is None else Code.GRADIENT_SPIKE
+        kind = (trigger, "")
+        if decision is None or not passes or not self._passes.wanted or kind in self._kinds:
+            return
+        self._kinds.add(kind)
+        if self._ranks.first:
+            bad, sure = guilty(passes, loss_spike=trigger is Code.LOSS_SPIKE)
+            case = Case(
+                decision=decision,
+                trigger=trigger,
+                guilty=bad,
+                passes=len(passes),
+                sure=sure,
+                scale=share_of(passes),
+                precision=self._precision.current,
+                history=[each for each in self._recorder.decisions if each.step < step][-HISTORY:],
+                spike_limit=limits,
+                good=self._known_good(),
+                later=0,
+                rank=self._ranks.rank,
+                notes={"weights": "those of the known-good state that the run went back to"},
+            )
+            try:
+                self._act(case if sure else self._search(case, passes))
+            except Exception as error:
+                self._say("incident-failed", step, f"step {step} could not be captured", error)
+        if len(self._kinds) >= self._policy.max_incidents:
+            self._passes.stop()
+
+    def look_away(self) -> None:
+        """Nothing is on probation any more."""
+        self._passes.look_away()
 
     def tell(self) -> None:
         """Say what has become known since the last call, after the decision itself was told."""

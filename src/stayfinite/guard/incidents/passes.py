@@ -23,6 +23,9 @@ MOST_BYTES = 256 << 20
 """Batches of one step, under accumulation, that are held at the same time; of more, the oldest are let go."""
 
 
+KEPT = 4
+"""Steps whose batches are kept while an unusual one is on probation."""
+
 MOST_PASSES = 1024
 """The same in number, for a loop that runs forward passes and takes no step."""
 
@@ -82,6 +85,11 @@ class Passes:
     def __init__(self, device: str) -> None:
         self.wanted = True
         """Turned off when no further incident will be captured."""
+        self.watching = False
+        """Whether the last batches are kept beyond their steps, because an unusual step is on probation."""
+        self.kept: deque[tuple[int, list[Pass]]] = deque(maxlen=KEPT)
+        """Steps and passes of the last batches, while they are."""
+        self._pinned: tuple[int, list[Pass]] | None = None
         self._device = device
         self._rng = RngMemory()
         self._now: list[Pass] = []
@@ -90,7 +98,7 @@ class Passes:
     def begin(self, batch: Any) -> Pass | None:
         """A forward pass is about to run, inside of the autocast that it runs in; None if it is not remembered."""
         # Evaluation is no part of a step, and generators cannot be read while a CUDA graph is captured.
-        if not self.wanted or not torch.is_grad_enabled():
+        if not (self.wanted or self.watching) or not torch.is_grad_enabled():
             return None
         if self._device == "cuda" and torch.cuda.is_current_stream_capturing():
             return None
@@ -134,12 +142,28 @@ class Passes:
 
     def of(self, step: int) -> list[Pass]:
         """The passes of a step, as far as they are remembered."""
+        if self._pinned is not None and self._pinned[0] == step:
+            return self._pinned[1]
         return next((passes for number, passes in self._steps if number == step), [])
 
     def settle(self, step: int) -> None:
         """What became of this step, and of those before it, is known."""
         while self._steps and self._steps[0][0] <= step:
-            self._steps.popleft()
+            done = self._steps.popleft()
+            if self.watching:
+                self.kept.append(done)
+
+    def watch(self, step: int) -> None:
+        """This step is on probation: its batch is held, and so are the last ones that follow."""
+        if self.watching:
+            return
+        self.watching = True
+        self._pinned = (step, self.of(step))
+
+    def look_away(self) -> None:
+        """Nothing is on probation any more."""
+        self.watching, self._pinned = False, None
+        self.kept.clear()
 
     def stop(self) -> None:
         """Remember nothing any more."""

@@ -112,13 +112,19 @@ def alone(model: nn.Module, world: int) -> Iterator[None]:
     if world == 1:
         yield
         return
+    with past_ddp(model), _NoCollectives():
+        yield
+
+
+@contextmanager
+def past_ddp(model: nn.Module) -> Iterator[None]:
+    """Within, DDP hands over to the module inside."""
     wrapped = [each for each in model.modules() if isinstance(each, nn.parallel.DistributedDataParallel)]
     for each in wrapped:
         # Its hooks on gradients do nothing unless its own forward pass has prepared them.
         vars(each)["forward"] = _through(each.module)
     try:
-        with _NoCollectives():
-            yield
+        yield
     finally:
         for each in wrapped:
             del vars(each)["forward"]

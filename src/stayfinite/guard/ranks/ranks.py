@@ -76,6 +76,15 @@ class Ranks:
         dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self._host_group)
         return int(most)
 
+    def mean(self, numbers: list[float]) -> list[float]:
+        """The means of all ranks' numbers, on the host."""
+        if self.world == 1:
+            return numbers
+        summed = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(summed, group=self._host_group)
+        found: list[float] = (summed / self.world).tolist()
+        return found
+
     def from_first(self, words: str) -> str:
         """What the first rank says."""
         if self.world == 1:

@@ -15,6 +15,7 @@ from stayfinite.core.rungs import Options
 from stayfinite.errors import StateError
 from stayfinite.guard.feeding.loaders import Loaders
 from stayfinite.guard.gates.cut import LearningRateCut
+from stayfinite.guard.gates.group_settings import give_back, settings_of
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.cadence import SnapshotCadence
 from stayfinite.guard.recovering.precision import PrecisionControl
@@ -35,6 +36,7 @@ class Recovery:
         precision: the autocast in force.
         loaders: where the data stands.
         recorder: is told what happened.
+        rerun: whether batches can be run again.
         notes: everything beside ``parts`` that has to come back, as plain data.
     """
 
@@ -48,6 +50,7 @@ class Recovery:
         precision: PrecisionControl,
         loaders: Loaders,
         recorder: Recorder,
+        rerun: Callable[[], bool],
         notes: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._parts, self._policy, self._ranks = parts, policy, ranks
@@ -55,6 +58,9 @@ class Recovery:
         self._recorder, self._notes = recorder, notes
         self._acts = policy.mode == "protect"
         self.ring: SnapshotRing | None = None
+        self._rerun = rerun
+        self._in_doubt = False
+        """Whether an unusual step is on probation: no later state is proved or taken meanwhile."""
         self.renew()
 
     def renew(self) -> None:
@@ -75,13 +81,22 @@ class Recovery:
             return Options()
         good = self.known_good()
         cut = all("lr" in group for group in self._parts.optimizer.param_groups)
-        return Options(cut=cut, rollback_to=None if good is None else good.step, escalate_to=self._precision.next)
+        return Options(
+            cut=cut,
+            rollback_to=None if good is None else good.step,
+            escalate_to=self._precision.next,
+            rerun=self._rerun(),
+        )
 
-    def heard(self, decision: Decision) -> None:
-        """A step has become known."""
+    def heard(self, decision: Decision, *, in_doubt: bool = False) -> None:
+        """A step has become known; ``in_doubt`` while an unusual one is on probation."""
+        self._in_doubt = self._loaders.in_doubt = in_doubt
         if not decision.refused:
             self._cut.advance()
-        if self.ring is None:
+            self._loaders.accepted(decision.step)
+        else:
+            self._loaders.refused(decision.step, finite=decision.signals.finite)
+        if self.ring is None or in_doubt:
             return
         if not decision.refused:
             with self._watching_for_proof(self.ring):
@@ -104,7 +119,7 @@ class Recovery:
     def snapshot_if_due(self, step: int) -> None:
         """Between two steps: take a snapshot if it is time."""
         ring = self.ring
-        if ring is None or not self._cadence.due(step):
+        if ring is None or self._in_doubt or not self._cadence.due(step):
             return
         if ring.candidate is not None and not self._cadence.outdated:
             return
@@ -122,11 +137,13 @@ class Recovery:
 
     def checkpoint(self, step: int, saving: Saving) -> None:
         """Between two steps: save the training; nothing may be under way."""
-        if self.ring is not None:
-            with self._watching_for_proof(self.ring):
-                self.ring.make_room()
-        saving.save(step, self.ring, self._notes)
-        if self.ring is not None:
+        # While a step is on probation, the known-good state is the one from before it.
+        ring = None if self._in_doubt else self.ring
+        if ring is not None:
+            with self._watching_for_proof(ring):
+                ring.make_room()
+        saving.save(step, ring, self._notes)
+        if ring is not None:
             self._cadence.put_off(step)
 
     # -- rungs -------------------------------------------------------------------------------------------------------
@@ -152,19 +169,82 @@ class Recovery:
         assert self.ring is not None
         good = self.ring.known_good()
         assert good is not None, "the ladder offers a rollback only where there is a known-good state"
+        self.ring.take_up()
+        if (failed := self._put_back(good, step)) is not None:
+            return {"failed": failed}, None
+        then = memory_of(good)
+        ladder = replace(memory.ladder, spikes=then.ladder.spikes, in_a_row=0, searching=0)
+        probation = replace(
+            then.probation,
+            doubt=None,
+            trial=None,
+            factor=memory.probation.factor,
+            ceiling=memory.probation.ceiling,
+            backs=memory.probation.backs,
+        )
+        return self._gone_back(step, good), Memory(ladder, then.trends, probation)
+
+    def try_known_good(self, step: int) -> Memory | None:
+        """Put the known-good state in place of the present one, which is kept aside; nothing may be under way.
+
+        Returns:
+            What the policy remembered there; None where it could not be done and nothing was changed.
+        """
+        assert self.ring is not None
+        good = self.ring.known_good()
+        assert good is not None, "a trial is begun only where there is a known-good state"
+        failed = False
         try:
-            self.ring.rollback_to(good)
+            self.ring.put_aside(step, notes=self._notes)
+        except (MemoryError, RuntimeError, StateError):
+            failed = True
+        if self._ranks.highest(int(failed)) or self._put_back(good, step) is not None:
+            if self.ring is not None:
+                self.ring.take_up()
+            return None
+        return memory_of(good)
+
+    def keep_trial(self, step: int) -> dict[str, Any]:
+        """The known-good state did better, and stays; returns what was done."""
+        assert self.ring is not None
+        self.ring.take_up()
+        good = self.ring.known_good()
+        assert good is not None
+        return self._gone_back(step, good)
+
+    def end_trial(self, step: int) -> Memory | None:
+        """The known-good state did no better: the one that was put aside comes back, with what was remembered there."""
+        assert self.ring is not None
+        aside = self.ring.take_up()
+        if aside is None or self._put_back(aside, step) is not None:
+            return None
+        return memory_of(aside)
+
+    def _put_back(self, snapshot: Snapshot, step: int) -> str | None:
+        """Put the training into another state; returns why it could not be, and nothing was changed.
+
+        Random numbers go on as they were: the data does too, and must not repeat itself.
+        """
+        assert self.ring is not None
+        optimizer = self._parts.optimizer
+        # What no schedule of the guard's moves belongs to the loop, and the loop has not gone back.
+        loops_own = None if self._parts.scheduler is not None else settings_of(optimizer)
+        try:
+            self.ring.put_in_place(snapshot)
         except StateError as error:
-            self._give_up(step, f"going back to step {good.step} failed, nothing was changed: {error}", error.message)
-            return {"failed": error.message}, None
-        then = Memory.from_json(good.state.notes["guard"]["memory"])
+            line = f"going back to step {snapshot.step} failed, nothing was changed: {error}"
+            self._give_up(step, line, error.message)
+            return error.message
+        if loops_own is not None:
+            give_back(optimizer, loops_own)
+        return None
+
+    def _gone_back(self, step: int, good: Snapshot) -> dict[str, Any]:
         batches = self._loaders.pass_over(good.step)
         self._recorder.keep_ledger(json.dumps(self._loaders.ledger()).encode())
         # A snapshot right now would be the same state under another number.
         self._cadence.put_off(step)
-        done = {"from_step": step, "to_step": good.step, "batches_passed_over": batches}
-        ladder = replace(memory.ladder, spikes=then.ladder.spikes, in_a_row=0, searching=0)
-        return done, Memory(ladder, then.trends)
+        return {"from_step": step, "to_step": good.step, "batches_passed_over": batches}
 
     def escalate(self) -> dict[str, Any]:
         """Change to the next safer precision; returns what was done."""
@@ -182,3 +262,8 @@ class Recovery:
     def _give_up(self, step: int, line: str, reason: str) -> None:
         self.ring = None
         self._recorder.trouble("snapshots-off", step, line, reason=reason)
+
+
+def memory_of(snapshot: Snapshot) -> Memory:
+    """What the policy remembered when a snapshot was taken."""
+    return Memory.from_json(snapshot.state.notes["guard"]["memory"])

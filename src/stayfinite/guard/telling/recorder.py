@@ -14,6 +14,8 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.finding import Finding
 from stayfinite.core.judge import Judgement
 from stayfinite.core.records import decision_record, finding_record, plain_event, step_record
+from stayfinite.guard.feeding.loaders import Unlearned
+from stayfinite.guard.telling.groups import Groups
 from stayfinite.guard.telling.journal import Journal, now
 from stayfinite.guard.telling.launch import run_record
 from stayfinite.guard.telling.layers import Layers
@@ -33,6 +35,12 @@ LEDGER = "ledger.json"
 LAYERS_REST = 200
 """After layers.npz was written it rests for so many times as long as that took: half a percent of the time at most."""
 
+MOST_TOLD = 1000
+"""Rows, and groups, that the last event names."""
+
+SHOWN_ROWS = 8
+"""Rows that the summary names."""
+
 WORTH_A_LOOK = frozenset({"incident", "autopsy"})
 """Events after which report.html is drawn anew."""
 
@@ -45,7 +53,14 @@ class Recorder:
     """
 
     def __init__(
-        self, run_dir: str | os.PathLike[str] | None, console: Console | None, *, rank: int = 0, report: bool = True
+        self,
+        run_dir: str | os.PathLike[str] | None,
+        console: Console | None,
+        *,
+        rank: int = 0,
+        report: bool = True,
+        groups: Groups | None = None,
+        unlearned: Callable[[], Unlearned] = Unlearned,
     ) -> None:
         self._first = rank == 0
         self._events = EVENTS if self._first else f"events-rank{rank:05d}.jsonl"
@@ -54,6 +69,8 @@ class Recorder:
         self._reporter = Reporter(self._journal.directory if report and self._first else None)
         self._voice = Voice(console, "" if self._first else f"rank {rank}: ")
         self._tally = Tally()
+        self._groups = Groups(None) if groups is None else groups
+        self._unlearned = unlearned
         self._layers = Layers()
         self._layers_rest_until = 0.0
         self._samples: Mailbox[tuple[int, tuple[str, ...], tuple[int, ...]]] = Mailbox()
@@ -90,6 +107,9 @@ class Recorder:
         decision = judgement.decision
         self.decisions.append(decision)
         self._tally.count(decision)
+        for sentence in self._groups.count(decision):
+            line = f"WARNING: {sentence}: the model hardly learns from them"
+            self.announce("group-refused", decision.step, line, reason=sentence)
         if self._first:
             self._journal.line(STEPS, step_record(decision))
             if decision.notable:
@@ -112,6 +132,7 @@ class Recorder:
 
     def trouble(self, event: str, step: int, line: str = "", **details: Any) -> None:
         """Tell of something that happened on this rank."""
+        self._tally.hear(event)
         if cause := details.get("cause"):
             self.causes.setdefault(str(cause), step)
         self._journal.line(self._events, plain_event(event, step, now(), details))
@@ -161,7 +182,17 @@ class Recorder:
             return
         if self._layers.unwritten:
             self._journal.whole(LAYERS, self._layers.to_bytes())
+        unlearned, neglected = self._unlearned(), self._groups.neglected()
         told = {"reason": reason, **details, "memory": memory_peaks()}
+        if unlearned.batches or unlearned.rows or neglected:
+            told["unlearned"] = {
+                "rows": list(unlearned.rows[:MOST_TOLD]),
+                "row_count": len(unlearned.rows),
+                "of_rows": unlearned.of_rows,
+                "batches": unlearned.batches,
+                "of_batches": unlearned.of_batches,
+                "groups": neglected[:MOST_TOLD],
+            }
         self._journal.line(EVENTS, plain_event(event, step, now(), told))
         drawn = self._reporter.finish()
         self._say_failed_report(step)
@@ -171,9 +202,24 @@ class Recorder:
             directory += f"; {REPORT} shows it"
         if directory and self._journal.has_gaps:
             directory += ", with gaps: it could not be written all the time"
-        self._voice.text(summary(**self._tally.figures(), directory=directory))
+        self._voice.text(
+            summary(**self._tally.figures(), unlearned=in_words(unlearned), groups=neglected, directory=directory)
+        )
 
     def _say_failed_report(self, step: int | None = None) -> None:
         if reason := self._reporter.failure():
             known = self.decisions[-1].step if step is None and self.decisions else step or 0
             self.trouble("report-failed", known, f"{REPORT} could not be drawn: {reason}", reason=reason)
+
+
+def in_words(unlearned: Unlearned) -> str:
+    """What was never learned from; empty where there is nothing of that kind."""
+    if unlearned.rows:
+        share = (
+            f" of {unlearned.of_rows:,} ({len(unlearned.rows) / unlearned.of_rows:.2%})" if unlearned.of_rows else ""
+        )
+        shown = ", ".join(map(str, unlearned.rows[:SHOWN_ROWS])) + (", ..." if len(unlearned.rows) > SHOWN_ROWS else "")
+        return f"{len(unlearned.rows):,} rows{share} were never learned from: {shown}"
+    if unlearned.batches:
+        return f"{unlearned.batches:,} of {unlearned.of_batches:,} batches were never learned from"
+    return ""

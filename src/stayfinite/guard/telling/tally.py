@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from operator import gt
 from typing import Any
 
 from stayfinite.core.decision import Action, Decision
@@ -19,16 +18,13 @@ class Tally:
 
     def __init__(self) -> None:
         self._steps = 0
-        self._clipped = 0
+        self._clipped = self._bounded = 0
+        self._heard: Counter[str] = Counter()
         self._vetoes: Counter[str] = Counter()
         self._watched: Counter[str] = Counter()
         self._lowest_scale: float | None = None
         self._last_loss = math.nan
         self._bad: Counter[str] = Counter()
-        self._peaks: dict[str, float] = {}
-        self._known: tuple[tuple[str, ...], tuple[int, ...]] = ((), ())
-        self._highest: list[float] = []
-        """Peaks of the parameters that the last look was at, in its order."""
         self._silent: tuple[str, ...] = ()
         self._looks = 0
 
@@ -44,21 +40,19 @@ class Tally:
         else:
             self._last_loss = signals.loss
             self._clipped += decision.action is Action.CLIP
+            self._bounded += decision.action is Action.BOUND
         scale = signals.loss_scale
         if scale is not None and math.isfinite(scale):
             self._lowest_scale = scale if self._lowest_scale is None else min(scale, self._lowest_scale)
 
+    def hear(self, event: str) -> None:
+        """Take in an event that is no decision: a rollback because of what followed, a new phase."""
+        if event in ("rollback", "new-phase"):
+            self._heard[event] += 1
+
     def look(self, names: tuple[str, ...], indices: Sequence[int], norms: Sequence[float]) -> None:
         """Take in a closer look: the gradient norms of the parameters that have a gradient."""
         self._looks += 1
-        known = (names, tuple(indices))
-        if known != self._known:
-            self._known, self._highest = known, [self._peaks.get(names[index], 0.0) for index in indices]
-        # At most steps none is higher than ever.
-        if not math.isfinite(sum(norms)) or any(map(gt, norms, self._highest)):
-            pairs = zip(norms, self._highest, strict=True)
-            self._highest = [max(norm, highest) if math.isfinite(norm) else highest for norm, highest in pairs]
-            self._peaks.update(zip(map(names.__getitem__, indices), self._highest, strict=True))
         if len(indices) == len(names) and 0.0 not in norms:
             self._silent = ()
             return
@@ -70,14 +64,16 @@ class Tally:
     def figures(self) -> dict[str, Any]:
         """The arguments of :func:`stayfinite.report.summary.summary`."""
         bad = [(name, f"not finite in {count} step{'s' * (count > 1)}") for name, count in self._bad.most_common(WORST)]
-        peaks = sorted(self._peaks.items(), key=lambda item: -item[1])[:WORST]
         return {
             "steps": self._steps,
             "vetoes": self._vetoes,
             "watched": self._watched,
             "clipped": self._clipped,
+            "bounded": self._bounded,
+            "rollbacks": self._heard["rollback"],
+            "phases": self._heard["new-phase"],
             "last_loss": self._last_loss,
             "lowest_scale": self._lowest_scale,
-            "worst": bad or [(name, f"gradient norm up to {norm:.3g}") for name, norm in peaks],
+            "worst": bad,
             "silent": self._silent,
         }

@@ -13,7 +13,7 @@ from stayfinite.readers.runs.growing import number
 KINDS = {
     "veto": "veto", "cut": "cut", "rollback": "rollback", "escalate": "escalate", "stop": "stop",
     "checkpoint": "checkpoint", "incident": "incident", "finding": "finding", "restart": "restart", "resume": "restart",
-    "failed": "error", "stopped": "stop",
+    "failed": "error", "stopped": "stop", "bound": "bound", "new-phase": "phase",
 }  # fmt: skip
 """What is marked, and as what. Anything else that failed is an error; the rest is no mark."""
 

@@ -57,7 +57,7 @@ class EpochLog:
                 record = json.loads(line)
                 if after < record["step"] <= last:
                     steps[record["step"]] = record  # a step that was taken again after a kill counts once
-        taken = [record for record in steps.values() if record["decision"] in ("accept", "clip")]
+        taken = [record for record in steps.values() if record["decision"] in ("accept", "clip", "bound")]
         parts = [record.get("parts") or {} for record in taken]
         return {
             "train_loss": _mean([record["loss"] for record in taken]),

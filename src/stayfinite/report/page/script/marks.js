@@ -4,6 +4,8 @@ const KINDS = {
   veto: { word: "refused", plural: "refused", tone: "bad" },
   skip: { word: "skipped", plural: "skipped", tone: "warn" },
   rollback: { word: "rollback", plural: "rollbacks", tone: "violet" },
+  bound: { word: "bounded", plural: "bounded", tone: "muted" },
+  phase: { word: "new phase", plural: "new phases", tone: "violet" },
   cut: { word: "rate cut", plural: "rate cuts", tone: "warn" },
   escalate: { word: "escalation", plural: "escalations", tone: "violet" },
   stop: { word: "stop", plural: "stops", tone: "bad" },
@@ -14,7 +16,7 @@ const KINDS = {
   checkpoint: { word: "checkpoint", plural: "checkpoints", tone: "good" },
   restart: { word: "restart", plural: "restarts", tone: "muted" },
 };
-const LINES = ["rollback", "cut", "escalate", "stop", "restart"]; // drawn through all panels: the curves turn there
+const LINES = ["rollback", "phase", "cut", "escalate", "stop", "restart"]; // drawn through all panels: the curves turn there
 const LANE = 17;
 
 function kindsOf(runs) {

@@ -1,0 +1,115 @@
+"""Healthy trainings with and without the guard, and harmful ones under every rule: does it help, and never harm?
+
+    python benchmarks/never_harms.py                      # all trainings, 5 seeds, about an hour on two cores
+    python benchmarks/never_harms.py --seeds 2 --only curriculum 'rare text'
+    python benchmarks/never_harms.py --output benchmarks/results/never_harms.md
+
+Every training is a small program of its own in ``benchmarks/harm``, run once a seed for each arm, in a process of its
+own. Figures are final metrics on fresh data, lower is better. ``change`` is the mean over seeds of guard minus none in
+pairs, in units of the spread between seeds without a guard: a healthy training must stay below 1. ``same bits`` counts
+the seeds whose metrics are equal to the last digit.
+
+The arms: no guard; ``clip_grad_norm_(1.0)``; OLMo-core's rule (skip a step beyond 6 standard deviations of the last 128);
+``Policy.refuse_spikes()``, which was the default before; the default policy in a plain loop; the default policy with
+``forward`` known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.harm.tables import harmful_table, healthy_table, totals
+
+ARMS = ("none", "clip", "olmo", "refuse", "guard", "forward")
+HEALTHY_ARMS = ("none", "guard", "forward")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run."""
+
+    training: str
+    harmful: bool
+    seed: int
+    arm: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of it."""
+
+    job: Job
+    metrics: dict[str, float]
+    counts: Counter[str]
+    seconds: float
+
+
+def run(job: Job) -> Result:
+    """Run one training by one arm."""
+    import torch
+
+    from benchmarks.harm import catalogue
+    from benchmarks.harm.arms import make_arm
+
+    torch.set_num_threads(1)
+    training = catalogue.find(job.training)
+    arm = make_arm(job.arm)
+    begun = time.process_time()
+    metrics = training.body(arm, job.seed)
+    arm.close()
+    return Result(job, metrics, arm.counts, time.process_time() - begun)
+
+
+def jobs_of(arguments: argparse.Namespace) -> list[Job]:
+    """All runs, those of one training together."""
+    from benchmarks.harm.catalogue import HARMFUL, HEALTHY
+
+    wanted = [
+        (training.name, harmful, arms)
+        for trainings, harmful, arms in ((HEALTHY, False, HEALTHY_ARMS), (HARMFUL, True, ARMS))
+        for training in trainings
+        if not arguments.only or training.name in arguments.only
+    ]
+    return [Job(name, harmful, seed, arm) for name, harmful, arms in wanted for seed in range(arguments.seeds) for arm in arms]
+
+
+def results_of(jobs: Sequence[Job], processes: int) -> Iterable[Result]:
+    """Their outcomes, as they come."""
+    with get_context("spawn").Pool(processes, maxtasksperchild=40) as pool:
+        yield from pool.imap(run, jobs)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the campaign and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", nargs="*", default=(), help="names of trainings")
+    parser.add_argument("--output", type=Path, help="also write the tables there, as Markdown")
+    arguments = parser.parse_args(words)
+    jobs, results = jobs_of(arguments), []
+    begun = time.monotonic()
+    for result in results_of(jobs, arguments.jobs):
+        results.append(result)
+        if result.job.arm == HEALTHY_ARMS[-1]:
+            spent = time.monotonic() - begun
+            figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
+            print(f"{len(results):4d} of {len(jobs)}  {spent:5.0f} s  {result.job.training}: {figures}", flush=True)
+    tables = "\n".join((*healthy_table(results), "", *totals(results), "", *harmful_table(results)))
+    print(f"\n{tables}")
+    if arguments.output:
+        arguments.output.write_text(f"{tables}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
