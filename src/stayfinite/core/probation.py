@@ -290,6 +290,11 @@ def went_back(state: Probation, policy: Policy, known_good: int) -> Probation:
     )
 
 
+def resumed(state: Probation, policy: Policy) -> Probation:
+    """What is remembered by a process that takes up a saved state: of a trial only the known-good state was saved."""
+    return state if state.trial is None else went_back(state, policy, state.trial.known_good)
+
+
 def start_anew(state: Probation) -> Probation:
     """A new phase was announced: nothing that was usual before it counts."""
     return Probation(factor=state.factor, ceiling=state.ceiling, backs=state.backs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
+from stayfinite.core.probation import resumed
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import (
     check_construction,
@@ -482,7 +484,8 @@ class Guard:
     def _recall(self, remembered: Remembered) -> None:
         self._step = remembered.step
         self._own.give_back(remembered)
-        self._after.continue_with(remembered.memory)
+        memory = remembered.memory
+        self._after.continue_with(replace(memory, probation=resumed(memory.probation, self._judge.policy)))
 
     def _checkpoints(self) -> Saving:
         self._life.check_open()

@@ -57,7 +57,7 @@ class Batches:
         tell: is told of a failed or passed over batch: event name and details.
         agree: brings the ranks to one answer; given this rank's supply, returns the worst of all.
         handed: is told of each batch that is handed out.
-        calm: whether a batch that was passed over may come back now.
+        calm: after how many accepted steps a batch has to have been passed over to come back now; None for no batch.
         stop: is given the error that ends the training before it is raised.
     """
 
@@ -71,7 +71,7 @@ class Batches:
         agree: Callable[[Supply], Supply],
         handed: Callable[[Handed], None],
         stop: Callable[[LoaderFailed], LoaderFailed],
-        calm: Callable[[], bool] = lambda: False,
+        calm: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._loader = loader
         # A subclass may do anything in its own __iter__, so only torch's own is taken apart.
@@ -210,7 +210,7 @@ class Batches:
 
     def _next_return(self) -> tuple[Any] | None:
         """A batch that was passed over, in a tuple, if this is a moment for one; the same on every rank."""
-        if not self._calm() or (place := self._ledger.next_return()) is None:
+        if (before := self._calm()) is None or (place := self._ledger.next_return(before)) is None:
             return None
         entry = self._ledger.entry(place)
         assert entry is not None

@@ -8,6 +8,7 @@ its step is refused or undone again, it is given up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,6 +38,8 @@ class Entry:
     items: tuple[int, ...] | None = None
     """The data set's items in it; None where they are not known."""
     came_back: bool = False
+    since: int = 0
+    """Steps that had been accepted when it was passed over."""
     batch: Any = None
     """The batch itself, where it cannot be loaded again; not saved."""
 
@@ -65,9 +68,11 @@ class Ledger:
         """What is known of a batch; None where it was never passed over."""
         return self._entries.get(place)
 
-    def pass_over(self, place: Place, items: tuple[int, ...] | None = None, batch: Any = None) -> None:
-        """Enter a batch; one that has come back already is given up."""
-        entry = self._entries.setdefault(place, Entry(items=items, batch=batch))
+    def pass_over(
+        self, place: Place, items: tuple[int, ...] | None = None, batch: Any = None, *, since: int = 0
+    ) -> None:
+        """Enter a batch, after so many accepted steps; one that has come back already is given up."""
+        entry = self._entries.setdefault(place, Entry(items=items, batch=batch, since=since))
         if entry.came_back:
             entry.fate, entry.batch = Fate.GIVEN_UP, None
 
@@ -76,9 +81,10 @@ class Ledger:
         entry = self._entries.setdefault(place, Entry())
         entry.fate, entry.batch = Fate.GIVEN_UP, None
 
-    def next_return(self) -> Place | None:
-        """The first batch that waits and can be had again."""
-        return next((place for place, entry in self._entries.items() if entry.returnable), None)
+    def next_return(self, before: float = math.inf) -> Place | None:
+        """The first batch that waits, can be had again, and was passed over before so many steps were accepted."""
+        waiting = (place for place, entry in self._entries.items() if entry.returnable and entry.since <= before)
+        return next(waiting, None)
 
     def counts(self) -> dict[Fate, int]:
         """How many there are of each fate."""
@@ -98,6 +104,7 @@ class Ledger:
                 "fate": str(entry.fate),
                 "items": None if entry.items is None else list(entry.items),
                 "came_back": entry.came_back,
+                "since": entry.since,
             }
             for (epoch, number), entry in self._entries.items()
         ]
@@ -115,7 +122,7 @@ class Ledger:
             for each in state["batches"]:
                 if isinstance(each, Mapping):
                     items = None if each["items"] is None else tuple(map(int, each["items"]))
-                    entry = Entry(Fate(each["fate"]), items, bool(each["came_back"]))
+                    entry = Entry(Fate(each["fate"]), items, bool(each["came_back"]), int(each["since"]))
                     ledger._entries[int(each["epoch"]), int(each["batch"])] = entry
                 else:
                     epoch, number = each

@@ -19,7 +19,7 @@ LONGEST_TRAIL = 65_536
 """Batches that are remembered in case they led to trouble; more than any rollback goes back."""
 
 CALM = 32
-"""Steps that have to be accepted after a batch was passed over before one comes back."""
+"""Steps that have to be accepted after a batch was passed over before it comes back."""
 
 MOST_UNLEARNED = 100_000
 """Rows that are remembered as not learned from."""
@@ -70,8 +70,8 @@ class Loaders:
         self._handed: deque[tuple[int, Handed]] = deque(maxlen=LONGEST_TRAIL)
         self._trail: deque[Trained] = deque(maxlen=LONGEST_TRAIL)
         """Each batch that was trained on since the last known-good state."""
-        self._quiet = CALM
-        """Steps accepted since a batch was last passed over."""
+        self._accepted = 0
+        """Steps accepted so far."""
         self._unlearned: set[int] = set()
         """Items of the first loader that were in a step that was refused or undone, and in none that was taken."""
         self.in_doubt = False
@@ -91,7 +91,7 @@ class Loaders:
             agree=self._agree,
             handed=lambda handed: self._hand(number, handed),
             stop=self._stop,
-            calm=lambda: self._quiet >= CALM and not self.in_doubt,
+            calm=lambda: None if self.in_doubt else self._accepted - CALM,
         )
         self._wrapped.append((loader, batches))
         if number < len(self._saved):
@@ -105,7 +105,7 @@ class Loaders:
 
     def accepted(self, step: int) -> None:
         """The step was taken: its batches are learned from, those that had come back among them."""
-        self._quiet = min(self._quiet + 1, CALM)
+        self._accepted += 1
         for each in self._of(step):
             each.handed.batch = None
             entry = self._ledger(each.loader).entry(each.handed.place)
@@ -120,8 +120,7 @@ class Loaders:
             self._forget(each)
             ledger, handed = self._ledger(each.loader), each.handed
             if finite:
-                self._quiet = 0
-                ledger.pass_over(handed.place, handed.items, handed.batch)
+                ledger.pass_over(handed.place, handed.items, handed.batch, since=self._accepted)
             elif handed.place in ledger:
                 ledger.give_up(handed.place)
             handed.batch, handed.bad = None, not finite
@@ -142,9 +141,8 @@ class Loaders:
             if handed.bad:
                 ledger.give_up(handed.place)
             else:
-                ledger.pass_over(handed.place, handed.items)
+                ledger.pass_over(handed.place, handed.items, since=self._accepted)
         self._trail.clear()
-        self._quiet = 0
         return len(undone)
 
     def unlearned(self) -> Unlearned:
@@ -178,7 +176,7 @@ class Loaders:
         return {
             "version": VERSION,
             "loaders": [ledger.state_dict() for ledger in self._ledgers],
-            "quiet": self._quiet,
+            "accepted": self._accepted,
             "unlearned": sorted(self._unlearned),
         }
 
@@ -187,7 +185,7 @@ class Loaders:
         ledgers = read_ledgers(state)
         for number, ledger in enumerate(ledgers):
             self._ledger(number).merge(ledger)
-        self._quiet = min(self._quiet, int(state.get("quiet", 0)))
+        self._accepted = max(self._accepted, int(state.get("accepted", 0)))
         self._unlearned |= set(map(int, state.get("unlearned", ())))
 
     def _of(self, step: int) -> list[Trained]:

@@ -83,15 +83,18 @@ class Groups:
         return f"{self.refused[group]:,} of {self.seen[group]:,} batches with {group!r} were refused"
 
     def neglected(self) -> list[str]:
-        """A sentence for each group with refused batches, those with the largest share first."""
-        hit = [group for group, count in self.refused.items() if count]
+        """A sentence for each group that is refused more often than the others, those with the largest share first."""
+        hit = [group for group, count in self.refused.items() if count and self._stands_out(group)]
         return [self.sentence(group) for group in sorted(hit, key=lambda g: -self.refused[g] / self.seen[g])]
 
     def _mostly_refused(self, group: str) -> bool:
-        share = self.refused[group] / self.seen[group]
+        return self.refused[group] > MOSTLY * self.seen[group] and self._stands_out(group)
+
+    def _stands_out(self, group: str) -> bool:
+        """Whether a group is refused at least twice as often as all others together."""
         others = sum(self.seen.values()) - self.seen[group]
         theirs = (sum(self.refused.values()) - self.refused[group]) / others if others else 0.0
-        return share > MOSTLY and share > 2 * theirs
+        return self.refused[group] / self.seen[group] > 2 * theirs
 
 
 def is_pair(row: object) -> bool:
