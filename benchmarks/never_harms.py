@@ -2,27 +2,30 @@
 
     python benchmarks/never_harms.py                      # all trainings, 5 seeds, about an hour on two cores
     python benchmarks/never_harms.py --seeds 2 --only curriculum 'rare text'
-    python benchmarks/never_harms.py --output benchmarks/results/never_harms.md
+    python benchmarks/never_harms.py --kept runs.jsonl --output benchmarks/results/never_harms.md
+
+``--kept`` keeps every run as it ends; a campaign that was stopped goes on from there.
 
 Every training is a small program of its own in ``benchmarks/harm``, run once a seed for each arm, in a process of its
 own. Figures are final metrics on fresh data, lower is better. ``change`` is the mean over seeds of guard minus none in
 pairs, in units of the spread between seeds without a guard: a healthy training must stay below 1. ``same bits`` counts
 the seeds whose metrics are equal to the last digit.
 
-The arms: no guard; ``clip_grad_norm_(1.0)``; OLMo-core's rule (skip a step beyond 6 standard deviations of the last 128);
-``Policy.refuse_spikes()``, which was the default before; the default policy in a plain loop; the default policy with
-``forward`` known.
+The arms: no guard; ``clip_grad_norm_(1.0)``; OLMo-core's rule (skip a step beyond 6 standard deviations of the last
+128); ``Policy.refuse_spikes()``, which was the default before; the default policy in a plain loop; the default policy
+with ``forward`` known.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -80,13 +83,24 @@ def jobs_of(arguments: argparse.Namespace) -> list[Job]:
         for training in trainings
         if not arguments.only or training.name in arguments.only
     ]
-    return [Job(name, harmful, seed, arm) for name, harmful, arms in wanted for seed in range(arguments.seeds) for arm in arms]
+    seeds = range(arguments.seeds)
+    return [Job(name, harmful, seed, arm) for name, harmful, arms in wanted for seed in seeds for arm in arms]
 
 
 def results_of(jobs: Sequence[Job], processes: int) -> Iterable[Result]:
     """Their outcomes, as they come."""
+    if not jobs:
+        return
     with get_context("spawn").Pool(processes, maxtasksperchild=40) as pool:
-        yield from pool.imap(run, jobs)
+        yield from pool.imap_unordered(run, jobs)
+
+
+def kept_in(path: Path | None) -> list[Result]:
+    """The runs that a file of earlier ones holds."""
+    if path is None or not path.exists():
+        return []
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [Result(Job(**row["job"]), row["metrics"], Counter(row["counts"]), row["seconds"]) for row in rows]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -96,15 +110,22 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", nargs="*", default=(), help="names of trainings")
     parser.add_argument("--output", type=Path, help="also write the tables there, as Markdown")
+    parser.add_argument("--kept", type=Path, help="keep every run in this file, and do not repeat those it holds")
     arguments = parser.parse_args(words)
-    jobs, results = jobs_of(arguments), []
+    jobs, results = jobs_of(arguments), kept_in(arguments.kept)
+    results = [each for each in results if each.job in jobs]
+    done = {each.job for each in results}
     begun = time.monotonic()
-    for result in results_of(jobs, arguments.jobs):
+    for result in results_of([job for job in jobs if job not in done], arguments.jobs):
         results.append(result)
+        if arguments.kept:
+            with arguments.kept.open("a", encoding="utf-8") as lines:
+                print(json.dumps(asdict(result)), file=lines)
         if result.job.arm == HEALTHY_ARMS[-1]:
             spent = time.monotonic() - begun
             figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
             print(f"{len(results):4d} of {len(jobs)}  {spent:5.0f} s  {result.job.training}: {figures}", flush=True)
+    results.sort(key=lambda each: jobs.index(each.job))
     tables = "\n".join((*healthy_table(results), "", *totals(results), "", *harmful_table(results)))
     print(f"\n{tables}")
     if arguments.output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,17 @@ from stayfinite import Guard, Policy, TrainingDiverged
 Forward = Callable[[Any], Tensor]
 CLIP = 1.0
 """The norm that the clipping arm clips to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a training trains with."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: Any
+    max_norm: float | None
+    forward: Forward | None
 
 
 class Loop(Protocol):
@@ -46,7 +58,11 @@ class Arm:
         forward: Forward | None = None,
     ) -> Loop:
         """The loop for these parts; ``max_norm`` is what the training itself clips to, whoever takes its steps."""
-        return Plain(self.counts, model, optimizer, scheduler, max_norm, forward)
+        return self.loop(Parts(model, optimizer, scheduler, max_norm, forward))
+
+    def loop(self, parts: Parts) -> Loop:
+        """The loop for these parts."""
+        return Plain(self.counts, parts)
 
     def close(self) -> None:
         """The training is over."""
@@ -55,18 +71,10 @@ class Arm:
 class Plain:
     """The loop that everybody writes."""
 
-    def __init__(
-        self,
-        counts: Counter[str],
-        model: nn.Module,
-        optimizer: Optimizer,
-        scheduler: Any,
-        max_norm: float | None,
-        forward: Forward | None,
-    ) -> None:
-        self.counts, self.optimizer, self.scheduler = counts, optimizer, scheduler
-        self.parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        self.max_norm, self.function = max_norm, forward
+    def __init__(self, counts: Counter[str], parts: Parts) -> None:
+        self.counts, self.optimizer, self.scheduler = counts, parts.optimizer, parts.scheduler
+        self.parameters = [each for group in parts.optimizer.param_groups for each in group["params"]]
+        self.max_norm, self.function = parts.max_norm, parts.forward
         self.loss = 0.0
 
     def forward(self, batch: Any) -> Tensor:
@@ -92,7 +100,7 @@ class Plain:
         self.optimizer.zero_grad(set_to_none=True)
         self.loss = 0.0
 
-    def wanted(self, loss: float, norm: float) -> bool:
+    def wanted(self, loss: float, norm: float) -> bool:  # noqa: ARG002 - for rules that look
         """Whether the optimizer steps."""
         return True
 
@@ -100,16 +108,8 @@ class Plain:
 class Clip(Arm):
     """``clip_grad_norm_(parameters, 1.0)`` at every step."""
 
-    def take(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        scheduler: Any = None,
-        *,
-        max_norm: float | None = None,
-        forward: Forward | None = None,
-    ) -> Loop:
-        return Plain(self.counts, model, optimizer, scheduler, min(max_norm or CLIP, CLIP), forward)
+    def loop(self, parts: Parts) -> Loop:
+        return Plain(self.counts, replace(parts, max_norm=min(parts.max_norm or CLIP, CLIP)))
 
 
 class SkipLoop(Plain):
@@ -120,8 +120,8 @@ class SkipLoop(Plain):
 
     WINDOW, SIGMAS = 128, 6.0
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, counts: Counter[str], parts: Parts) -> None:
+        super().__init__(counts, parts)
         self.windows: tuple[deque[float], deque[float]] = (deque(maxlen=self.WINDOW), deque(maxlen=self.WINDOW))
 
     def wanted(self, loss: float, norm: float) -> bool:
@@ -137,16 +137,8 @@ class SkipLoop(Plain):
 class SkipBySigma(Arm):
     """See :class:`SkipLoop`."""
 
-    def take(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        scheduler: Any = None,
-        *,
-        max_norm: float | None = None,
-        forward: Forward | None = None,
-    ) -> Loop:
-        return SkipLoop(self.counts, model, optimizer, scheduler, max_norm, forward)
+    def loop(self, parts: Parts) -> Loop:
+        return SkipLoop(self.counts, parts)
 
 
 class Guarded(Arm):
@@ -163,21 +155,18 @@ class Guarded(Arm):
         self.guards: list[Guard] = []
         self.heard: Counter[str] = Counter()
 
-    def take(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        scheduler: Any = None,
-        *,
-        max_norm: float | None = None,
-        forward: Forward | None = None,
-    ) -> Loop:
-        known = forward if self.knows_forward else None
+    def loop(self, parts: Parts) -> Loop:
         guard = Guard(
-            model, optimizer, scheduler, max_norm=max_norm, policy=self.policy, forward=known, console=_Ear(self.heard)
+            parts.model,
+            parts.optimizer,
+            parts.scheduler,
+            max_norm=parts.max_norm,
+            policy=self.policy,
+            forward=parts.forward if self.knows_forward else None,
+            console=_Ear(self.heard),
         )
         self.guards.append(guard)
-        return GuardLoop(self, guard, forward)
+        return GuardLoop(self, guard, parts.forward)
 
     def close(self) -> None:
         for guard in self.guards:

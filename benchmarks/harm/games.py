@@ -80,7 +80,7 @@ def clipped_policy(arm: Arm, seed: int) -> Metrics:
                 rewards.append(reward)
                 fallen.append(fell)
             worth = value(tasks.state)[:, 0]
-            returns = []
+            returns: list[Tensor] = []
             for reward, fell in zip(reversed(rewards), reversed(fallen), strict=True):
                 worth = reward + 0.95 * torch.where(fell, 0.0, worth)
                 returns.insert(0, worth)

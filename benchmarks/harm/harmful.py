@@ -166,7 +166,7 @@ def flipped_bit(arm: Arm, seed: int) -> Metrics:
         gradient.view(-1)[3] = 1e18
         return gradient
 
-    task.model[0].weight.register_hook(spoil)
+    next(task.model.parameters()).register_hook(spoil)
     loop = arm.take(task.model, torch.optim.Adam(task.model.parameters(), lr=2e-3), forward=task.loss)
     for step in range(1000):
         flip["now"] = step in (400, 900)
@@ -202,6 +202,27 @@ def flipped_weight(arm: Arm, seed: int) -> Metrics:
     return task.result()
 
 
+class Layer(nn.Module):
+    """Attention over what came before, then a feed-forward net."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+        self.one, self.two = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same texts, one layer on."""
+        q, k, v = self.qkv(self.one(x)).chunk(3, dim=-1)
+        logits = (q @ k.transpose(1, 2)) / q.shape[-1] ** 0.5
+        hidden = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
+        x = x + self.out(torch.softmax(logits.masked_fill(hidden, float("-inf")), dim=-1) @ v)
+        moved: Tensor = x + self.down(F.gelu(self.up(self.two(x))))
+        return moved
+
+
 class Attention(nn.Module):
     """A small causal transformer without normalised queries, in bf16: logits may grow until attention is a step."""
 
@@ -209,19 +230,7 @@ class Attention(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
         self.place = nn.Parameter(0.02 * torch.randn(length, width))
-        self.layers = nn.ModuleList(
-            nn.ModuleDict(
-                {
-                    "qkv": nn.Linear(width, 3 * width, bias=False),
-                    "out": nn.Linear(width, width, bias=False),
-                    "up": nn.Linear(width, 4 * width),
-                    "down": nn.Linear(4 * width, width),
-                    "one": nn.LayerNorm(width),
-                    "two": nn.LayerNorm(width),
-                }
-            )
-            for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -229,11 +238,7 @@ class Attention(nn.Module):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             x = self.embed(tokens[:, :-1]) + self.place[: tokens.shape[1] - 1]
             for layer in self.layers:
-                q, k, v = layer["qkv"](layer["one"](x)).chunk(3, dim=-1)
-                logits = (q @ k.transpose(1, 2)) / q.shape[-1] ** 0.5
-                hidden = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
-                x = x + layer["out"](torch.softmax(logits.masked_fill(hidden, float("-inf")), dim=-1) @ v)
-                x = x + layer["down"](F.gelu(layer["up"](layer["two"](x))))
+                x = layer(x)
             return F.cross_entropy(self.head(x).flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 

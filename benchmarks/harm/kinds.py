@@ -51,7 +51,7 @@ def summed_loss(arm: Arm, seed: int) -> Metrics:
 
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=1e-3), forward=loss_of)
     for _ in range(1500):
-        loop.step(loop.forward(batch_of(1 + int(63 * source.uniform(())))))
+        loop.step(loop.forward(batch_of(1 + int(63 * float(source.uniform(1))))))
     with torch.no_grad():
         return {"loss": float(loss_of(batch_of(4096))) / 4096}
 
@@ -130,7 +130,7 @@ def diffusion(arm: Arm, seed: int) -> Metrics:
     def batch_of(rows: int, level: float | None = None) -> tuple[Tensor, Tensor, float]:
         angle = 6.283 * source.uniform(rows)
         points = torch.stack([angle.cos(), angle.sin()], dim=1) + 0.05 * source.normal(rows, 2)
-        sigma = float(torch.exp(source.normal(()) * 1.2 - 1.0)) if level is None else level
+        sigma = float(torch.exp(source.normal(1) * 1.2 - 1.0)) if level is None else level
         return points, source.normal(rows, 2), sigma
 
     def loss_of(batch: tuple[Tensor, Tensor, float]) -> Tensor:

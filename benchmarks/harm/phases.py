@@ -86,7 +86,8 @@ def scheduled_weights(arm: Arm, seed: int) -> Metrics:
         mean, log_variance = encoder(x).chunk(2, dim=1)
         rebuilt = decoder(mean + noise * torch.exp(log_variance / 2))
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(1).mean()
-        return F.mse_loss(rebuilt, x) + weight * divergence
+        loss: Tensor = F.mse_loss(rebuilt, x) + weight * divergence
+        return loss
 
     loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=2e-3), forward=loss_of)
     for step in range(1500):

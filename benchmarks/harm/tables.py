@@ -20,18 +20,19 @@ LABELS = {
 
 def healthy_table(results: Sequence[Any]) -> Iterator[str]:
     """What became of healthy trainings: a row for each metric."""
-    yield "| healthy training | metric | no guard | default | change | forward known | change | same bits | refused | bounded | phases | rollbacks |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    counted = ("same bits", "refused", "bounded", "phases", "rollbacks")
+    columns = ("healthy training", "metric", "no guard", "default", "change", "forward known", "change", *counted)
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
     for name in _names(results, harmful=False):
         runs = [each for each in results if each.job.training == name]
         for place, metric in enumerate(runs[0].metrics):
             none, guard, forward = (_values(runs, arm, metric) for arm in ("none", "guard", "forward"))
             counts = "| | | | " if place else _counts(runs)
             same = sum(a == b for a, b in zip(none, guard, strict=True))
-            yield (
-                f"| {'' if place else name} | {metric} | {_spread(none)} | {statistics.mean(guard):.4g} | {_change(none, guard)} "
-                f"| {statistics.mean(forward):.4g} | {_change(none, forward)} | {same} of {len(none)} {counts}|"
-            )
+            first = f"| {'' if place else name} | {metric} | {_spread(none)}"
+            arms = (f"{statistics.mean(values):.4g} | {_change(none, values)}" for values in (guard, forward))
+            yield f"{first} | {' | '.join(arms)} | {same} of {len(none)} {counts}|"
 
 
 def totals(results: Sequence[Any]) -> Iterator[str]:
@@ -49,8 +50,9 @@ def totals(results: Sequence[Any]) -> Iterator[str]:
             if worsens(results, name, metric, arm)
         ]
         yield (
-            f"{LABELS[arm]}: {refused:,} of {steps:,} healthy steps refused ({refused / steps:.3%}), {bounded:,} bounded "
-            f"({bounded / steps:.2%}), {backs} rollbacks; worse beyond the seeds' own spread: {', '.join(worse) or 'none'}."
+            f"{LABELS[arm]}: {refused:,} of {steps:,} healthy steps refused ({refused / steps:.3%}), "
+            f"{bounded:,} bounded ({bounded / steps:.2%}), {backs} rollbacks; "
+            f"worse beyond the seeds' own spread: {', '.join(worse) or 'none'}."
         )
 
 

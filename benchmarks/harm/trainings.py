@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -63,7 +64,7 @@ class Source:
         return torch.randint(high, shape, generator=self.generator)
 
     def chance(self, share: float) -> bool:
-        return bool(self.uniform(()) < share)
+        return float(self.uniform(1)) < share
 
     def draw(self, shares: Tensor, count: int) -> Tensor:
         return torch.multinomial(shares, count, replacement=True, generator=self.generator)
@@ -72,7 +73,7 @@ class Source:
 def mlp(*sizes: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     """Linear layers of these sizes with an activation between them."""
     layers: list[nn.Module] = []
-    for one, other in zip(sizes, sizes[1:], strict=False):
+    for one, other in pairwise(sizes):
         layers += [nn.Linear(one, other), activation()]
     return nn.Sequential(*layers[:-1])
 

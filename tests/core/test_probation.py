@@ -134,9 +134,7 @@ def test_a_new_phase_is_told_once_and_then_usual():
     run.take(6.0, verdict=LOSS)
     run.take(6.0, 8)
     told = [run.answer(earlier=6.4, present=5.8).move]
-    for _ in range(100):
-        if run.take(6.0) is not None:
-            told.append(run.answer(earlier=6.4, present=5.8).move)
+    told.extend(run.answer(earlier=6.4, present=5.8).move for _ in range(100) if run.take(6.0) is not None)
     assert [move for move in told if move is Move.NEW_PHASE] == [Move.NEW_PHASE]
     assert Move.GO_BACK not in told
     assert run.state.doubt is None
@@ -272,9 +270,7 @@ def test_a_corrupt_shard_that_looked_like_a_phase_is_undone_when_the_old_data_is
         run.take(60.0, verdict=LOSS)
         run.take(60.0, 8)
         run.state = (
-            run.answer(earlier=60.0, present=50.0).state
-            if means.forward
-            else cannot_compare(run.state, POLICY).state
+            run.answer(earlier=60.0, present=50.0).state if means.forward else cannot_compare(run.state, POLICY).state
         )
         found = run.take(50.0, 12) and run.answer(earlier=60.0, present=40.0)
         assert found is None or found.move is Move.NOTHING

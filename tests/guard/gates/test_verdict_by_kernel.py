@@ -27,7 +27,12 @@ def train(seed, *, clip):
     model = nn.Linear(6, 3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
     policy = Policy(
-        gate="device", snapshots=False, window=16, warmup=4, max_vetoes_in_a_row=50, spikes="refuse" if clip else "bound"
+        gate="device",
+        snapshots=False,
+        window=16,
+        warmup=4,
+        max_vetoes_in_a_row=50,
+        spikes="refuse" if clip else "bound",
     )
     guard = Guard(model, optimizer, policy=policy, max_norm=0.5 if clip else None, console=Quiet())
     guard._shop.fold_clip = True

@@ -321,7 +321,8 @@ def test_what_most_rows_do_is_the_rates_fault_and_what_one_row_does_is_that_rows
         loaded[30]["y"][3] += label
         forward = lambda batch, model=model: F.mse_loss(model(batch["x"]).sum(1), batch["y"])  # noqa: E731
         optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        loop = Loop(model, forward, loaded, optimizer, max_norm=None, policy=Policy.refuse_spikes(max_vetoes_in_a_row=100))
+        policy = Policy.refuse_spikes(max_vetoes_in_a_row=100)
+        loop = Loop(model, forward, loaded, optimizer, max_norm=None, policy=policy)
         found = loop.run(tmp_path / str(lr))
         assert found[0]["cause"] == ("lr-too-high" if lr == 30.0 else "toxic-batch")
         assert found[0]["rows"] == ([] if lr == 30.0 else [3])

@@ -65,8 +65,8 @@ def test_the_summary_of_a_healthy_run_is_one_line():
 
 
 def test_the_summary_counts_as_people_do():
-    words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "directory": None, "unlearned": "", "groups": ()}
-    words |= {"bounded": 0, "rollbacks": 0, "phases": 0}
+    words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "directory": None, "unlearned": ""}
+    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0}
     one = summed_up(steps=1, vetoes={}, clipped=1, lowest_scale=None, **words)
     assert one == "1 step, none refused, 1 clipped; last loss 1"
     many = summed_up(steps=100_000, vetoes={"scale-search": 1_234}, clipped=2_000, lowest_scale=2.0**24, **words)
