@@ -25,7 +25,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Result:
 
     job: Job
     metrics: dict[str, float]
-    counts: Counter[str]
+    counts: dict[str, int]
     seconds: float
 
 
@@ -120,7 +120,7 @@ def main(words: Sequence[str] | None = None) -> None:
         results.append(result)
         if arguments.kept:
             with arguments.kept.open("a", encoding="utf-8") as lines:
-                print(json.dumps(asdict(result)), file=lines)
+                print(json.dumps(asdict(replace(result, counts={**result.counts}))), file=lines)
         if result.job.arm == HEALTHY_ARMS[-1]:
             spent = time.monotonic() - begun
             figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())

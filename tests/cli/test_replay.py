@@ -153,7 +153,7 @@ def test_a_single_world_is_run_alone_and_not_written(incident, capsys):
 
 def test_the_loss_of_the_re_run_is_the_loss_of_the_step(tmp_path, monkeypatch, capsys):
     """Dropout and all: the generators, the weights and the running mean are those of the refused step."""
-    training = GuardedTraining(tmp_path / "run", policy=Policy(autopsy_seconds=0, prove_steps=2))
+    training = GuardedTraining(tmp_path / "run", policy=Policy.refuse_spikes(autopsy_seconds=0, prove_steps=2))
     training.steps(20)
     training.steps(1, 1e5)
     training.guard.close()

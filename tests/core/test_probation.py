@@ -110,7 +110,7 @@ def test_a_bounded_step_that_hurt_for_a_while_earns_nothing_and_loses_what_was_e
 def test_a_fault_earns_nothing_however_often_it_comes():
     run = usual()
     for _ in range(6):
-        run.take(9000.0, verdict=LOSS | GRADIENT, bounded=1.0, plausible=False)
+        run.take(9000.0, verdict=LOSS | GRADIENT | Verdict.FAULT, bounded=1.0)
         run.take(2.0, 16)
     assert run.state.factor is None
 

@@ -50,8 +50,18 @@ def test_a_nan_that_was_refused_is_told_with_its_proved_cause_and_nothing_else(t
     assert list(found.refused) == [told]
 
 
-def test_a_refused_spike_is_no_explosion(tmp_path):
+def test_a_bounded_spike_is_no_explosion_either(tmp_path):
     training = GuardedTraining(tmp_path, policy=Policy(max_incidents=0))
+    training.steps(24)
+    training.guard.step(50 * training.guard.forward(training.batch()))
+    training.steps(10)
+    training.guard.close()
+    found = diagnose(tmp_path)
+    assert (found.verdict, list(found.trouble), causes(found), list(found.refused)) == ("healthy", [], [], [])
+
+
+def test_a_refused_spike_is_no_explosion(tmp_path):
+    training = GuardedTraining(tmp_path, policy=Policy.refuse_spikes(max_incidents=0))
     training.steps(24)
     training.guard.step(50 * training.guard.forward(training.batch()))
     training.steps(10)
@@ -136,7 +146,7 @@ def test_steps_that_were_only_watched_are_judged(tmp_path):
 def test_a_run_that_the_guard_had_to_stop_is_sick_and_says_so(tmp_path):
     training = GuardedTraining(
         tmp_path,
-        policy=Policy(max_incidents=0, snapshots=False),
+        policy=Policy.refuse_spikes(max_incidents=0, snapshots=False),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e4),
         max_norm=None,
     )

@@ -83,7 +83,8 @@ def nan_gradient(trial: Trial) -> Outcome:
 def loss_spike(trial: Trial) -> Outcome:
     steps = _some_steps(trial.chance)
     life = trial.live(BadBatches, steps=steps, times=1000.0)
-    _refused(trial, steps, "loss-spike", "gradient-spike")
+    found = evidence.refused_steps(trial.job)
+    trial.demand(not set(found) & set(steps), f"a finite step was refused: {found}")
     return trial.survived(life)
 
 

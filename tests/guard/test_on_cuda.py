@@ -205,7 +205,7 @@ def test_the_mode_that_proves_it_does_catch_a_wait() -> None:
 @each("optimizer", list(OPTIMIZERS))
 def test_a_refused_step_changes_no_bit(optimizer: str, fault: str) -> None:
     skip_unless_it_exists(optimizer)
-    training = Training.start(optimizer, batch_norm=True)
+    training = Training.start(optimizer, batch_norm=True, policy=Policy.refuse_spikes())
     *healthy, last = batches(HEALTHY + 1)
     training.run(healthy)
     training.guard.flush()
@@ -240,7 +240,8 @@ def test_a_first_step_that_is_refused_leaves_the_weights_and_a_clean_start(optim
 @each("optimizer", ["AdamW fused", "SGD momentum fused", "RMSprop foreach"])
 def test_a_bad_batch_in_the_middle_is_as_if_it_had_never_been_there(optimizer: str, spoil: float) -> None:
     with deterministic():
-        guarded, spared = (Training.start(optimizer, batch_norm=True) for _ in range(2))
+        policy = Policy.refuse_spikes()
+        guarded, spared = (Training.start(optimizer, batch_norm=True, policy=policy) for _ in range(2))
         given = batches(2 * HEALTHY)
         inputs, targets = given[0]
         for training in (guarded, spared):
@@ -280,13 +281,14 @@ def test_a_scaler_backs_off_as_by_itself_and_no_bit_changes() -> None:
     assert [decision.code for decision in refusals(training.guard)] == [Code.SCALE_SEARCH]
 
 
-def test_the_device_decides_as_the_host_does() -> None:
+@each("spikes", ["refuse", "bound"])
+def test_the_device_decides_as_the_host_does(spikes: Any) -> None:
     given = batches(160)
     scales = dict.fromkeys(range(60, 72), 300.0) | {30: float("nan"), 40: float("inf"), 50: 100.0, 120: 1e3}
     heard, losses = {}, {}
     with deterministic():
         for gate in ("device", "host"):
-            training = Training.start(level=True, policy=Policy(gate=gate, snapshots=False))
+            training = Training.start(level=True, policy=Policy(gate=gate, snapshots=False, spikes=spikes))
             for number, batch in enumerate(given):
                 training.guard.step(training.loss(batch) * scales.get(number, 1.0))
             training.guard.flush()
@@ -296,8 +298,30 @@ def test_the_device_decides_as_the_host_does() -> None:
     # The device's optimizer divides by what the host multiplies with, so the last bit may differ.
     torch.testing.assert_close(losses["device"], losses["host"], rtol=1e-3, atol=0, equal_nan=True)
     codes = {code for _, _, code in heard["host"]}
-    assert {Code.LOSS_NOT_FINITE, Code.LOSS_SPIKE, Code.NEW_LEVEL} <= codes
-    assert any(action is Action.VETO for _, action, _ in heard["host"])
+    expected = {Code.LOSS_SPIKE, Code.NEW_LEVEL} if spikes == "refuse" else {Code.UNUSUAL_GRADIENT}
+    assert expected | {Code.LOSS_NOT_FINITE} <= codes
+    taken = {action for _, action, _ in heard["host"]}
+    assert (Action.VETO in taken, Action.BOUND in taken) == (True, spikes == "bound")
+
+
+@each("optimizer", ["AdamW fused", "SGD momentum fused", "RMSprop foreach"])
+def test_a_bounded_step_moves_the_weights_as_one_that_was_clipped_by_hand(optimizer: str) -> None:
+    with deterministic():
+        guarded, plain = (Training.start(optimizer, level=True, policy=Policy(snapshots=False)) for _ in range(2))
+        given = batches(HEALTHY + 1)
+        for training in (guarded, plain):
+            training.run(given[:HEALTHY])
+            training.guard.flush()
+        guarded.guard.step(guarded.loss(given[-1]) * 1e4)
+        guarded.guard.flush()
+        decision = guarded.guard.decisions[-1]
+        assert (decision.action, decision.refused) == (Action.BOUND, False)
+        assert decision.limit is not None
+        (plain.loss(given[-1]) * 1e4).backward()
+        nn.utils.clip_grad_norm_(plain.model.parameters(), decision.limit)
+        plain.optimizer.step()
+        states = [training.model.state_dict() for training in (guarded, plain)]
+        torch.testing.assert_close(*states, rtol=1e-4, atol=1e-6)
 
 
 @each("optimizer", list(OPTIMIZERS))

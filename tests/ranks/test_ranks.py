@@ -46,7 +46,7 @@ def alone(folder: Path, act: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     acts = product(["ddp", "fsdp"], ["nan-loss", "nan-gradient", "rollback"])
-    others = [("fsdp", "none"), ("ddp", "desync"), ("ddp", "uneven")]
+    others = [("fsdp", "none"), ("ddp", "desync"), ("ddp", "uneven"), ("ddp", "harm"), ("fsdp", "harm")]
     return Stage(tmp_path_factory.mktemp("two"), 2, [*acts, *others])
 
 
@@ -60,7 +60,7 @@ def slow_two(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     folder = tmp_path_factory.mktemp("slow-two")
     (folder / "fsdp-resume").mkdir()
     alone(folder / "fsdp-resume", "save")
-    late = product(["ddp-device", "fsdp-device"], ["rollback"])
+    late = product(["ddp-device", "fsdp-device"], ["rollback", "harm"])
     return Stage(folder, 2, [*late, ("fsdp", "save"), ("ddp", "save"), ("fsdp", "resume")])
 
 
@@ -102,7 +102,8 @@ def test_a_bad_gradient_is_traced_to_its_rank_before_gradients_are_averaged(two,
 def test_four_ranks_agree(four, kind, act):
     seen = four.seen(kind, act)
     check_agreed(seen)
-    assert any(action == ("rollback" if act == "rollback" else "veto") for action in seen[0]["actions"])
+    expected = {"nan-loss": "veto", "spike": "bound", "rollback": "rollback"}
+    assert expected[act] in seen[0]["actions"]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -114,6 +115,16 @@ def test_all_ranks_go_back_together(two, kind):
     assert (event["from_step"], event["to_step"]) == (11, 1)
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_ranks_take_harm_back_together(two, kind):
+    seen = two.seen(kind, "harm")
+    check_agreed(seen)
+    assert "veto" not in seen[0]["actions"]
+    (back,) = events(two.of(kind, "harm"), "rollback")
+    assert (back["code"], back["from_step"]) == ("harm", 103)
+    assert "with the known-good weights in place" in back["reason"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp-device", "fsdp-device"])
 def test_ranks_that_hear_of_a_step_late_act_on_it_at_the_same_step(slow_two, kind):
@@ -122,6 +133,16 @@ def test_ranks_that_hear_of_a_step_late_act_on_it_at_the_same_step(slow_two, kin
     assert seen[0]["actions"][8:11] == ["veto", "veto", "rollback"]
     (event,) = events(slow_two.of(kind, "rollback"), "rollback")
     assert event["to_step"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp-device", "fsdp-device"])
+def test_ranks_that_hear_late_of_harm_go_back_together_too(slow_two, kind):
+    check_agreed(slow_two.seen(kind, "harm"))
+    (back,) = events(slow_two.of(kind, "harm"), "rollback")
+    assert back["code"] == "harm"
+    returned = [event["batch"] for event in events(slow_two.of(kind, "harm"), "returned")]
+    assert len(returned) == len(set(returned)) == back["batches_passed_over"]
 
 
 def test_sharded_and_whole_gradients_have_the_same_norms(two, tmp_path):

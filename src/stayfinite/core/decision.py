@@ -63,6 +63,9 @@ class Decision:
     limit: float | None = None
     """The norm that the gradients were limited to because the step was unusual; None where they were not."""
 
+    fault: bool = False
+    """Whether the step was taken though no data could explain its loss; running statistics do not take it in."""
+
     @property
     def step(self) -> int:
         """Number of the step that was decided on."""

@@ -23,7 +23,7 @@ from stayfinite.core.probation import (
 )
 from stayfinite.core.rungs import Options, RungState
 from stayfinite.core.signals import Signals
-from stayfinite.core.spikes import SpikeState, Verdict, examine, is_implausible, spread
+from stayfinite.core.spikes import SpikeState, Verdict, examine, spread
 from stayfinite.core.trends import TrendState, forget_levels
 from stayfinite.core.trends import follow as follow_trends
 from stayfinite.errors import StateError
@@ -138,7 +138,6 @@ def judge(
         memory.probation,
         policy,
         bounded=_bounded(verdict, limit, before),
-        plausible=not is_implausible(signals.loss, before),
         means=Means(known_good=options.rollback_to, forward=options.rerun),
     )
     after = adopt(after, followed)
@@ -163,6 +162,7 @@ def fresh_phase(memory: Memory) -> Memory:
 
 def _watched(decision: Decision) -> Decision:
     """What becomes of a decision where the guard only looks on."""
+    decision = replace(decision, fault=False)
     if decision.limit is not None:
         reason = decision.reason.replace("limited to", "would be limited to")
         return replace(decision, action=Action.ACCEPT, reason=f"{reason} (watching only)", limit=None)

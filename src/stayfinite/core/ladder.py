@@ -123,12 +123,13 @@ def _take_unusual(
         action, bounded = (Action.CLIP if clipped else Action.ACCEPT), None
     else:
         action, bounded = Action.BOUND, highest
+    fault = Verdict.FAULT in verdict
     if bounded is not None:
-        reason = f"{reasons.unusual_norm(signals, before)}; limited to {bounded:.4g}"
-        return Decision(action=action, code=Code.UNUSUAL_GRADIENT, reason=reason, signals=signals, limit=bounded)
+        code, reason = Code.UNUSUAL_GRADIENT, f"{reasons.unusual_norm(signals, before)}; limited to {bounded:.4g}"
+        return Decision(action=action, code=code, reason=reason, signals=signals, limit=bounded, fault=fault)
     if Verdict.LOSS_SPIKE in verdict:
         reason = reasons.unusual_loss(signals, before)
-        return Decision(action=action, code=Code.UNUSUAL_LOSS, reason=reason, signals=signals)
+        return Decision(action=action, code=Code.UNUSUAL_LOSS, reason=reason, signals=signals, fault=fault)
     return _take(signals, Verdict.FINE, max_norm)
 
 

@@ -195,7 +195,6 @@ def follow(
     policy: Policy,
     *,
     bounded: float | None = None,
-    plausible: bool = True,
     means: Means = NO_MEANS,
 ) -> Followed:
     """Take in a finite step that was taken.
@@ -206,7 +205,6 @@ def follow(
         state: what is remembered.
         policy: the settings.
         bounded: what its gradient was allowed to be over the usual norm, where it was more.
-        plausible: whether its loss is one that data could explain.
         means: what could be done.
     """
     if state.trial is not None:
@@ -215,7 +213,7 @@ def follow(
     if doubt is not None:
         doubt = replace(doubt, followed=(*doubt.followed, signals.loss))
     elif verdict & SPIKE and len(state.losses) >= LEAST:
-        doubt = _open(signals, verdict, state, bounded, plausible)
+        doubt = _open(signals, verdict, state, bounded)
     rate = signals.lr
     raised = rate is not None and bool(state.rates) and rate > RATE_RISEN * max(state.rates)
     state = replace(
@@ -343,13 +341,13 @@ def in_words(doubt: Doubt) -> str:
     return f"loss {before:.4g} -> {now:.4g} since step {doubt.step} ({len(doubt.followed)} steps)"
 
 
-def _open(signals: Signals, verdict: Verdict, state: Probation, bounded: float | None, plausible: bool) -> Doubt:
+def _open(signals: Signals, verdict: Verdict, state: Probation, bounded: float | None) -> Doubt:
     odd = state.since_odd_update <= LATELY
     return Doubt(
         step=signals.step,
         loss=signals.loss,
         loss_spike=Verdict.LOSS_SPIKE in verdict,
-        blame=Blame.UPDATE if odd else Blame.BATCH if plausible else Blame.FAULT,
+        blame=Blame.UPDATE if odd else Blame.FAULT if Verdict.FAULT in verdict else Blame.BATCH,
         usual=state.losses,
         # Without the jump itself, if there was one.
         rate=max(state.rates[:-LATELY], default=None),

@@ -44,6 +44,8 @@ class Verdict(IntFlag):
     NEW_LEVEL = 8
     TAKEN = 16
     """A finite spike that the policy does not refuse."""
+    FAULT = 32
+    """One that is taken though no data could explain its loss; running statistics do not take it in."""
 
     @property
     def refuses(self) -> bool:
@@ -171,7 +173,7 @@ def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> tupl
     if not _surely_usual(size, loss, state, policy) and size > (limit := norm_bound(loss, state, policy)):
         verdict |= Verdict.GRADIENT_SPIKE
     if verdict and policy.spikes == "bound":
-        verdict |= Verdict.TAKEN
+        verdict |= Verdict.TAKEN | (Verdict.FAULT if is_implausible(loss, state) else Verdict.FINE)
     elif verdict and state.strikes >= policy.level_change_after:
         verdict |= Verdict.NEW_LEVEL
     return verdict, limit

@@ -197,6 +197,11 @@ class DrivenGuard(Guard):
         """What was found to be the matter so far, by cause, with the step at which it first was."""
         return dict(self._recorder.causes)
 
+    @property
+    def unusual(self) -> dict[str, int]:
+        """Finite steps that were bounded, and rollbacks because of what followed one."""
+        return self._recorder.unusual
+
     def start_at(self, step: int) -> None:
         """Count on from this step: the framework resumes a training that no guard has seen."""
         self._step = step

@@ -119,10 +119,11 @@ class LoopGuard:
         return self.driven.decisions
 
     def figures(self) -> dict[str, float]:
-        """Gradient norm of the last step; vetoes and findings so far. They join what the loop logs."""
+        """Gradient norm of the last step; vetoes, bounded steps and findings so far. They join what the loop logs."""
         return {
             "stayfinite/grad_norm": self._norm,
             "stayfinite/vetoes": float(self.vetoes),
+            "stayfinite/bounded": float(self.driven.unusual["bounded"]),
             "stayfinite/findings": float(len(self.driven.causes)),
         }
 

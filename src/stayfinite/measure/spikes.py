@@ -110,6 +110,10 @@ class DeviceSpikes:
         """From the next step on a gradient may be this many times the median norm."""
         self._course[1].fill_(math.log(factor))
 
+    def unsettled(self) -> Tensor:
+        """True if running statistics must not take the last step in: it was refused, or its loss shows a fault."""
+        return (self.refused > 0) | (self.verdict >= int(Verdict.FAULT))
+
     def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
         """Judge a step and move the windows on; returns ``verdict``, which holds until the next step is judged."""
         if self._by_kernel and self._launch(loss, norm):
@@ -176,7 +180,8 @@ class DeviceSpikes:
     def _compute(self) -> None:
         not_finite = ~torch.isfinite(self._raw).all()
         sample = torch.stack([torch.asinh(self._raw[0]), torch.log(self._raw[1])])
-        bound = self._bound()
+        implausible = (self._course[0] > 0) & (self._raw[0] > IMPLAUSIBLE * self._course[0])
+        bound = self._bound(implausible)
         above = (sample > bound) & ~not_finite & (self._mode != MODES["ignore"])
         spike = above.any()
         taken = spike & (self._mode == MODES["bound"])
@@ -185,6 +190,7 @@ class DeviceSpikes:
         limit = torch.where(above[1] & taken, bound[1], math.inf)
         self._advance(torch.stack([sample[0], torch.minimum(sample[1], limit)]), spike, taken, new_level, accepted)
         flags = not_finite * int(Verdict.NOT_FINITE) + new_level * int(Verdict.NEW_LEVEL) + taken * int(Verdict.TAKEN)
+        flags = flags + (taken & implausible) * int(Verdict.FAULT)
         self.verdict.copy_((self._bits * above).sum() + flags)
         self._limit.copy_(limit)
         self.refused.copy_(~accepted)
@@ -192,7 +198,7 @@ class DeviceSpikes:
         clip = ((self._raw[1] + eps) / highest).clamp(min=1.0)
         self.divisor.copy_(torch.maximum(clip, self._raw[1] / limit.exp()))
 
-    def _bound(self) -> Tensor:
+    def _bound(self, implausible: Tensor) -> Tensor:
         policy = self._policy
         taken = self._slots < self._count[:, None]
         ordered = torch.where(taken, self._window, math.inf).sort(dim=1).values
@@ -206,7 +212,6 @@ class DeviceSpikes:
         usual = middle + policy.sigmas * sigma
         bound = torch.maximum(usual, highest + CLEARANCE * sigma)
         if self._mode == MODES["bound"]:
-            implausible = (self._course[0] > 0) & (self._raw[0] > IMPLAUSIBLE * self._course[0])
             wide = torch.where(implausible, middle[1], torch.maximum(usual[1], middle[1] + self._course[1]))
             bound = torch.stack([bound[0], wide])
         return torch.where(self._count < LEAST_SAMPLES, math.inf, bound)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from stayfinite import Policy
+from stayfinite import Action, Policy
 from tiny_training import GATES, Training, changed, fingerprint
 
 both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
@@ -81,6 +82,23 @@ def test_a_nan_batch_at_the_very_first_step_does_not_stay_in_the_buffers(build, 
     bad_batch_step(training)
     training.guard.flush()
     assert changed(before, fingerprint(buffers=dict(training.model.named_buffers()))) == []
+
+
+@both_gates
+@pytest.mark.parametrize(("times", "stays"), [(3.0, False), (1e4, True)])
+def test_a_bounded_step_moves_running_statistics_unless_its_loss_shows_a_fault(policy, times, stays):
+    torch.manual_seed(0)
+    training = Training("AdamW-fused", model=_seeded(with_batch_norm), policy=policy, max_norm=None)
+    training.good(30)
+    training.guard.flush()
+    before, weight = training.model[1].running_var.clone(), training.model[3].weight.detach().clone()
+    x = torch.randn(32, 8)
+    training.guard.step(times**2 * F.mse_loss(training.model(times * x), torch.ones(32, 4)))
+    training.guard.flush()
+    decision = training.guard.decisions[-1]
+    assert (decision.action, decision.fault) == (Action.BOUND, stays)
+    assert torch.equal(training.model[1].running_var, before) is stays
+    assert not torch.equal(training.model[3].weight, weight)
 
 
 @both_gates

@@ -48,7 +48,7 @@ def test_without_a_fault_the_weights_are_those_of_the_plain_loop_to_the_last_bit
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_step_touches_nothing_and_training_goes_on_to_learn(tmp_path, fault):
     at = 30 if fault == "spike" else 7
-    training = train({"run_dir": tmp_path}, fault=fault, at=(at,))
+    training = train({"run_dir": tmp_path, "policy": Policy.refuse_spikes()}, fault=fault, at=(at,))
     assert [number for number, skipped in enumerate(training.skipped) if skipped] == [at]
     # What BatchNorm has taken in is put back when the step is judged.
     assert training.untouched == [at]
@@ -143,10 +143,21 @@ def test_a_scaler_backs_off_as_by_itself(tmp_path):
 
 def test_a_finite_spike_is_refused_under_a_scaler_too(tmp_path):
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    training = train({"run_dir": tmp_path}, scaler=scaler, clip=None, fault="spike", at=(30,))
+    settings = {"run_dir": tmp_path, "policy": Policy.refuse_spikes()}
+    training = train(settings, scaler=scaler, clip=None, fault="spike", at=(30,))
     assert [number for number, skipped in enumerate(training.skipped) if skipped] == [30]
     assert scaler.get_scale() == 2.0**10
     assert training.untouched == [30]
+
+
+def test_by_default_a_finite_spike_is_bounded_and_the_model_learns_on(tmp_path):
+    alone, ours = (train(settings, clip=None, fault="spike", at=(30,)) for settings in (None, {"run_dir": tmp_path}))
+    (bound,) = events(tmp_path, "bound")
+    assert (bound["step"], bound["code"]) == (31, "unusual-gradient")
+    assert not any(ours.skipped)
+    assert ours.untouched == []
+    assert ours.error() < 0.5
+    assert ours.error() <= alone.error()
 
 
 def test_a_schedule_that_moves_once_an_epoch_moves_though_the_last_step_was_refused(tmp_path):

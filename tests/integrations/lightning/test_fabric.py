@@ -13,6 +13,7 @@ from lightning.fabric.plugins.precision import MixedPrecision
 from torch import nn
 
 from lightning_training import FAULTS, INF, LIGHTNING_SAYS, NAN, Net, events, loader
+from stayfinite import Policy
 from stayfinite.errors import UsageError
 from stayfinite.integrations.lightning import fabric_guard
 from tiny_training import Lines, fingerprint
@@ -111,7 +112,8 @@ def test_without_a_fault_the_weights_are_those_of_the_plain_loop_to_the_last_bit
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_step_touches_nothing_and_training_goes_on_to_learn(tmp_path, fault):
     at = 30 if fault == "spike" else 7
-    training = Training({"run_dir": tmp_path / "run"}, fault=fault, at=at).train()
+    settings = {"run_dir": tmp_path / "run", "policy": Policy.refuse_spikes()}
+    training = Training(settings, fault=fault, at=at).train()
     assert [number for number in range(40) if training.states[number] == training.states[number + 1]] == [at]
     assert [number for number, refused in enumerate(training.refused) if refused] == [at]
     (veto,) = events(tmp_path, "veto")
@@ -121,6 +123,13 @@ def test_a_bad_step_touches_nothing_and_training_goes_on_to_learn(tmp_path, faul
     if fault == "nan-batch":
         assert events(tmp_path, "autopsy")[0]["cause"] == "bad-data-row"
     assert training.finite()
+    assert training.error() < 0.5
+
+
+def test_by_default_a_finite_spike_is_taken_and_the_model_learns_on(tmp_path):
+    training = Training({"run_dir": tmp_path / "run"}, fault="spike", at=30).train()
+    assert events(tmp_path, "veto") == []
+    assert not any(training.refused)
     assert training.error() < 0.5
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lightning_training import FAULTS, LIGHTNING_SAYS, Regression, Witness, build, error, events, fit, guarded
+from stayfinite import Policy
 
 pytestmark = LIGHTNING_SAYS
 
@@ -39,7 +40,7 @@ def test_without_a_fault_the_weights_are_those_of_a_plain_trainer_to_the_last_bi
 def test_a_bad_step_touches_nothing_and_training_goes_on_to_learn(tmp_path, fault):
     witness, at = Witness(), AT.get(fault, 7)
     module = build(Regression, fault, (at,))
-    _, trainer = fit(tmp_path, [guarded(tmp_path), witness], module)
+    _, trainer = fit(tmp_path, [guarded(tmp_path, Policy.refuse_spikes()), witness], module)
     assert witness.untouched == [at]
     assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == 39
     (veto,) = events(tmp_path, "veto")
@@ -60,7 +61,8 @@ def test_the_same_spike_without_the_callback_throws_the_model_off(tmp_path):
     alone, ours = build(Plain, "spike", (30,)), build(Plain, "spike", (30,))
     fit(tmp_path, [], alone)
     fit(tmp_path, [guarded(tmp_path)], ours)
-    assert len(events(tmp_path, "veto")) == 1
+    assert [event["step"] for event in events(tmp_path, "bound")] == [31]
+    assert events(tmp_path, "veto") == []
     assert error(ours) < 0.5
     assert not error(alone) < 5 * error(ours)
 
@@ -81,6 +83,7 @@ def test_a_bad_batch_is_explained_and_running_it_again_leaves_no_trace(tmp_path)
     assert module.calls > 40
     assert (tmp_path / "run" / "incidents" / "0001" / "autopsy.json").exists()
     assert sorted(trainer.callback_metrics) == [
+        "stayfinite/bounded",
         "stayfinite/findings",
         "stayfinite/grad_norm",
         "stayfinite/vetoes",

@@ -149,7 +149,7 @@ def test_a_training_by_hand_is_guarded_too(tmp_path, fault):
 
 
 def test_a_spike_is_seen_before_a_hand_clips_it_away(tmp_path):
-    fit(tmp_path, [guarded(tmp_path)], build(ByHand, "spike", (30,)))
+    fit(tmp_path, [guarded(tmp_path, Policy.refuse_spikes())], build(ByHand, "spike", (30,)))
     (veto,) = events(tmp_path, "veto")
     assert veto["grad_norm"] > 1.0
 

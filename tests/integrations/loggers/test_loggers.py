@@ -55,7 +55,7 @@ def test_a_run_that_is_over_is_copied_whole(run):
     assert [step for step, _ in book.curves] == list(range(1, 11))
     assert [values["stayfinite/vetoes"] for _, values in book.curves] == [0.0] * 6 + [1.0] * 4
     assert math.isnan(book.curves[6][1]["stayfinite/loss"])
-    assert set(book.curves[0][1]) == {f"stayfinite/{name}" for name in ("loss", "grad_norm", "lr", "vetoes")}
+    assert set(book.curves[0][1]) == {f"stayfinite/{name}" for name in ("loss", "grad_norm", "lr", "vetoes", "bounded")}
     assert [title for _, title, _ in book.words] == ["veto", "autopsy"]
     assert "bad-data-row" in book.words[1][2]
     assert book.closed == 1
@@ -86,7 +86,7 @@ def test_half_a_line_is_waited_for_and_what_was_there_before_is_not_told_again(t
         time.sleep(0.1)
         with steps.open("a") as file:
             file.write(line[20:] + "\n")
-    assert book.curves == [(2, {"stayfinite/loss": 0.5, "stayfinite/vetoes": 1.0})]
+    assert book.curves == [(2, {"stayfinite/loss": 0.5, "stayfinite/vetoes": 1.0, "stayfinite/bounded": 0.0})]
 
 
 def test_a_logger_that_fails_is_dropped_with_a_warning_and_the_others_go_on(run):

@@ -43,7 +43,7 @@ def test_an_overflow_backs_the_scale_off_as_the_scaler_itself_would(tmp_path):
 @pytest.mark.parametrize("fault", ["inf-loss", "nan-gradient", "spike"])
 def test_a_bad_step_is_refused_and_the_scaler_goes_on(tmp_path, fault):
     at = 15 if fault == "spike" else 7
-    trainer = half_trainer(tmp_path, StayFinite(explain=False), fault=fault, at=at)
+    trainer = half_trainer(tmp_path, StayFinite(Policy.refuse_spikes(), explain=False), fault=fault, at=at)
     trainer.train()
     assert finite(trainer)
     assert [event["step"] for event in events(tmp_path, "veto")] == [at]

@@ -92,7 +92,7 @@ def test_a_bad_step_touches_neither_weights_nor_moments_nor_schedule(tmp_path, p
     at = 15 if fault == "spike" else 7
     witness = Witness(at)
     settings = PLANS[plan] | planted(fault, at) | {"train_sampling_strategy": "sequential"}
-    trainer = tiny_trainer(tmp_path, StayFinite(Policy(autopsy_seconds=0)), witness, **settings)
+    trainer = tiny_trainer(tmp_path, StayFinite(Policy.refuse_spikes(autopsy_seconds=0)), witness, **settings)
     trainer.train()
     assert _equal(witness.before, witness.after)
     assert finite(trainer)
@@ -108,6 +108,17 @@ def test_without_the_guard_the_same_training_is_lost(tmp_path, fault):
     assert not finite(trainer)
     # and the Trainer's own log hides it
     assert trainer.state.log_history[-2]["loss"] == 0
+
+
+@pytest.mark.parametrize("plan", ["adamw", "fused", "no-clipping"])
+def test_by_default_a_finite_spike_is_bounded_and_counted_in_the_log(tmp_path, plan):
+    trainer = tiny_trainer(tmp_path, StayFinite(), **PLANS[plan], **planted("spike", 18))
+    trainer.train()
+    unusual = [event["step"] for event in events(tmp_path, "bound")]
+    assert unusual == ([18] if plan == "no-clipping" else [])
+    assert events(tmp_path, "veto") == []
+    assert trainer.state.log_history[-1].get("stayfinite/bounded", 0) == len(unusual)
+    assert finite(trainer)
 
 
 def test_without_the_guard_a_spike_goes_into_the_weights(tmp_path):

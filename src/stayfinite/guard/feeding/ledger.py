@@ -45,8 +45,9 @@ class Entry:
 
     @property
     def returnable(self) -> bool:
-        """Whether it waits, and can be had again."""
-        return self.fate is Fate.WAITING and (self.items is not None or self.batch is not None)
+        """Whether it waits, is not under way already, and can be had again."""
+        waits = self.fate is Fate.WAITING and not self.came_back
+        return waits and (self.items is not None or self.batch is not None)
 
 
 class Ledger:
@@ -122,7 +123,10 @@ class Ledger:
             for each in state["batches"]:
                 if isinstance(each, Mapping):
                     items = None if each["items"] is None else tuple(map(int, each["items"]))
-                    entry = Entry(Fate(each["fate"]), items, bool(each["came_back"]), int(each["since"]))
+                    fate = Fate(each["fate"])
+                    # One that was under way then has to come again.
+                    came_back = bool(each["came_back"]) and fate is not Fate.WAITING
+                    entry = Entry(fate, items, came_back, int(each["since"]))
                     ledger._entries[int(each["epoch"]), int(each["batch"])] = entry
                 else:
                     epoch, number = each

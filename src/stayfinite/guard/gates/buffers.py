@@ -1,4 +1,4 @@
-"""Buffers that the forward pass itself changes, put back when the step is refused.
+"""Buffers that the forward pass itself changes, put back when the step is refused or shows a fault.
 
 A batch with a NaN in it has spoilt BatchNorm's running statistics before any loss is known, and they never recover.
 So the guard keeps a copy of such buffers from the last accepted step: those of layers that track running statistics,
@@ -9,7 +9,7 @@ where the guard sees a forward pass begin, it is taken into the copy first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -88,8 +88,8 @@ class RunningBuffers:
                     buffer.copy_(value)
 
     @torch.no_grad()
-    def settle(self, refused: Tensor) -> None:
-        """Keep or restore, as a flag on the device (1 or 0) says, without waiting for it."""
+    def settle(self, restore: Callable[[], Tensor]) -> None:
+        """Keep or restore, as a flag on the device says, without waiting for it; asked for only if there is any."""
         self._under_way = False
         alike: dict[tuple[torch.device, torch.dtype], list[tuple[Key, Tensor]]] = {}
         for key, buffer in self._changed():
@@ -98,7 +98,7 @@ class RunningBuffers:
             buffers = [buffer for _, buffer in pairs]
             kept = [self._kept[key] for key, _ in pairs]
             now, before = (torch.cat([each.reshape(-1) for each in side]) for side in (buffers, kept))
-            chosen = torch.where(refused.to(device, torch.bool, non_blocking=True), before, now)
+            chosen = torch.where(restore().to(device, torch.bool, non_blocking=True), before, now)
             pieces = chosen.split([buffer.numel() for buffer in buffers])
             shaped = [piece.view(buffer.shape) for piece, buffer in zip(pieces, buffers, strict=True)]
             torch._foreach_copy_(buffers, shaped)

@@ -22,15 +22,16 @@ class DrivenGate:
         self._shop = shop
 
     def take(self, reading: Reading) -> list[Heard]:
-        """Judge the step; of a refused one the buffers are put back here."""
+        """Judge the step; of one that is refused, or shows a fault, the buffers are put back here."""
         shop = self._shop
         heard = shop.hear(reading)
-        if heard.judgement.decision.refused:
+        decision = heard.judgement.decision
+        if decision.refused or decision.fault:
             shop.buffers.restore()
-        elif (limit := heard.judgement.decision.limit) is not None:
+        if not decision.refused and (limit := decision.limit) is not None:
             # The framework clips and steps later; what it finds then is a gradient that is not unusual any more.
             clip_gradients(reading.gradients, None, limit=limit)
-        if shop.alarm is not None and heard.judgement.decision.notable:
+        if shop.alarm is not None and decision.notable:
             # While watching: afterwards the weights are no longer those that made the step bad.
             with shop.buffers.as_kept():
                 shop.alarm(heard)

@@ -126,10 +126,11 @@ class HostGate:
         """Do the step or refuse it; either way it is known at once."""
         shop = self._shop
         heard = shop.hear(reading)
-        if heard.judgement.decision.refused:
+        decision = heard.judgement.decision
+        if decision.refused or decision.fault:
             shop.buffers.restore()
-        else:
-            shop.clip(reading, heard.judgement.decision.limit)
+        if not decision.refused:
+            shop.clip(reading, decision.limit)
             shop.step()
             shop.buffers.keep()
             shop.schedule.advance()
@@ -198,7 +199,7 @@ class DeviceGate(_Listening):
             with flagged(shop.optimizer, refused, divisor):
                 shop.step()
             shop.schedule.advance_ahead()
-        shop.buffers.settle(refused)
+        shop.buffers.settle(self._spikes.unsettled)
         # Only now: a step that failed above is not heard of, as the schedule has not moved for it.
         self._mail.post((envelope, shop.roster), values)
         return self._collect()
@@ -211,7 +212,7 @@ class DeviceGate(_Listening):
         divisor = shop.clip_by_division(reading, self._spikes.divisor, bounds=self._bounds)
         with flagged(shop.optimizer, self._spikes.refused, divisor):
             shop.optimizer.step()
-        shop.buffers.settle(self._spikes.refused)
+        shop.buffers.settle(self._spikes.unsettled)
         return packed
 
     def acted(self, envelope: Envelope, values: Tensor) -> list[Heard]:

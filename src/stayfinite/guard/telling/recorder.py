@@ -102,6 +102,11 @@ class Recorder:
         """Where the run is written."""
         return self._journal.directory
 
+    @property
+    def unusual(self) -> dict[str, int]:
+        """Finite steps that were bounded, and rollbacks because of what followed one."""
+        return self._tally.unusual
+
     def note(self, judgement: Judgement, done: Mapping[str, Any] | None = None) -> None:
         """A step has become known; ``done`` is what was done about it beyond a veto."""
         decision = judgement.decision

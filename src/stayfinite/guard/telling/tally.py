@@ -50,6 +50,11 @@ class Tally:
         if event in ("rollback", "new-phase"):
             self._heard[event] += 1
 
+    @property
+    def unusual(self) -> dict[str, int]:
+        """Finite steps that were bounded, and rollbacks because of what followed one."""
+        return {"bounded": self._bounded, "rollbacks": self._heard["rollback"]}
+
     def look(self, names: tuple[str, ...], indices: Sequence[int], norms: Sequence[float]) -> None:
         """Take in a closer look: the gradient norms of the parameters that have a gradient."""
         self._looks += 1

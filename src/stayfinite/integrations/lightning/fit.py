@@ -146,6 +146,7 @@ class GuardedFit:
             found |= {
                 f"{start}/grad_norm": each.norm,
                 f"{start}/vetoes": float(each.vetoes),
+                f"{start}/bounded": float(each.guard.unusual["bounded"]),
                 f"{start}/findings": float(len(each.guard.causes)),
             }
         return found

@@ -18,12 +18,12 @@ SILENT = ("start", "closed", "checkpoint", "incident")
 
 
 class RunReader:
-    """Reads what is new in a run directory, and counts the vetoes as it goes."""
+    """Reads what is new in a run directory, and counts vetoes and bounded steps as it goes."""
 
     def __init__(self, run_dir: Path) -> None:
         self._steps = _Lines(run_dir / "steps.jsonl")
         self._events = _Lines(run_dir / "events.jsonl")
-        self._vetoes = 0
+        self._vetoes = self._bounded = 0
 
     def news(self) -> tuple[Scalars, Words]:
         """Steps and events since the last call."""
@@ -32,6 +32,7 @@ class RunReader:
         steps: Scalars = []
         for line in self._steps.new():
             self._vetoes += line.get("decision") in REFUSED
+            self._bounded += line.get("decision") == "bound"
             steps.append((int(line["step"]), self._values(line)))
         return steps, [each for each in events if each[1] not in SILENT]
 
@@ -41,7 +42,8 @@ class RunReader:
         if isinstance(parts, dict):
             values |= {f"parts/{name}": part for name, part in parts.items() if isinstance(part, int | float)}
         return {f"stayfinite/{name}": float(value) for name, value in values.items()} | {
-            "stayfinite/vetoes": float(self._vetoes)
+            "stayfinite/vetoes": float(self._vetoes),
+            "stayfinite/bounded": float(self._bounded),
         }
 
 

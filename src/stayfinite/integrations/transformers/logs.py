@@ -57,9 +57,14 @@ class TrueLogs:
                 self._put_right(logs)
             self._steps, self._refused = 0, []
         logs[f"{PREFIX}/vetoes"] = self._counts[Action.VETO]
-        for action, name in ((Action.CUT, "cuts"), (Action.ROLLBACK, "rollbacks"), (Action.ESCALATE, "escalations")):
-            if self._counts[action]:
-                logs[f"{PREFIX}/{name}"] = self._counts[action]
+        unusual = self._driven.unusual
+        rungs = {
+            "bounded": unusual["bounded"],
+            "cuts": self._counts[Action.CUT],
+            "rollbacks": self._counts[Action.ROLLBACK] + unusual["rollbacks"],
+            "escalations": self._counts[Action.ESCALATE],
+        }
+        logs.update({f"{PREFIX}/{name}": count for name, count in rungs.items() if count})
         if self._driven.rate_factor < 1:
             logs[f"{PREFIX}/lr_factor"] = self._driven.rate_factor
         causes = self._driven.causes
