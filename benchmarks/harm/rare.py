@@ -167,4 +167,5 @@ def fraud_with_weights(arm: Arm, seed: int) -> Metrics:
     with torch.no_grad():
         x, y = batch_of(20_000, 0.5)
         wrong = (model(x).argmax(1) != y).float()
-        return {"common wrong": float(wrong[y == 0].mean()), "rare class wrong": float(wrong[y == 1].mean())}
+        common, rare = (float(wrong[y == kind].mean()) for kind in (0, 1))
+        return {"wrong, balanced": (common + rare) / 2, "rare class wrong": rare}

@@ -146,12 +146,12 @@ def judge(
 
 def adopt(memory: Memory, followed: Followed) -> Memory:
     """The memory after what the losses have shown."""
-    spikes = memory.ladder.spikes
-    if spikes.factor != followed.state.factor:
-        spikes = replace(spikes, factor=followed.state.factor)
-    changed = followed.move in (Move.NEW_PHASE, Move.RETURN)
-    trends = forget_levels(memory.trends) if changed else memory.trends
-    return Memory(replace(memory.ladder, spikes=spikes), trends, followed.state)
+    ladder, trends = memory.ladder, memory.trends
+    if ladder.spikes.factor != followed.state.factor:
+        ladder = replace(ladder, spikes=replace(ladder.spikes, factor=followed.state.factor))
+    if followed.move in (Move.NEW_PHASE, Move.RETURN):
+        trends = forget_levels(trends)
+    return Memory(ladder, trends, followed.state)
 
 
 def fresh_phase(memory: Memory) -> Memory:
@@ -176,6 +176,6 @@ def _watched(decision: Decision) -> Decision:
 
 def _bounded(verdict: Verdict, limit: float, before: SpikeState) -> float | None:
     """What a gradient was allowed to be over the usual norm, where it was more."""
-    if Verdict.GRADIENT_SPIKE not in verdict or not before.norms:
+    if not verdict or Verdict.GRADIENT_SPIKE not in verdict or not before.norms:
         return None
     return math.exp(min(limit - spread(before.norms)[0], 700.0))

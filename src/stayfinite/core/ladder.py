@@ -76,6 +76,8 @@ def decide(
     if not signals.finite:
         verdict |= Verdict.NOT_FINITE
     after = replace(state, spikes=spikes.advance(signals.loss, signals.grad_norm, verdict, state.spikes, policy, limit))
+    if not verdict:
+        return _take(signals, verdict, max_norm), _accept(after, policy)
     if verdict.refuses:
         return _refuse(signals, verdict, state, after, policy, options)
     doubtful = Verdict.NEW_LEVEL in verdict and policy.mode == "protect"
@@ -103,7 +105,7 @@ def _accept(after: LadderState, policy: Policy) -> LadderState:
 def _take(signals: Signals, verdict: Verdict, max_norm: float | None) -> Decision:
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
-    if Verdict.NEW_LEVEL in verdict:
+    if verdict and Verdict.NEW_LEVEL in verdict:
         reason = f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: the level has changed and stays"
         return Decision(action=action, code=Code.NEW_LEVEL, reason=reason, signals=signals)
     if clipped:

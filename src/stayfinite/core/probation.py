@@ -212,7 +212,7 @@ def follow(
     doubt = state.doubt
     if doubt is not None:
         doubt = replace(doubt, followed=(*doubt.followed, signals.loss))
-    elif verdict & SPIKE and len(state.losses) >= LEAST:
+    elif verdict and verdict & SPIKE and len(state.losses) >= LEAST:
         doubt = _open(signals, verdict, state, bounded)
     rate = signals.lr
     raised = rate is not None and bool(state.rates) and rate > RATE_RISEN * max(state.rates)
@@ -250,7 +250,9 @@ def compared(
     evidence = f"on the same batches the loss is {earlier:.4g} with the known-good weights, {present:.4g} with these"
     if math.isfinite(now) and now - then <= max(GAIN * (now - level.middle), level.sigma):
         return _no_better(state, doubt, policy, evidence)
-    batch_was_usual = own is not None and math.isfinite(own) and level.place([own]) <= level.high
+    # Unusual data are unusual for the earlier weights too.
+    halfway = (level.middle + level.place([doubt.loss])) / 2
+    batch_was_usual = own is not None and math.isfinite(own) and level.place([own]) <= max(level.high, halfway)
     patient = doubt.blame is Blame.BATCH and not doubt.phase and not batch_was_usual
     if patient and len(doubt.followed) < policy.probation:
         return Followed(Move.NOTHING, replace(state, doubt=replace(doubt, asked=True)))

@@ -50,11 +50,11 @@ class Verdict(IntFlag):
     @property
     def refuses(self) -> bool:
         """Whether the step must be kept from the weights."""
-        taken = Verdict.NEW_LEVEL | Verdict.TAKEN
-        return Verdict.NOT_FINITE in self or (self is not Verdict.FINE and not self & taken)
+        return bool(self) and (Verdict.NOT_FINITE in self or not self & LET_THROUGH)
 
 
 SPIKE = Verdict.LOSS_SPIKE | Verdict.GRADIENT_SPIKE
+LET_THROUGH = Verdict.NEW_LEVEL | Verdict.TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,22 +192,26 @@ def advance(
         policy: the settings.
         limit: the highest compressed norm that it was allowed.
     """
-    if Verdict.NOT_FINITE in verdict:
-        return state
-    if verdict.refuses:
-        return SpikeState(
-            state.losses, state.norms, state.strikes + 1, quiet=0, highest=state.highest, factor=state.factor
-        )
-    if Verdict.NEW_LEVEL in verdict:
-        state = SpikeState(highest=state.highest, factor=state.factor)
-    quiet = state.quiet + 1
     size = compress_norm(norm)
+    # Flags are slow to ask, and most steps have none.
+    if verdict:
+        if Verdict.NOT_FINITE in verdict:
+            return state
+        if verdict.refuses:
+            return SpikeState(
+                state.losses, state.norms, state.strikes + 1, quiet=0, highest=state.highest, factor=state.factor
+            )
+        if Verdict.NEW_LEVEL in verdict:
+            state = SpikeState(highest=state.highest, factor=state.factor)
+        if Verdict.TAKEN in verdict:
+            size = min(size, limit)
+    quiet = state.quiet + 1
     return SpikeState(
         losses=_admit(compress_loss(loss), state.losses, policy.window),
-        norms=_admit(min(size, limit) if Verdict.TAKEN in verdict else size, state.norms, policy.window),
+        norms=_admit(size, state.norms, policy.window),
         strikes=0 if quiet >= policy.window else state.strikes,
         quiet=min(quiet, policy.window),
-        highest=state.highest if verdict & SPIKE else max(state.highest, loss),
+        highest=state.highest if verdict and verdict & SPIKE else max(state.highest, loss),
         factor=state.factor,
     )
 

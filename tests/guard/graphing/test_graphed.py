@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from stayfinite import Guard, Policy
+from stayfinite import Action, Guard, Policy
 from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.guard.graphing.graphed import WARM_UP, GraphedStep
 from stayfinite.guard.graphing.graphs import nothing_collected
@@ -105,6 +105,19 @@ def test_a_graphed_training_is_the_plain_one_to_the_last_bit(spoilt):
     told = [[(d.step, d.code, d.signals.batch, d.signals.lr) for d in t.guard.decisions] for t in (graphed, plain)]
     assert told[0] == told[1]
     assert (tape.recorded, tape.replayed) == (1, STEPS - WARM_UP)
+
+
+@pytest.mark.parametrize(("times", "fault"), [(50.0, False), (1e5, True)])
+def test_a_bounded_step_in_a_graph_is_the_plain_one_to_the_last_bit(times, fault):
+    plain, graphed = Training(max_norm=None), Training(max_norm=None)
+    step = GraphedStep(graphed.guard, Again(graphed))
+    for number, batch in enumerate(batches()):
+        given = {name: value * (times if number == 30 else 1.0) for name, value in batch.items()}
+        plain.guard.step(plain.guard.forward(given))
+        step(given)
+    assert same(graphed.everything(), plain.everything())
+    bounded = [(d.step, d.fault) for d in graphed.guard.decisions if d.action is Action.BOUND]
+    assert bounded == [(31, fault)]
 
 
 def test_the_loss_that_is_returned_is_a_copy():
