@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -48,7 +49,12 @@ class Comparison:
     @property
     def possible(self) -> bool:
         """Whether batches can be run again. Those of sharded weights need all ranks, in step, at every layer."""
-        return self._forward.function is not None and not is_sharded(self._parts.model)
+        return self._forward.function is not None and not self._sharded
+
+    @cached_property
+    def _sharded(self) -> bool:
+        # Asked once a step, and there may be thousands of parameters.
+        return is_sharded(self._parts.model)
 
     def with_weights_of(self, snapshot: Snapshot, unusual: int) -> Losses | None:
         """The losses of both; None where they could not be found. A collective.

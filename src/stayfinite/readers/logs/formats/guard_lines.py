@@ -2,7 +2,7 @@
 
 ::
 
-    stayfinite: step 41 refused, loss-not-finite: loss is nan; 4 of 4 gradients have no finite norm, first 0.weight
+    stayfinite: step 41 refused, loss-not-finite: loss is nan; all 4 gradients are NaN or infinite
     stayfinite: rank 1: step 57 refused, rolled back (from step 57, to step 1), vetoes-in-a-row: ...
 
 Such a step never touched the weights: it is no measurement of the run, and its words are no message of a failure.
