@@ -1,11 +1,15 @@
-"""What the guard says on the terminal of a step that it refused, beside what the loop itself logs.
+"""What the guard says on the terminal of a step, beside what the loop itself logs.
 
 ::
 
     stayfinite: step 41 refused, loss-not-finite: loss is nan; all 4 gradients are NaN or infinite
     stayfinite: rank 1: step 57 refused, rolled back (from step 57, to step 1), vetoes-in-a-row: ...
+    stayfinite: step 93 bounded, unusual-gradient: grad norm 620.5 (median of the last 92 steps 1.2), loss 193.5; ...
+    stayfinite: step 102: rolled back to step 51. Loss 0.04 -> 3722 since step 93 (8 steps); ...
+    stayfinite: step 508: new phase. Loss 1.31 -> 2.9 since step 501 (8 steps); ...
 
-Such a step never touched the weights: it is no measurement of the run, and its words are no message of a failure.
+A refused step never touched the weights: it is no measurement of the run, and its words are no message of a failure. Of
+the others the loop has logged its own numbers.
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ import re
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.reading import Reading
 
-_REFUSED = re.compile(r"\bstayfinite: (?:rank \d+: )?step (\d+) refused, ")
+_REFUSED = re.compile(r"\bstayfinite: (?:rank \d+: )?step (\d+)(?: refused, | bounded, |: rolled back |: new phase)")
 
 
 class GuardLines(Format):
-    """One line about one step that was refused."""
+    """One line about one step."""
 
     marks = ("stayfinite: ",)
 
