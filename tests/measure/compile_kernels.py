@@ -59,7 +59,7 @@ for exponents in (False, True):
 compiled(kernels.fold_tensors, {"squares_in": DOUBLE, "total_out": FLOAT, "tensors": "i32"}, 4, WIDTH=TOTAL_WIDTH)
 judged = {"loss_in": DOUBLE, "norm_in": FLOAT, "settings": DOUBLE, "window": DOUBLE, "counts": LONG, "places": LONG}
 judged |= {"strikes_at": LONG, "quiet_at": LONG, "judged_out": DOUBLE, "refused_out": FLOAT, "divisor_out": FLOAT}
-judged |= {"size": "i32", "warmup": "i32", "level_change_after": "i32"}
+judged |= {"course": DOUBLE, "size": "i32", "warmup": "i32", "level_change_after": "i32", "mode": "i32"}
 for padded in (4, 128, WIDEST):
     code = compiled(judge_step, judged, WARPS, PADDED=padded)
     between = code[code.rindex("ld.global") : code.index("st.global")]

@@ -80,7 +80,7 @@ def main(kind: str, act: str, place: str | Path) -> None:
         scheduler = None
     guard = Guard(model, optimizer, scheduler, policy=policy, run_dir=folder, console=Silent())
     first = guard.resume() if act == "resume" else 0
-    length = 640 if harm else 48 if act != "uneven" or rank else 32
+    length = 600 if harm else 48 if act != "uneven" or rank else 32
     loader = DataLoader(Rows(length, corrupt=act == "loader" and rank == 1), batch_size=4)
     steps = first
     for number, x in enumerate(guard.batches(loader), first):
