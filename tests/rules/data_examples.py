@@ -190,4 +190,14 @@ UndefinedMetricWarning: Precision is ill-defined and being set to 0.0 due to no 
         Example(observed={"loader.seconds_per_batch": 0.9, "loader.seconds_per_step": 0.2}),
         Example(observed={"loader.seconds_per_batch": 0.01, "loader.seconds_per_step": 0.001}),
     ),
+    "splits-scaled-differently": (
+        Example(
+            observed={"data.splits_scaled": "training inputs: mean 0, std 1; validation inputs: mean 0.5, std 0.25"}
+        ),
+        Example(observed={"data.splits_scaled": ""}),
+    ),
+    "labels-shuffled": (
+        Example(observed={"labels.own_order": "x is indexed by one randperm and y by another"}),
+        Example(observed={"labels.own_order": ""}),
+    ),
 }

@@ -58,4 +58,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         ),
         Example(log=_epochs("eval_accuracy", [0.5, 0.6, 0.7]), config="x = torch.nan_to_num(x)\n"),
     ),
+    "metric-not-reset": (
+        Example(observed={"metric.sum_since_start": "the printed loss is the sum of all losses since step 0"}),
+        Example(observed={"metric.sum_since_start": ""}),
+    ),
+    "metric-impossible": (
+        Example(observed={"metric.impossible": "accuracy 3.2"}),
+        Example(observed={"metric.impossible": ""}),
+    ),
 }

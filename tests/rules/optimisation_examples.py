@@ -225,4 +225,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(observed={"learning.falls": False, "optimizer.lr": 1e-3}),
         Example(observed={"learning.falls": False, "learning.falls_at": 0.01, "optimizer.lr": 1e-3}),
     ),
+    "cleared-before-step": (
+        Example(observed={"optimizer.steps_without_gradient": 40}),
+        Example(observed={"optimizer.steps_without_gradient": 0}),
+    ),
+    "step-missing": (
+        Example(observed={"optimizer.call_missing": "backward ran 40 times, and no optimizer took a step"}),
+        Example(observed={"optimizer.call_missing": ""}),
+    ),
 }

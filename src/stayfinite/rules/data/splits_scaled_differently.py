@@ -1,0 +1,52 @@
+"""Validation data is scaled otherwise than training data.
+
+## What it means
+The model is trained on inputs of one mean and spread and judged on inputs of another. Its score measures the
+difference in preparation, not what was learned.
+
+## Why it happens
+- `Normalize` in the training transform only, or with other numbers in the other one.
+- Division by 255 on one path; `ToTensor` here and a raw array there.
+- A scaler that is fitted and applied to the training rows, while the validation rows stay raw.
+
+## How to recognise it
+- Mean and standard deviation of one batch of each side: `x.mean(), x.std()`.
+- A training loss that falls and a validation loss that is far above it from the first evaluation on.
+- `stayfinite doctor train.py` compares what the model is given with and without gradients.
+
+## How to fix it
+Prepare both with one function: fit the scaler on the training rows, `transform` all others; give both transforms the
+same `Normalize`, and augment in the training one only.
+
+## When it is a false alarm
+A shift that belongs to the task, as between seasons of a time series or between domains on purpose, is no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Mean and spread on both sides, as they were seen."""
+    seen = facts.seen("data.splits_scaled")
+    if seen is not None and seen.value:
+        yield Clue(str(seen.value), PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF330",
+    slug="splits-scaled-differently",
+    severity="error",
+    title="Validation inputs are scaled otherwise than training inputs.",
+    fix="apply the training data's normalization, with its mean and std, to the validation data",
+    judge=judge,
+    page=__doc__,
+    beats=("wrong-mode",),
+    observes={
+        "data.splits_scaled": "mean and spread of both sides in words, where they differ; empty where they agree"
+    },
+)

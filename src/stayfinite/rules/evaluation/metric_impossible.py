@@ -1,0 +1,50 @@
+"""A metric has a value that it cannot have.
+
+## What it means
+An accuracy above 1, or above 100 %, counts something else than it says. Whatever is decided by it, the best
+checkpoint or an early stop, is decided wrongly.
+
+## Why it happens
+- Predictions of shape `[n, 1]` are compared with labels of shape `[n]`: the result is a square, and its sum counts n
+  times n pairs.
+- The sum of correct rows is divided by the number of batches, or by another set's length.
+- A counter goes on over the epochs.
+
+## How to recognise it
+- A printed accuracy above 1.
+- `(prediction == y).shape` has two dimensions where it should have one.
+- `stayfinite doctor train.py` sees the comparison, and names its line.
+
+## How to fix it
+`prediction.squeeze(1) == y`, or `prediction.argmax(1) == y`; divide by the number of rows that were compared; reset
+counters each epoch.
+
+## When it is a false alarm
+Comparing each row with every other on purpose, as retrieval does, makes a square by design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A metric that was seen above what it can reach."""
+    seen = facts.seen("metric.impossible")
+    if seen is not None and seen.value:
+        yield Clue(str(seen.value), PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF831",
+    slug="metric-impossible",
+    severity="error",
+    title="A metric has a value that it cannot have.",
+    fix="compare tensors of the same shape, and divide by the number of rows that were compared",
+    judge=judge,
+    page=__doc__,
+    observes={"metric.impossible": "the metric and its value, in words; empty where all are possible"},
+)

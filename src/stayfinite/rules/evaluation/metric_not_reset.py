@@ -1,0 +1,48 @@
+"""A running sum is never set back to 0.
+
+## What it means
+The loss or the count that is printed each epoch goes on from the epoch before. It grows with every epoch, however well
+the model learns, and hides whether it does.
+
+## Why it happens
+`running_loss = 0.0` stands before the loop over epochs, not inside. Or a metric object is updated and never reset.
+
+## How to recognise it
+- The printed loss grows in a straight line while the loss of single batches falls.
+- Divided by the number of the epoch, the printed number is reasonable.
+- `stayfinite doctor train.py` compares what is printed with the losses that went into backward.
+
+## How to fix it
+`running_loss = 0.0` as the first line of each epoch; `metric.reset()` for metric objects. Divide by the batches of this
+epoch only.
+
+## When it is a false alarm
+A sum over the whole training is a fine number if it is meant and labeled so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A printed number that was seen to be a sum since the beginning."""
+    seen = facts.seen("metric.sum_since_start")
+    if seen is not None and seen.value:
+        yield Clue(str(seen.value), PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF830",
+    slug="metric-not-reset",
+    severity="warning",
+    title="A printed sum goes on over all epochs and is never reset.",
+    fix="set the sum to 0 at the head of each epoch",
+    judge=judge,
+    page=__doc__,
+    beats=("loss-diverging", "lr-too-high"),
+    observes={"metric.sum_since_start": "the printed number that sums up since the start, in words"},
+)
