@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stayfinite.core.signals import Signals
     from stayfinite.diagnosis.diagnose import diagnose
     from stayfinite.diagnosis.diagnosis import Diagnosis
+    from stayfinite.doctor.attaching import attach
     from stayfinite.errors import (
         BadStep,
         GuardClosed,
@@ -45,6 +46,7 @@ _HOMES = {
     "stayfinite.core.signals": ("Signals",),
     "stayfinite.diagnosis.diagnose": ("diagnose",),
     "stayfinite.diagnosis.diagnosis": ("Diagnosis",),
+    "stayfinite.doctor.attaching": ("attach",),
     "stayfinite.errors": (
         "BadStep", "GuardClosed", "LoaderFailed", "LossError", "MissingExtra", "ModelError", "OptimizerError",
         "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError", "TrainingDiverged",
@@ -80,6 +82,7 @@ __all__ = [
     "TrainingStopped",
     "UsageError",
     "__version__",
+    "attach",
     "diagnose",
     "preflight",
 ]

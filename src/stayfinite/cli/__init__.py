@@ -23,7 +23,7 @@ COMMANDS = {
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",
     "replay": "run a captured incident again and prove what caused it",
-    "doctor": "run a training script as it is, guarded from outside, and say what went wrong",
+    "doctor": "run a training program as it is, watch it from outside, and prove what is wrong",
     "explain": "tell what a rule means, why it happens and how to fix it",
     "rules": "list every known cause",
     "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",
@@ -51,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f" Did you mean {close[0]!r}?" if close else ""
         print(f"stayfinite: there is no command {command!r}.{hint}\n\n{_usage()}", file=sys.stderr)
         return 2
-    run = import_module(f"stayfinite.cli.{command}").run
+    module = import_module(f"stayfinite.cli.{command}")
+    if command == "doctor" and arguments is None:
+        module.pin_hash_seed()
+    run = module.run
     try:
         code = int(run(rest))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``stayfinite doctor script.py [ARGS...]``: run a training script as it is, guarded from outside, and diagnose it."""
+"""``stayfinite doctor train.py [ARGS...]``: run a program as it is, watch it train, prove what is wrong."""
 
 from __future__ import annotations
 
@@ -16,84 +16,329 @@ import tyro
 from stayfinite.errors import StayfiniteError
 
 if TYPE_CHECKING:
+    from stayfinite.doctor.session import Seen, Session
     from stayfinite.integrations.attaching import Attached
 
-NOTHING = (
-    "nothing was attached: the script has built no Trainer of transformers or Lightning, and prepared no model and "
-    "optimizer with accelerate. What it printed and its settings were read instead. In a loop of your own three lines "
-    "do it: from stayfinite import Guard; guard = Guard(model, optimizer); guard.step(loss)"
-)
+VALUED = ("--minutes", "--patch", "--instead", "--second-run", "-m")
+"""Flags that are followed by a value."""
+NOT_TRAINED = "the program ended without training: no backward pass was seen"
+LEAST_SURE = 0.5
+"""Below this confidence what a text says is not told."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor:
-    """Run a training script as it is, with a guard attached to its Trainer from outside, and say at the end what was
-    wrong. What follows the script belongs to the script.
+    """Run a training program as it is, watch it from outside, and say what is wrong with it. What follows the program
+    belongs to the program.
     """
 
-    script: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SCRIPT")]
-    """The training script; all words after it are its own."""
+    script: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PROGRAM")]
+    """The script, notebook, or with -m the module; all words after it are its own."""
+
+    module: Annotated[bool, tyro.conf.arg(aliases=["-m"])] = False
+    """The program is a module, as in python -m."""
+
+    guard: bool = False
+    """Refuse bad steps in place. Without it every step is taken as ever."""
+
+    strict: bool = False
+    """Stop the program at its first bad step."""
 
     watch: bool = False
-    """Only observe: every step is taken as without the guard."""
+    """Only observe: the default."""
+
+    minutes: float | None = None
+    """Stop the program after so many minutes, and say what was seen until then."""
+
+    patch: Path | None = None
+    """Write a unified diff of the fix to this file."""
+
+    apply: bool = False
+    """Apply the patch to the program's file, once it is verified."""
+
+    instead: Path | None = None
+    """Run this file's text under the program's name: how a patched copy is tried."""
+
+    once: bool = False
+    """Never run the program a second time to explain a bad step."""
+
+    second_run: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Run up to the bad step that the plan in this folder names: how a bad step is explained by a second run."""
 
     json: bool = False
-    """Print the diagnosis as JSON and nothing else on standard output; the script's own goes to standard error."""
+    """Print the diagnosis as JSON and nothing else on standard output; the program's own goes to standard error."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; the script's exit code where it has failed, else 0 clean, 1 with findings, 2 on wrong use."""
+    """Run the command; the program's exit code where it has failed, else 0 clean, 1 with findings, 2 on wrong use."""
     own, its = _parted(arguments)
     settings = tyro.cli(Doctor, args=own, prog="stayfinite doctor")
-    if not settings.script.is_file():
-        print(f"stayfinite doctor: there is no script {str(settings.script)!r}", file=sys.stderr)
+    wrong = _wrong_use(settings)
+    if wrong:
+        print(f"stayfinite doctor: {wrong}", file=sys.stderr)
         return 2
+    if settings.second_run is not None:
+        return _run_to_the_bad_step(settings, its)
     from stayfinite.core.policy import Policy
-    from stayfinite.integrations.attaching import SEAMS, attached
-    from stayfinite.integrations.scripts import kept_output, run_script
+    from stayfinite.doctor.session import Session
+    from stayfinite.integrations.attaching import attached
+    from stayfinite.integrations.scripts import kept_output
 
     first = os.environ.get("RANK", "0") == "0"
     if first:
-        _tell(f"stands by, from outside, at {', '.join(map(str, SEAMS))}")
+        _tell(f"watching {settings.script}{' and refusing bad steps' if settings.guard else ''}")
+    session = Session(guard=settings.guard, strict=settings.strict)
     with tempfile.TemporaryDirectory(prefix="stayfinite-doctor-") as folder:
         output = Path(folder) / "output.log"
-        policy = Policy.watch() if settings.watch else Policy()
-        with kept_output(output, to_stderr=settings.json), attached(policy, _tell) as found:
-            code = run_script(settings.script, its)
+        policy = Policy() if settings.guard else Policy.watch()
+        with (
+            kept_output(output, to_stderr=settings.json, hear=session.printed),
+            attached(policy, _tell) as found,
+            session.watching(),
+            _Limit(settings.minutes, session),
+        ):
+            session.stand_aside = lambda: bool(found.guards or found.own)
+            code = _run_program(settings, its)
         if not first:
+            from stayfinite.doctor.ranks import leave_word
+
+            leave_word(session.proved())
             return code
-        _tell("everything was taken off again" if found.guards or found.own else NOTHING)
-        said = _diagnosis(found, output, settings.script)
+        if found.guards or found.own:
+            _tell("everything was taken off again")
+            said = _of_a_framework(found, output, settings)
+        else:
+            said = _of_a_loop(session, output, settings, code, its)
     if said is None:
         return code or 2
+    said |= {"exit_code": code, "attached": len(found.guards), "runs": [str(place) for place in found.run_dirs]}
     if settings.json:
-        runs = [str(place) for place in found.run_dirs]
-        said |= {"exit_code": code, "attached": len(found.guards), "runs": runs}
         print(json.dumps(said, indent=1, ensure_ascii=False))
-    else:
+    elif found.guards or found.own:
         from stayfinite.report.diagnosis import show_diagnosis
         from stayfinite.report.standard_output import StandardOutput
 
         show_diagnosis(said, StandardOutput())
+    else:
+        from stayfinite.report.doctor import show_seen
+        from stayfinite.report.standard_output import StandardOutput
+
+        show_seen(said, StandardOutput())
     return code or int(said["verdict"] == "sick")
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our words up to the script, and the script's own after it."""
-    for at, word in enumerate(arguments):
+    """Our words up to the program, and the program's own after it."""
+    at = 0
+    words = list(arguments)
+    while at < len(words):
+        word = words[at]
+        if word == "-m":
+            return [*words[:at], "--module", *words[at + 1 : at + 2]], words[at + 2 :]
         if not word.startswith("-"):
-            return list(arguments[: at + 1]), list(arguments[at + 1 :])
-    return list(arguments), []
+            return words[: at + 1], words[at + 1 :]
+        at += 2 if word in VALUED else 1
+    return words, []
 
 
-def _diagnosis(found: Attached, output: Path, script: Path) -> dict[str, Any] | None:
+def _wrong_use(settings: Doctor) -> str:
+    if settings.apply and settings.patch is None:
+        return "--apply needs --patch FILE: the diff is written first"
+    if settings.minutes is not None and not settings.minutes > 0:
+        return f"--minutes must be above 0, not {settings.minutes:g}"
+    if settings.module:
+        from importlib.util import find_spec
+
+        try:
+            found = find_spec(settings.script) is not None
+        except (ImportError, ValueError):
+            found = False
+        return "" if found or _is_local_module(settings.script) else f"there is no module {settings.script!r}"
+    path = Path(settings.script)
+    if path.is_dir():
+        return f"{settings.script!r} is a directory: give the script in it"
+    return "" if path.is_file() else f"there is no script {settings.script!r}"
+
+
+def _is_local_module(name: str) -> bool:
+    place = Path(*name.split("."))
+    return place.with_suffix(".py").is_file() or place.is_dir()
+
+
+def _run_program(settings: Doctor, its: list[str]) -> int:
+    from stayfinite.integrations.scripts import run_module, run_script, text_of_notebook
+
+    if settings.module:
+        return run_module(settings.script, its)
+    script = Path(settings.script)
+    text = None if settings.instead is None else settings.instead.read_text(encoding="utf-8")
+    if script.suffix == ".ipynb":
+        script, text = script.with_suffix(".ipynb.py"), text_of_notebook(script)
+    return run_script(script, its, text)
+
+
+def _words(settings: Doctor, its: list[str]) -> list[str]:
+    return [*(["-m"] if settings.module else []), settings.script, *its]
+
+
+def _run_to_the_bad_step(settings: Doctor, its: list[str]) -> int:
+    from stayfinite.doctor.second_run.pass_two import PassTwo
+
+    assert settings.second_run is not None
+    second = PassTwo(settings.second_run)
+    second.begin()
+    code = _run_program(settings, its)
+    second.end()
+    return code
+
+
+def pin_hash_seed() -> None:
+    """Start this process anew with a hash seed, if it has none: a second run walks through sets in the same order."""
+    if "PYTHONHASHSEED" not in os.environ and os.name == "posix":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+class _Limit:
+    """Within, the program is ended when its time is over."""
+
+    def __init__(self, minutes: float | None, session: Session) -> None:
+        self._seconds, self._session = None if minutes is None else 60 * minutes, session
+        self.before: Any = None
+
+    def __enter__(self) -> None:
+        import signal
+
+        if self._seconds is None or not hasattr(signal, "SIGALRM"):
+            return
+        from stayfinite.doctor.stopping import ProgramStopped
+
+        def over(*_: Any) -> None:
+            self._session.watcher.time_is_up = True
+            raise ProgramStopped("time")
+
+        self.before = signal.signal(signal.SIGALRM, over)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: Any) -> None:
+        import signal
+
+        if self._seconds is not None and hasattr(signal, "SIGALRM"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self.before)
+
+
+def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its: list[str]) -> dict[str, Any] | None:
+    """What was seen of a program's own loop, and what its text says where nothing was seen."""
+    from stayfinite.doctor.session import plain
+
+    plan = None if settings.once or settings.instead else session.needs_second_run()
+    if plan is not None and os.environ.get("WORLD_SIZE", "1") == "1":
+        from stayfinite.doctor.second_run.starting import run_again
+
+        _tell(f"running it again up to step {plan.step}, to see where that goes wrong")
+        session.learn(run_again(plan, _words(settings, its), session.watcher.program.seconds))
+    seen = session.conclude(examine=code == 0)
+    said = plain(seen)
+    program = seen.program
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        said["findings"] = _with_other_ranks(said["findings"], hurry=code != 0)
+    if session.watcher.time_is_up:
+        said["ended"] = f"stopped after {settings.minutes:g} minutes" + (
+            "" if program.trains else "; no backward pass was seen until then"
+        )
+    elif settings.strict and program.bad is not None:
+        said["ended"] = f"stopped at its first bad step, {program.bad.step}"
+    elif not program.trains:
+        said["ended"] = NOT_TRAINED if code == 0 else f"the program ended with exit code {code} before it trained"
+    elif code:
+        said["ended"] = f"the program ended with exit code {code} at step {program.steps}"
+    crashed = code != 0 or not program.trains
+    said["findings"] += _from_text(output, settings, seen, crashed=crashed)
+    loud = [each for each in said["findings"] if each["severity"] != "info"]
+    said["verdict"] = "sick" if loud else "healthy" if program.steps >= 2 and code == 0 else "unknown"
+    said["losses"] = _losses(seen)
+    if loud and settings.instead is None and not settings.module and Path(settings.script).suffix == ".py":
+        said["patch"] = _patched(seen, settings, its, code)
+    return said
+
+
+def _with_other_ranks(findings: list[dict[str, Any]], *, hurry: bool) -> list[dict[str, Any]]:
+    """What other ranks have proved stands before what rank 0 only saw."""
+    from stayfinite.doctor.ranks import words_of_others
+    from stayfinite.doctor.told import PROVED
+
+    words = words_of_others(2.0) if hurry else words_of_others()
+    if findings and findings[0]["known_by"] == PROVED:
+        return findings
+    known: set[str] = set()
+    proved: list[dict[str, Any]] = []
+    for rank, theirs in words.items():
+        for each in theirs:
+            if each["cause"] not in known:
+                known.add(each["cause"])
+                proved.append(each | {"evidence": [*each["evidence"], f"Seen on rank {rank}."]})
+    return [*proved, *(each for each in findings if not (proved and each["cause"] == "nan-loss"))]
+
+
+def _losses(seen: Seen) -> list[float]:
+    from stayfinite.doctor.judges.course import ends
+
+    course = seen.program.main_loss()
+    return list(ends(course)) if len(course.finite) else []
+
+
+def _patched(seen: Seen, settings: Doctor, its: list[str], code: int) -> dict[str, Any] | None:
+    if settings.patch is None:
+        return None
+    from stayfinite.doctor.patching.trying import make_patch
+
+    made = make_patch(seen, Path(settings.script), its, code)
+    if made is None:
+        _tell("no patch could be made by itself: see the fix above")
+        return None
+    settings.patch.write_text(made.diff, encoding="utf-8")
+    _tell(f"wrote {settings.patch}: {made.words}")
+    if settings.apply:
+        if made.verified:
+            Path(settings.script).write_text(made.text, encoding="utf-8")
+            _tell(f"applied to {settings.script}")
+        else:
+            _tell("not applied: the patch is not verified")
+    return {"file": str(settings.patch), "verified": made.verified, "words": made.words, "cause": made.cause}
+
+
+def _from_text(output: Path, settings: Doctor, seen: Seen, *, crashed: bool) -> list[dict[str, Any]]:
+    """What the printed lines and the script say; only where the program failed or was not seen to train."""
+    if not crashed and seen.program.steps >= 2:
+        return []
+    from stayfinite.diagnosis.diagnose import diagnose
+    from stayfinite.doctor.told import READ
+
+    try:
+        paths = [output] if settings.module else [output, Path(settings.script)]
+        found = diagnose(paths[0], *paths[1:])
+    except StayfiniteError:
+        return []
+    known = {each.finding.cause for each in seen.findings}
+    written = json.dumps([each.to_json() for each in found.findings if each.cause not in known])
+    # The file is gone by then.
+    written = written.replace(json.dumps(str(output))[1:-1], "what it printed")
+    return [
+        each | {"known_by": READ, "place": ["", 0]}
+        for each in json.loads(written)
+        if each["confidence"] >= LEAST_SURE and each["severity"] != "info"
+    ]
+
+
+def _of_a_framework(found: Attached, output: Path, settings: Doctor) -> dict[str, Any] | None:
     from stayfinite.diagnosis.diagnose import diagnose
 
-    # What a guard has written is the better record; of a script without one there is what it printed.
+    # What a guard has written is the better record; of a program without one there is what it printed.
     paths = [*found.run_dirs] or [output]
     try:
-        said = json.dumps(diagnose(paths[-1], script).to_json())
-        # The file is gone by now.
+        more = [] if settings.module else [Path(settings.script)]
+        said = json.dumps(diagnose(paths[-1], *more).to_json())
         read: dict[str, Any] = json.loads(said.replace(json.dumps(str(output))[1:-1], "what it printed"))
     except StayfiniteError as error:
         _tell(f"no diagnosis: {error}")

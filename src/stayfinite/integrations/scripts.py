@@ -3,32 +3,92 @@
 from __future__ import annotations
 
 import io
+import json
+import linecache
 import os
+import re
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO
+
+from stayfinite.doctor.stopping import ProgramStopped
 
 MOST_CHARACTERS = 64 << 20
 """Of the output that are kept."""
 
 
-def run_script(script: Path, arguments: Sequence[str]) -> int:
+def run_script(script: Path, arguments: Sequence[str], text: str | None = None) -> int:
     """Run it as ``__main__`` with its own arguments; returns its exit code. An error is printed as ever.
 
     Its directory leads ``sys.path``, as Python does it. Afterwards arguments, path, hooks and the current directory are
     as they were.
+
+    Arguments:
+        script: the file.
+        arguments: its own.
+        text: is run in the file's place, under its name: a patched copy, or the cells of a notebook.
     """
-    argv, path, hook, here = sys.argv, list(sys.path), sys.excepthook, Path.cwd()
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
-    try:
+    return _run(str(script), arguments, str(script.resolve().parent), lambda: _run_text(script, text))
+
+
+def run_module(name: str, arguments: Sequence[str]) -> int:
+    """The same as ``python -m name``."""
+    return _run(name, arguments, str(Path.cwd()), lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
+
+
+def text_of_notebook(notebook: Path) -> str:
+    """The code cells of a notebook, one after the other; magics and shell lines are left out."""
+    cells = json.loads(notebook.read_text(encoding="utf-8")).get("cells", [])
+    lines: list[str] = []
+    for cell in cells:
+        if cell.get("cell_type") != "code":
+            continue
+        source = cell.get("source", "")
+        code = ("".join(source) if isinstance(source, list) else str(source)).splitlines()
+        if code and code[0].lstrip().startswith("%%"):
+            continue
+        lines += [
+            f"{line[: len(line) - len(line.lstrip())]}pass  # {line.strip()}"
+            if line.lstrip().startswith(("%", "!"))
+            else line
+            for line in code
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _run_text(script: Path, text: str | None) -> None:
+    if text is None:
         runpy.run_path(str(script), run_name="__main__")
+        return
+    main = types.ModuleType("__main__")
+    main.__file__ = str(script)
+    before = sys.modules.get("__main__")
+    sys.modules["__main__"] = main
+    linecache.cache[str(script)] = (len(text), None, text.splitlines(keepends=True), str(script))
+    try:
+        exec(compile(text, str(script), "exec"), main.__dict__)
+    finally:
+        if before is not None:
+            sys.modules["__main__"] = before
+
+
+def _run(name: str, arguments: Sequence[str], folder: str, start: Callable[[], Any]) -> int:
+    argv, path, hook, here = sys.argv, list(sys.path), sys.excepthook, Path.cwd()
+    sys.argv = [name, *arguments]
+    sys.path.insert(0, folder)
+    try:
+        start()
     except SystemExit as ended:
         return _code(ended)
+    except ProgramStopped:
+        return 0
     except BaseException as error:
         _print_without_us(error)
         return 130 if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", 1))
@@ -40,16 +100,17 @@ def run_script(script: Path, arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def kept_output(place: Path, *, to_stderr: bool) -> Iterator[None]:
+def kept_output(place: Path, *, to_stderr: bool, hear: Callable[[str], None] | None = None) -> Iterator[None]:
     """Within, what is printed goes to a file too.
 
     Arguments:
         place: the file.
         to_stderr: what is meant for standard output goes to standard error, so that the former stays free.
+        hear: told each whole line.
     """
     out, err = sys.stdout, sys.stderr
     with place.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        copy = _Limited(file)
+        copy = _Limited(file, hear)
         sys.stdout, sys.stderr = _Tee(err if to_stderr else out, copy), _Tee(err, copy)
         try:
             yield
@@ -67,21 +128,45 @@ def _code(ended: SystemExit) -> int:
 
 
 def _print_without_us(error: BaseException) -> None:
-    """The traceback from the script's first line on; a script that cannot be compiled has none."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") != "__main__":
+    """The traceback from the script's first line on, without ours; a script that cannot be compiled has none."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        each.__traceback__ = _without_us(each.__traceback__)
+        each = each.__cause__ or each.__context__
+    traceback.print_exception(type(error), error, error.__traceback__)
+
+
+def _without_us(trace: TracebackType | None) -> TracebackType | None:
+    own = str(Path(__file__).resolve().parents[1])
+    kept: list[TracebackType] = []
+    while trace is not None:
+        kept.append(trace)
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
+    runner = ("<frozen runpy>", runpy.__file__)
+    theirs = [
+        each for each in kept
+        if not each.tb_frame.f_code.co_filename.startswith(own) and each.tb_frame.f_code.co_filename not in runner
+    ]  # fmt: skip
+    rebuilt: TracebackType | None = None
+    for each in reversed(theirs):
+        rebuilt = TracebackType(rebuilt, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return rebuilt
 
 
 class _Limited:
-    def __init__(self, file: TextIO) -> None:
-        self._file, self._left = file, MOST_CHARACTERS
+    def __init__(self, file: TextIO, hear: Callable[[str], None] | None = None) -> None:
+        self._file, self._left, self._hear, self._line = file, MOST_CHARACTERS, hear, ""
 
     def write(self, text: str) -> None:
         if self._left > 0 and not self._file.closed:
             self._left -= len(text)
             self._file.write(text)
+            if self._hear is not None:
+                *whole, self._line = re.split(r"[\r\n]", self._line + text)
+                for line in whole:
+                    self._hear(line)
 
 
 class _Tee(io.TextIOBase):

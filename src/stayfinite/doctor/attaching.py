@@ -1,0 +1,111 @@
+"""``stayfinite.attach()``: the doctor from inside, one line at the top of a program or a notebook."""
+
+from __future__ import annotations
+
+import atexit
+import html
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from stayfinite.doctor.session import Seen, Session, plain
+from stayfinite.report.doctor import headline, show_seen
+from stayfinite.report.standard_output import StandardOutput
+
+FILE = "doctor.json"
+
+
+class Attachment:
+    """The doctor at work in this process. In a notebook it shows as what was found so far.
+
+    Arguments:
+        guard: refuse steps that are not finite.
+        run_dir: where the findings are written.
+    """
+
+    def __init__(self, *, guard: bool = False, run_dir: str | os.PathLike[str] | None = None) -> None:
+        self._session = Session(guard=guard)
+        self._run_dir = None if run_dir is None else Path(run_dir)
+        self._over = False
+        self._session.begin()
+        atexit.register(self._at_exit)
+
+    def findings(self, *, examine: bool = False) -> list[Any]:
+        """What was found so far, the top cause first; ``examine`` runs an early step again for the probes."""
+        return [each.finding for each in self._conclude(examine=examine).findings]
+
+    def detach(self) -> None:
+        """Take everything off torch's seams; what was seen is kept."""
+        if not self._over:
+            self._over = True
+            self._session.end()
+            atexit.unregister(self._at_exit)
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def _conclude(self, *, examine: bool) -> Seen:
+        watching = not self._over
+        if watching:
+            self._session.end()
+        try:
+            return self._session.conclude(examine=examine)
+        finally:
+            if watching:
+                self._session.begin()
+
+    def _at_exit(self) -> None:
+        self.detach()
+        seen = self._session.conclude(examine=True)
+        said = self._said(seen)
+        if self._run_dir is not None:
+            self._run_dir.mkdir(parents=True, exist_ok=True)
+            (self._run_dir / FILE).write_text(json.dumps(said, indent=1), encoding="utf-8")
+        if seen.sick and seen.program.trains:
+            console = StandardOutput()
+            console.file = sys.stderr
+            show_seen(said, console)
+
+    def _said(self, seen: Seen) -> dict[str, Any]:
+        said = plain(seen)
+        said["verdict"] = "sick" if seen.sick else "healthy" if seen.program.steps >= 2 else "unknown"
+        return said
+
+    def _repr_html_(self) -> str:
+        said = self._said(self._conclude(examine=False))
+        parts = [f"<b>stayfinite: {html.escape(said['verdict'])}</b> {html.escape(headline(said))}"]
+        for finding in said["findings"]:
+            if finding["severity"] == "info":
+                continue
+            evidence = "<br>".join(html.escape(line) for line in finding["evidence"])
+            parts.append(
+                f"<p><b>{html.escape(finding['code'])} {html.escape(finding['cause'])}</b> "
+                f"{html.escape(finding['where'])} "
+                f"<i>({html.escape(finding['known_by'])})</i><br>{html.escape(finding['title'])}<br>{evidence}<br>"
+                f"<b>Fix:</b> {html.escape(finding['fix'])}</p>"
+            )
+        return f"<div>{''.join(parts)}</div>"
+
+
+def attach(*, guard: bool = False, run_dir: str | os.PathLike[str] | None = None) -> Attachment:
+    """Watch this program train, from here to its end; findings are printed when it exits.
+
+    The program's numbers stay the same to the last bit, unless ``guard`` refuses a bad step.
+
+    Arguments:
+        guard: refuse steps whose gradients are not finite.
+        run_dir: write the findings to ``run_dir/doctor.json`` as well.
+
+    Returns:
+        The attachment: ``findings()`` says what was found so far, ``detach()`` ends it. In a notebook it shows itself.
+
+    Example:
+        >>> import stayfinite
+        >>> doctor = stayfinite.attach()
+    """
+    return Attachment(guard=guard, run_dir=run_dir)

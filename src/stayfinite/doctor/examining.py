@@ -1,0 +1,151 @@
+"""The probes of preflight, put to the real model, optimizer, batch and loss after a program has ended."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.core.finding import Finding
+from stayfinite.doctor.frames import short
+from stayfinite.doctor.gather import whole_model
+from stayfinite.doctor.judges.course import learned, risen
+from stayfinite.doctor.moments import Backward
+from stayfinite.doctor.ranks import alone
+from stayfinite.doctor.replay import Replay, find_replay
+from stayfinite.doctor.told import PROVED, Told, told
+from stayfinite.doctor.watcher import Watcher
+from stayfinite.inspection.preflight import inspect_training
+
+ALWAYS = frozenset({
+    "softmax-before-cross-entropy", "probability-loss-on-logits", "loss-broadcast", "causal-leak", "softmax-axis",
+    "label-out-of-range", "token-id-out-of-range", "unregistered-module",
+})  # fmt: skip
+"""Causes that are faults however the loss goes on."""
+
+WHERE_NOTHING_IS_LEARNED = frozenset({
+    "lr-too-high", "lr-too-low", "lr-zero", "unscaled-input", "bad-init", "dead-units", "vanishing-gradient",
+    "exploding-gradient", "detached-loss", "params-frozen", "zero-gradient", "cannot-overfit-batch", "input-ignored",
+    "excess-dropout", "unused-parameters", "adam-eps-underflow", "samples-leak",
+    "bf16-lost-updates", "bad-initial-loss", "wrong-reduction", "attention-unscaled",
+})  # fmt: skip
+SURE = 0.5
+WEIGHTS = {
+    "lr-too-high": 1.4, "loss-broadcast": 2.3, "softmax-before-cross-entropy": 2.3, "dead-units": 1.35,
+    "bad-init": 1.35,
+    "unused-parameters": 1.0, "cannot-overfit-batch": 0.9, "input-ignored": 1.1, "exploding-gradient": 1.1,
+}  # fmt: skip
+"""What explains more weighs more."""
+
+
+class Examiner:
+    """Runs a step of the beginning again and puts the probes to it."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.why_not = ""
+        self.seconds = 0.0
+
+    def findings(self) -> Iterator[Told]:
+        """What the probes find, as far as the course of the loss makes it matter."""
+        watcher = self._watcher
+        program = watcher.program
+        stepping = [each for each in program.optimizers.values() if each.steps]
+        if not watcher.early or program.bad is not None:
+            self.why_not = "no step was there to run again"
+            return
+        if program.by_hand or not stepping:
+            self.why_not = "steps are taken without an optimizer of torch's"
+            return
+        if len(stepping) > 1:
+            named = ", ".join(f"{type(each.optimizer).__name__} at {short(each.place)}" for each in stepping)
+            self.why_not = f"{len(stepping)} optimizers take steps ({named})"
+            return
+        start = time.monotonic()
+        optimizer = stepping[0].optimizer
+        found: list[Finding] | None = None
+        for backward, weights, modes in watcher.early:
+            model = whole_model(program, backward)
+            if not weights:
+                continue
+            with alone(model), _as_it_was(model, optimizer, weights, modes):
+                replay = find_replay(backward, model)
+                if replay is not None:
+                    found = _inspect(model, optimizer, replay)
+                    break
+        if found is None:
+            self.why_not = "its statements could not be run again with the same loss"
+            return
+        self.seconds = time.monotonic() - start
+        course = program.main_loss()
+        flat = not learned(course) or risen(program, course)
+        for finding in found:
+            if finding.severity == "info" or finding.confidence < SURE:
+                continue
+            if finding.cause == "lr-too-high" and program.clips and "SGD" in type(optimizer).__name__:
+                continue  # the probe does not clip
+            if finding.cause in ALWAYS or (flat and finding.cause in WHERE_NOTHING_IS_LEARNED):
+                yield _told(finding, backward)
+
+
+def _inspect(model: nn.Module, optimizer: Any, replay: Replay) -> list[Finding]:
+    def forward(batch: Any) -> Tensor:
+        return replay.forward(batch)
+
+    with torch.enable_grad():
+        return list(inspect_training(model, optimizer, replay.batch, forward, steps=10).findings)
+
+
+def _told(finding: Finding, backward: Backward) -> Told:
+    held = backward.at.frames[0]
+    place = (held.code.co_filename, held.line)
+    return told(
+        finding.cause,
+        finding.evidence,
+        known_by=PROVED,
+        place=place,
+        where=finding.where or short(place),
+        fix=finding.fix,
+        confidence=finding.confidence,
+        severity=finding.severity,
+        weight=WEIGHTS.get(finding.cause, 1.2),
+    )
+
+
+@contextmanager
+def _as_it_was(
+    model: nn.Module, optimizer: Any, weights: dict[int, Tensor], training: dict[int, bool]
+) -> Iterator[None]:
+    """Within, weights and optimizer are those of the beginning; afterwards those of the end."""
+    tensors = [*model.parameters(), *model.buffers()]
+    now = [(tensor, tensor.detach().clone()) for tensor in tensors if id(tensor) in weights]
+    state, rates = optimizer.state, [group.get("lr") for group in optimizer.param_groups]
+    modes = [(module, module.training) for module in model.modules()]
+    with torch.no_grad():
+        for tensor, _ in now:
+            if tensor.shape == weights[id(tensor)].shape:
+                tensor.copy_(weights[id(tensor)])
+    optimizer.state = defaultdict(dict)
+    for group, before in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(before, float):
+            group["lr"] = group.get("initial_lr", before)
+    for module in model.modules():
+        module.training = training.get(id(module), module.training)
+    try:
+        yield
+    finally:
+        optimizer.state = state
+        for group, before in zip(optimizer.param_groups, rates, strict=True):
+            if before is not None:
+                group["lr"] = before
+        for module, mode in modes:
+            module.training = mode
+        with torch.no_grad():
+            for tensor, value in now:
+                if tensor.shape == value.shape:
+                    tensor.copy_(value)

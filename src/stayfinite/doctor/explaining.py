@@ -1,0 +1,174 @@
+"""The first bad step, explained: replayed from the user's own statements, put to the autopsy, told as a finding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.autopsy.autopsy import Autopsy, perform
+from stayfinite.autopsy.steps.step import Step, untouched
+from stayfinite.autopsy.tracing.origin import Origin
+from stayfinite.autopsy.worlds.worlds import Materials
+from stayfinite.doctor.frames import is_users, short
+from stayfinite.doctor.gather import whole_model
+from stayfinite.doctor.moments import Backward
+from stayfinite.doctor.ranks import alone, is_sharded, world_size
+from stayfinite.doctor.record import BadStep
+from stayfinite.doctor.replay import find_replay
+from stayfinite.doctor.slicing import source_line
+from stayfinite.doctor.told import PROVED, SEEN, Told, told
+from stayfinite.doctor.watcher import Watcher
+
+SECONDS = 20.0
+"""For the worlds of one step."""
+
+
+CONSEQUENCES = {"lr-too-high": 1.7, "exploding-gradient": 1.6, "nan-weights": 1.7}
+"""Causes of a bad step that a fault seen elsewhere may explain: a loss turned round drives weights off as well."""
+
+
+class Explainer:
+    """Explains the first bad step of a program, at once, while its weights are still there."""
+
+    def __init__(self) -> None:
+        self.findings: list[Told] = []
+        self.autopsy: Autopsy | None = None
+        self.replayed = False
+        self.why_not = ""
+
+    def __call__(self, watcher: Watcher, bad: BadStep, backward: Backward, optimizer: Any) -> None:
+        """The step was not finite."""
+        program = watcher.program
+        if optimizer is None:
+            main = program.main_optimizer()
+            optimizer = None if main is None else main.optimizer
+        model = whole_model(program, backward)
+        with alone(model), _same_versions(model), _earlier(model, watcher.buffers):
+            self._explain(watcher, bad, backward, optimizer, model)
+
+    def _explain(self, watcher: Watcher, bad: BadStep, backward: Backward, optimizer: Any, model: nn.Module) -> None:
+        replay = None if is_sharded(model) else find_replay(backward, model)
+        if replay is None:
+            self.why_not = "its statements could not be run again with the same loss"
+            self.findings.append(_unexplained(bad))
+            return
+        self.replayed = True
+        gradient = math.isfinite(bad.loss)
+        materials = Materials(
+            good_weights=_by_name(model, watcher.good),
+            optimizer=optimizer,
+            trigger="gradient-not-finite" if gradient else "loss-not-finite",
+        )
+        step = Step(model=model, forward=replay.forward, batch=replay.batch, rng=replay.rng)
+        with torch.enable_grad(), untouched(model):
+            self.autopsy = perform(step, materials, SECONDS)
+        same = self.autopsy.outcomes.get("same")
+        if world_size() > 1 and same is not None and same.finite:
+            self.replayed, self.why_not = False, "the step of this rank is finite"
+            self.findings.append(_of_another_rank(bad))
+        else:
+            self.findings.append(_finding(self.autopsy, bad))
+
+
+@contextmanager
+def _same_versions(model: nn.Module) -> Iterator[None]:
+    """Within, weights are changed and put back; autograd, which counts writes, does not learn of it."""
+    tensors = tuple(t for t in (*model.parameters(), *model.buffers()) if not t.is_inference())
+    keep: Any = vars(torch.autograd)["_unsafe_preserve_version_counter"]
+    with keep(tensors):
+        yield
+
+
+@contextmanager
+def _earlier(model: nn.Module, buffers: dict[int, Tensor]) -> Iterator[None]:
+    """Within, buffers are as they were before the step's forward pass."""
+    now = [(b, b.detach().clone()) for b in model.buffers() if id(b) in buffers and buffers[id(b)].shape == b.shape]
+    with torch.no_grad():
+        for buffer, _ in now:
+            buffer.copy_(buffers[id(buffer)])
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in now:
+                buffer.copy_(value)
+
+
+def _by_name(model: nn.Module, weights: dict[int, Any]) -> dict[str, Any] | None:
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    found = {name: weights[id(tensor)] for name, tensor in tensors if id(tensor) in weights}
+    return found or None
+
+
+def _of_another_rank(bad: BadStep) -> Told:
+    evidence = [what_happened(bad), "The step of this rank is finite by itself: another rank's gradient is not."]
+    return told("nan-loss", evidence, place=bad.place, where=short(bad.place), confidence=0.6, weight=0.5)
+
+
+def _unexplained(bad: BadStep) -> Told:
+    return told(
+        "nan-loss",
+        [what_happened(bad), "The step could not be run again with the same loss: no re-run explains it."],
+        place=bad.place,
+        where=short(bad.place),
+        confidence=0.6,
+        weight=0.5,
+    )
+
+
+def what_happened(bad: BadStep) -> str:
+    """The bad step in one sentence."""
+    if not math.isfinite(bad.loss):
+        return f"Step {bad.step}: the loss is {bad.loss}."
+    return f"Step {bad.step}: the loss is {bad.loss:.4g}, its gradients are not finite."
+
+
+def origin_place(origin: Origin | None) -> tuple[str, int]:
+    """The user's own line at which bad values began."""
+    at = None if origin is None else origin.where
+    events = [at, None if origin is None else origin.forward]
+    for event in events:
+        for place in () if event is None else (event.user_place, event.place):
+            if place is not None and is_users(place.file):
+                return place.file, place.line
+    return "", 0
+
+
+def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
+    place = origin_place(autopsy.origin)
+    evidence = [what_happened(bad)]
+    if place[0]:
+        evidence.append(f"{short(place)}: {source_line(*place)}")
+    evidence.append(sentence(autopsy.conclusion.why))
+    if autopsy.rows:
+        shown = ", ".join(map(str, autopsy.rows[:8]))
+        evidence.append(f"Rows {shown} of the batch are guilty.")
+    tried = [f"{name}: {'finite' if outcome.finite else 'bad'}" for name, outcome in autopsy.outcomes.items()]
+    evidence.append(f"Re-runs: {', '.join(tried)}.")
+    fix = autopsy.fix
+    if autopsy.verified_by:
+        fix += f" (verified by re-run: {autopsy.worlds[autopsy.verified_by.partition('+')[0]].change})"
+    cause = autopsy.conclusion.cause or "nan-loss"
+    proved = bool(autopsy.verified_by) or autopsy.conclusion.confidence >= 0.7
+    return told(
+        cause,
+        evidence,
+        known_by=PROVED if proved else SEEN,
+        place=place,
+        where=f"{short(place)}, step {bad.step}" if place[0] else f"step {bad.step}",
+        fix=fix,
+        confidence=min(0.99, autopsy.conclusion.confidence),
+        severity="error",
+        weight=(CONSEQUENCES.get(cause, 3.0) if proved else 0.8),
+    )
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    text = text.strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."

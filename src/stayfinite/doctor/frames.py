@@ -1,0 +1,75 @@
+"""Which frames of a call stack are the user's own."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+OWN = str(Path(__file__).resolve().parents[1])
+LIBRARY = tuple(
+    dict.fromkeys(
+        str(Path(place)) for key in ("stdlib", "platstdlib") if (place := sysconfig.get_paths().get(key)) is not None
+    )
+)
+PACKAGES = ("/site-packages/", "/dist-packages/", "\\site-packages\\")
+RUNNERS = ("<frozen runpy>", runpy.__file__, str(Path(OWN) / "integrations" / "scripts.py"))
+"""What runs a program: the frames behind it are somebody else's."""
+DEEPEST = 60
+"""Frames that are looked at, from the innermost on."""
+
+
+class Home:
+    """Where the user's program lives when it is itself an installed package."""
+
+    folder = ""
+
+
+@lru_cache(maxsize=4096)
+def _is_users(filename: str, home: str) -> bool:
+    if filename.startswith("<") and not filename.startswith(("<ipython", "<notebook")):
+        return False
+    if filename.startswith(OWN):
+        return False
+    if home and filename.startswith(home):
+        return True
+    return not any(part in filename for part in PACKAGES) and not filename.startswith(LIBRARY)
+
+
+def is_users(filename: str) -> bool:
+    """Whether code in this file is the user's, not a library's, Python's or ours."""
+    return _is_users(filename, Home.folder)
+
+
+def user_frames(start: FrameType | None = None) -> list[FrameType]:
+    """The user's frames, the innermost first."""
+    frame = start if start is not None else sys._getframe(1)
+    found: list[FrameType] = []
+    for _ in range(DEEPEST):
+        # Whatever called the program that is run is not the program.
+        if frame is None or frame.f_code.co_filename in RUNNERS:
+            break
+        if is_users(frame.f_code.co_filename):
+            found.append(frame)
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+def place_here() -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's; empty where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        if is_users(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+def short(place: tuple[str, int]) -> str:
+    """`train.py:41`."""
+    return f"{Path(place[0]).name}:{place[1]}" if place[0] else ""

@@ -1,0 +1,53 @@
+"""The course of the loss: away from where it began, far up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.doctor.record import Course, Program
+from stayfinite.doctor.told import Told, told
+
+FEWEST = 10
+RISEN = 4.0
+
+
+def judge(program: Program) -> Iterator[Told]:
+    """A loss of torch's own that ends far above where it began."""
+    stepping = [each for each in program.optimizers.values() if each.steps]
+    course = program.main_loss()
+    if program.bad is not None or len(stepping) > 1 or len(course) < FEWEST:
+        return
+    if risen(program, course):
+        begin, end = course.finite[0], ends(course)[1]
+        yield told(
+            "loss-diverging",
+            [f"The loss went from {begin:.4g} to {end:.4g} in {len(course)} steps."],
+            confidence=0.7, weight=0.9,
+        )  # fmt: skip
+
+
+def ends(course: Course) -> tuple[float, float]:
+    """The loss at the beginning and at the end, each over a tenth of the steps."""
+    values = course.finite
+    tenth = max(1, min(20, len(values) // 10))
+    return sorted(values[:tenth])[tenth // 2], sorted(values[-tenth:])[tenth // 2]
+
+
+def risen(program: Program, course: Course) -> bool:
+    """Whether a loss that is meant to fall has clearly risen."""
+    known = [each for each in program.loss_calls.values() if each.learns and each.calls >= 0.5 * len(course)]
+    if not known or len(course.finite) < FEWEST:
+        return False
+    begin, end = course.finite[0], ends(course)[1]
+    return begin > 0 and end > RISEN * begin and math.isfinite(end) and not any(each.turned for each in known)
+
+
+def learned(course: Course, share: float = 0.1) -> bool:
+    """Whether the loss has clearly fallen."""
+    values = course.finite
+    if len(values) < FEWEST:
+        return True
+    begin, end = ends(course)
+    # A rate that is far too high throws the loss up at once; coming down from there is no learning.
+    return begin - end > share * max(abs(begin), 1e-12) and end <= values[0] + 0.02 * abs(values[0])

@@ -1,0 +1,305 @@
+"""The data as the models got it: repeated, in stored order, scaled in two ways, with labels of other rows."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch.utils.data import RandomSampler
+
+from stayfinite.doctor.frames import short
+from stayfinite.doctor.judges.course import learned
+from stayfinite.doctor.record import ModelSeen, Program
+from stayfinite.doctor.slicing import tree_of
+from stayfinite.doctor.told import Told, told
+
+FEWEST = 6
+APART = 0.3
+OTHER_SPREAD = 2.5
+OTHER_MEAN = 2.5
+FEWEST_VALUES = 64
+FAR_UNSCALED = 100.0
+
+
+def judge(program: Program) -> Iterator[Told]:
+    """What is wrong with the data."""
+    yield from _repeated(program)
+    yield from _stored_order(program)
+    for seen in program.learning_models():
+        yield from _scaled(program, seen)
+        yield from _unscaled(program, seen)
+    yield from _own_order(program)
+    yield from _time_first(program)
+
+
+def _time_first(program: Program) -> Iterator[Told]:
+    """A module that wants time first is given the batch first: rows of the batch are read as one sequence."""
+    rows = {each.rows for each in program.loss_calls.values() if each.learns and each.rows > 1}
+    for kind, shape, place in program.sequences.values():
+        if len(rows) == 1 and shape[0] in rows and shape[1] not in rows and shape[0] != shape[1]:
+            yield told(
+                "samples-leak",
+                [f"{kind} wants time first and got {list(shape)} for {shape[0]} labels: rows are read as steps."],
+                place=place, where=short(place), weight=1.8, fix="batch_first=True, or transpose(0, 1) before it",
+            )  # fmt: skip
+            return
+
+
+def _repeated(program: Program) -> Iterator[Told]:
+    for loader in program.loaders.values():
+        if (
+            loader.trained
+            and len(loader.prints) >= FEWEST
+            and len(set(loader.prints)) == 1
+            and _length(loader.loader) > 1
+        ):
+            yield told(
+                "duplicate-rows",
+                [f"The loader has {_length(loader.loader)} batches; all {loader.batches} that were read are the same."],
+                title="Every step trains on the same batch.", weight=2.0, severity="error",
+                fix="read the loader in a for loop, or keep one iterator: next(iter(loader)) always begins anew",
+                place=_line_of_training(program), where=short(_line_of_training(program)),
+            )  # fmt: skip
+            return
+    for seen in program.learning_models():
+        prints = seen.prints
+        if len(prints) >= FEWEST and len(set(prints)) == 1 and seen.part_of_base <= 0.34:
+            yield told(
+                "duplicate-rows",
+                [f"All {len(prints)} training calls got the same rows, {seen.part_of_base:.0%} of their tensor."],
+                title="Every step trains on the same batch.", weight=1.8, severity="error",
+                fix="move on through the data: x[i:i + batch] with i growing",
+                place=_line_of_training(program), where=short(_line_of_training(program)),
+            )  # fmt: skip
+            return
+
+
+def _line_of_training(program: Program) -> tuple[str, int]:
+    return max(program.losses, key=lambda place: len(program.losses[place]), default=("", 0))
+
+
+def _length(loader: object) -> int:
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0
+
+
+def _stored_order(program: Program) -> Iterator[Told]:
+    for seen in program.loss_calls.values():
+        if not seen.learns or len(seen.labels) < 4 or min(len(each) for each in seen.labels[:4]) < 4:
+            continue
+        batches = [each for each in seen.labels if len(each) >= 4]
+        everything = torch.cat(batches)
+        if everything.unique().numel() < 2:
+            continue
+        pure = sum(_purity(each) for each in batches) / len(batches)
+        large = _purity(everything)
+        jumps = sum(1 for one, two in pairwise(batches) if one.mode().values != two.mode().values)
+        if pure > 0.9 and pure - large > APART and jumps <= 0.5 * len(batches):
+            yield told(
+                "unshuffled",
+                [f"{pure:.0%} of a batch are of one class; over {len(batches)} batches the commonest has {large:.0%}."],
+                place=seen.place, where=short(seen.place), weight=2.0, severity="error",
+                fix="shuffle the training rows: DataLoader(..., shuffle=True) or a new randperm each epoch",
+            )  # fmt: skip
+
+
+def _purity(labels: torch.Tensor) -> float:
+    return float(labels.unique(return_counts=True)[1].max()) / len(labels)
+
+
+def _scaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
+    one, two = seen.training, seen.evaluation
+    if one.count < FEWEST_VALUES or two.count < FEWEST_VALUES or one.shape != two.shape:
+        return
+    if len([each for each in program.optimizers.values() if each.steps]) > 1 or not seen.judged:
+        return
+    if not all(map(math.isfinite, (one.mean, one.spread, two.mean, two.spread))) or min(one.spread, two.spread) <= 0:
+        return
+    ratio = two.spread / one.spread
+    shift = abs(two.mean - one.mean) / max(one.spread, two.spread)
+    if 1 / OTHER_SPREAD < ratio < OTHER_SPREAD and shift < OTHER_MEAN and not _half_scaled(seen):
+        return
+    place = max(two.places, key=lambda each: two.places[each], default=("", 0))
+    yield told(
+        "splits-scaled-differently",
+        [
+            f"Training inputs: mean {one.mean:.3g}, std {one.spread:.3g}.",
+            f"Evaluation inputs: mean {two.mean:.3g}, std {two.spread:.3g}.",
+        ],
+        place=place, where=short(place), weight=2.0,
+    )  # fmt: skip
+
+
+def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
+    """Inputs of a size that drowns the weights, where nothing is learned."""
+    given = seen.training
+    size = max(abs(given.mean), given.spread) if given.count >= FEWEST_VALUES else 0.0
+    if math.isfinite(size) and size > FAR_UNSCALED and not learned(program.main_loss(), 0.2):
+        place = max(given.places, key=lambda each: given.places[each], default=("", 0))
+        yield told(
+            "unscaled-input",
+            [f"Inputs have mean {given.mean:.3g} and std {given.spread:.3g}, and the loss does not fall."],
+            place=place, where=short(place), weight=1.45, confidence=0.8,
+        )  # fmt: skip
+
+
+def _half_scaled(seen: ModelSeen) -> bool:
+    """One side has mean 0 and spread 1, and the other clearly has not."""
+    one, two = seen.training, seen.evaluation
+
+    def standard(mean: float, spread: float) -> bool:
+        return abs(mean) < 0.15 and 0.85 < spread < 1.15
+
+    def other(mean: float, spread: float) -> bool:
+        return abs(mean) > 1.0 * spread or spread < 0.6 or spread > 1.7
+
+    first, second = (one.mean, one.spread), (two.mean, two.spread)
+    return (standard(*first) and other(*second)) or (standard(*second) and other(*first))
+
+
+def _own_order(program: Program) -> Iterator[Told]:
+    shuffling = [
+        each
+        for each in program.loaders.values()
+        if each.trained is not None and isinstance(_sampler(each.loader), RandomSampler)
+    ]
+    together = [each for each in shuffling if each.batches >= FEWEST and _one_column(each.last)]
+    if len(together) == 2 and abs(together[0].batches - together[1].batches) <= 1:
+        one, two = together
+        same = getattr(one.loader, "generator", None) is not None and one.loader.generator is two.loader.generator
+        lengths = _length(one.loader) == _length(two.loader)
+        if lengths and not same:
+            place = _line_of_training(program)
+            yield told(
+                "labels-shuffled",
+                ["Two loaders with shuffle=True are read side by side: each has an order of its own."],
+                place=place, where=short(place), weight=2.2,
+                fix="one DataLoader over TensorDataset(x, y): it keeps rows whole",
+            )  # fmt: skip
+            return
+    for filename in dict.fromkeys(place[0] for place in program.losses):
+        tree = tree_of(filename) if filename else None
+        found = None if tree is None else two_orders(tree)
+        if found is not None and not _fell(program):
+            names, line = found
+            yield told(
+                "labels-shuffled",
+                [f"{Path(filename).name}:{line}: {names[0]} and {names[1]} are shuffled by two different permutations.",
+                 "The loss has not fallen below what the labels alone allow."],
+                place=(filename, line), where=f"{Path(filename).name}:{line}", weight=2.1,
+            )  # fmt: skip
+            return
+
+
+def _fell(program: Program) -> bool:
+    losses = program.main_loss().finite
+    if len(losses) < 10:
+        return False
+    tenth = max(1, len(losses) // 10)
+    begin, end = sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
+    return end < 0.5 * begin
+
+
+def _sampler(loader: object) -> object:
+    return getattr(loader, "sampler", None)
+
+
+def _one_column(batch: object) -> bool:
+    return isinstance(batch, torch.Tensor) or (isinstance(batch, list | tuple) and len(batch) == 1)
+
+
+def two_orders(tree: ast.Module) -> tuple[tuple[str, str], int] | None:
+    """Two arrays that are shuffled by different permutations, one after the other, and the line of the second."""
+    for body in _bodies(tree):
+        orders: dict[str, str] = {}
+        shuffled: list[tuple[str, str, int]] = []
+        for statement in body:
+            seeded = any(isinstance(n, ast.Call) and _called(n) in ("seed", "manual_seed") for n in ast.walk(statement))
+            if seeded:
+                shuffled.clear()
+            if (made := _new_order(statement)) is not None:
+                orders[made] = f"{made}@{statement.lineno}"
+                continue
+            for name, order in _shuffles(statement, orders):
+                for other, its_order, _ in shuffled:
+                    if its_order != order and other != name and _are_pair(other, name):
+                        return (other, name), statement.lineno
+                shuffled.append((name, order, statement.lineno))
+    return None
+
+
+def _new_order(statement: ast.stmt) -> str | None:
+    """The name that a statement gives to a random order of its own; None where it gives none."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return None
+    call, target = statement.value, statement.targets[0]
+    of_an_array = bool(call.args) and isinstance(call.args[0], ast.Name) and _called(call) == "permutation"
+    drawn = _called(call) in ("randperm", "permutation") and not of_an_array
+    return target.id if drawn and isinstance(target, ast.Name) else None
+
+
+def _are_pair(one: str, two: str) -> bool:
+    """Whether one name is of labels and the other is not, and both are of the same split."""
+    labels = [_of_labels(one), _of_labels(two)]
+    splits = [next((s for s in ("train", "test", "val") if s in name.lower()), "") for name in (one, two)]
+    return labels.count(True) == 1 and splits[0] == splits[1]
+
+
+def _of_labels(name: str) -> bool:
+    low = name.lower()
+    return (
+        low.startswith(("y", "label", "target", "tgt", "cls", "t_"))
+        or low.endswith(("_y", "labels", "targets", "_label"))
+        or low == "t"
+    )
+
+
+def _bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(node, field, None)
+            if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+                yield body
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Names that a statement puts in a random order, with what tells that order from another."""
+    if (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and _called(statement.value) == "shuffle"
+    ):
+        arguments = statement.value.args
+        if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
+            yield arguments[0].id, f"shuffle@{statement.lineno}"
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return
+    targets, values = [statement.targets[0]], [statement.value]
+    if isinstance(targets[0], ast.Tuple) and isinstance(values[0], ast.Tuple):
+        targets, values = list(targets[0].elts), list(values[0].elts)
+    for target, value in zip(targets, values, strict=False):
+        if not isinstance(target, ast.Name):
+            continue
+        if (
+            isinstance(value, ast.Call)
+            and _called(value) == "permutation"
+            and value.args
+            and isinstance(value.args[0], ast.Name)
+        ):
+            yield target.id, f"{value.lineno}:{value.col_offset}"
+        if isinstance(value, ast.Subscript):
+            index = value.slice
+            if isinstance(index, ast.Name) and index.id in orders:
+                yield target.id, orders[index.id]
+            elif isinstance(index, ast.Call) and _called(index) in ("randperm", "permutation"):
+                yield target.id, f"{index.lineno}:{index.col_offset}"

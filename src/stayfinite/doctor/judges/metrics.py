@@ -1,0 +1,148 @@
+"""What a program prints, held against what was seen: impossible values, sums that are never reset."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from stayfinite.doctor.record import Program
+from stayfinite.doctor.told import Told, told
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w])\s*(%?)", re.IGNORECASE)
+SHARES = re.compile(r"acc|precision|recall|\bf1|auc|\biou|dice|correct|score", re.IGNORECASE)
+LOSSES = re.compile(r"loss|cost|objective|\bmse|\bce\b|error", re.IGNORECASE)
+FEWEST = 3
+CLOSE = 0.02
+
+
+@dataclass(slots=True)
+class Printed:
+    """One number of a line that is printed again and again."""
+
+    name: str
+    percent: bool
+    counts: bool = True
+    """Whether it is always printed without a decimal point."""
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+
+def judge(program: Program) -> Iterator[Told]:
+    """Printed numbers that cannot be what they are called."""
+    series = read_printed(program.printed)
+    yield from _impossible(program, series)
+    yield from _never_reset(program, series)
+
+
+def read_printed(lines: list[tuple[int, str]]) -> list[Printed]:
+    """Numbers by the line they stand in, with the word before each."""
+    found: dict[tuple[str, int], Printed] = {}
+    for step, line in lines[:20_000]:
+        if len(line) > 400:
+            continue
+        form = NUMBER.sub("#", line)
+        end = 0
+        for index, match in enumerate(NUMBER.finditer(line)):
+            before = line[end : match.start()]
+            end = match.end()
+            text = match.group().strip().rstrip("%").strip()
+            try:
+                value = float(text)
+            except ValueError:
+                continue
+            key = (form, index)
+            if key not in found:
+                if len(found) > 400:
+                    continue
+                found[key] = Printed(before.strip(" :=|,-()[]").lower(), bool(match.group(1)))
+            found[key].counts &= "." not in text
+            found[key].steps.append(step)
+            found[key].values.append(value)
+    return list(found.values())
+
+
+def _impossible(program: Program, series: list[Printed]) -> Iterator[Told]:
+    for each in series:
+        if not SHARES.search(each.name) or LOSSES.search(each.name) or re.search(r"score|reward|return", each.name):
+            continue
+        values = [value for value in each.values if math.isfinite(value)]
+        if len(values) < 1 or not values:
+            continue
+        largest = max(values)
+        unit = "%" if each.percent else ""
+        limit = 100.0 if each.percent or _in_percent(program) else 1.0
+        if each.counts and not each.percent:
+            continue  # counts, as in 57/64
+        if largest > limit * 1.0005 and (limit == 100.0 or largest > 1.0005):
+            place = next((p for p, (kind, _, _) in program.crossed.items() if kind == "comparison"), ("", 0))
+            yield told(
+                "metric-impossible",
+                [f"The program printed \"{each.name} {largest:g}{unit}\"; {limit:g}{unit} is the most."],
+                weight=2.0, place=place, where=each.name,
+            )  # fmt: skip
+            return
+
+
+@lru_cache(maxsize=8)
+def _text_of(filename: str) -> str:
+    try:
+        return Path(filename).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _in_percent(program: Program) -> bool:
+    """Whether the program's own text makes percentages anywhere."""
+    texts = [_text_of(name) for name in dict.fromkeys(place[0] for place in program.losses)]
+    return any(re.search(r"\b100(?:\.0?)?\s*\*|\*\s*100(?:\.0?)?\b|%%|:\.?\d*%", text) for text in texts)
+
+
+def _never_reset(program: Program, series: list[Printed]) -> Iterator[Told]:
+    course = program.main_loss()
+    if len(course) < 6 or program.bad is not None:
+        return
+    sums, total = [0.0], 0.0
+    for value in course.values:
+        total += value if math.isfinite(value) else 0.0
+        sums.append(total)
+    index = _index_by_step(list(course.steps))
+    for each in series:
+        if not LOSSES.search(each.name) or len(each.values) < FEWEST:
+            continue
+        pairs = [(value, index(step)) for step, value in zip(each.steps, each.values, strict=True)]
+        pairs = [(value, at) for value, at in pairs if at >= 1 and math.isfinite(value)]
+        if len(pairs) < FEWEST or len({at for _, at in pairs}) < FEWEST:
+            continue
+        since = [sums[at] for _, at in pairs]
+        ratios = [value / total for (value, _), total in zip(pairs, since, strict=True) if total]
+        middle = sorted(ratios)[len(ratios) // 2] if ratios else 0.0
+        if not ratios or middle <= 0 or any(abs(ratio / middle - 1) > CLOSE for ratio in ratios):
+            continue
+        last, first = pairs[-1][0], pairs[0][0]
+        apart = [
+            (b - a) / max(1, n - m)
+            for a, b, m, n in zip(since, since[1:], [p[1] for p in pairs], [p[1] for p in pairs[1:]], strict=False)
+        ]
+        if last > 1.3 * first and apart and apart[-1] <= 1.2 * (since[0] / max(1, pairs[0][1])):
+            yield told(
+                "metric-not-reset",
+                [
+                    (
+                        f"The printed \"{each.name}\" grows from {first:.4g} to {last:.4g}: "
+                        "it follows the sum of all losses since the first step."
+                    ),
+                    f"The loss of single batches went from {course.values[0]:.4g} to {course.values[-1]:.4g}.",
+                ],
+                weight=2.0, where=each.name, severity="error",
+            )  # fmt: skip
+            return
+
+
+def _index_by_step(steps: list[int]) -> Callable[[int], int]:
+    """``step -> number of losses`` that had been seen when so many steps were taken."""
+    return lambda step: bisect.bisect_left(steps, step)

@@ -1,0 +1,44 @@
+"""Training and evaluation mode, as the models were called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.doctor.frames import short
+from stayfinite.doctor.record import Program
+from stayfinite.doctor.told import Told, told
+
+FEWEST = 3
+
+
+def judge(program: Program) -> Iterator[Told]:
+    """Models that learn in evaluation mode, or are judged in training mode."""
+    held = program.held()
+    stepping = [each for each in program.optimizers.values() if each.steps]
+    for seen in program.models.values():
+        learning = [p for p in seen.module.parameters() if p.requires_grad and id(p) in held]
+        if not learning:
+            continue
+        name = type(seen.module).__name__
+        if seen.eval_in_training >= max(FEWEST, 0.3 * seen.calls_training):
+            place = seen.eval_place
+            yield told(
+                "wrong-mode",
+                [
+                    f"{name} trained in evaluation mode in {seen.eval_in_training} of {seen.calls_training} calls.",
+                    "Its dropout is off, its BatchNorm fixed.",
+                ],
+                place=place, where=short(place), weight=2.0,
+                fix="model.train() at the head of every training epoch",
+            )  # fmt: skip
+        elif seen.judged_awake >= 1 and len(stepping) == 1 and seen.judged_awake >= 0.8 * max(1, seen.judged):
+            place = seen.train_place
+            yield told(
+                "wrong-mode",
+                [
+                    f"{name} was evaluated in training mode in {seen.judged_awake} calls.",
+                    "Its dropout is on, its BatchNorm follows the batch.",
+                ],
+                place=place, where=short(place), weight=1.9,
+                fix="model.eval() before the evaluation, model.train() after it",
+            )  # fmt: skip

@@ -1,0 +1,302 @@
+"""The closer looks of the watcher: gradients, movement, calls. Cheap at every step, thorough at few of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.doctor.frames import place_here
+from stayfinite.doctor.record import ModelSeen, OptimizerSeen, Place, Program, fingerprint, tensors_in
+
+MOST_STATS = 24
+MOST_PRINTS = 400
+SMALL_MODEL = 1 << 24
+"""Elements of a model of which one more copy is no matter."""
+SMALL = 1 << 16
+"""Elements of a buffer that is copied at every step."""
+LARGE = 1 << 28
+"""Elements of weights above which no copy is made for looking."""
+
+
+def is_due(step: int) -> bool:
+    """Whether a step is one of those that are looked at closely: 0, 1, 2, 4, 8, ..."""
+    return step & (step - 1) == 0
+
+
+def gradients_of(optimizer: Any) -> list[Tensor]:
+    """Every gradient that an optimizer is about to use."""
+    return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
+def norm_of(gradients: list[Tensor]) -> float:
+    """The norm of all gradients together; not finite if any of them is not."""
+    dense = [g for g in gradients if not g.is_sparse and g.numel()]
+    if not dense:
+        return 0.0
+    by_kind: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for each in dense:
+        by_kind.setdefault((each.device, each.dtype), []).append(each)
+    total = 0.0
+    for tensors in by_kind.values():
+        norms = torch._foreach_norm(tensors)
+        total += float(torch.stack([n.double() for n in norms]).square().sum())
+    if not math.isfinite(total) and all(bool(each.isfinite().all()) for each in dense):
+        return 1e30
+    return math.sqrt(total) if math.isfinite(total) else math.nan
+
+
+def weights_of(program: Program, most: int = LARGE) -> dict[int, Tensor]:
+    """A copy of every weight and buffer that takes part, by ``id``; none where they have more elements than that."""
+    tensors: dict[int, Tensor] = {}
+    for seen in program.optimizers.values():
+        for group in seen.optimizer.param_groups:
+            tensors.update((id(p), p) for p in group["params"])
+    for model in program.models.values():
+        tensors.update((id(p), p) for p in model.module.parameters())
+        tensors.update((id(b), b) for b in model.module.buffers())
+    if sum(t.numel() for t in tensors.values()) > most:
+        return {}
+    return {key: tensor.detach().clone() for key, tensor in tensors.items()}
+
+
+def keep_buffers(module: nn.Module, kept: dict[int, Tensor]) -> None:
+    """Copy a module's small buffers, once a step: a bad batch poisons running statistics in its forward pass."""
+    for buffer in module.buffers():
+        if id(buffer) not in kept and buffer.is_floating_point() and buffer.numel() <= SMALL:
+            kept[id(buffer)] = buffer.detach().clone()
+
+
+def before_backward(seen: OptimizerSeen) -> None:
+    """Notice whether the gradients of the last step are still there."""
+    witness = seen.witness
+    if witness is not None and not seen.cleared and (witness.grad is None or not bool(witness.grad.any())):
+        seen.cleared = True
+    if witness is not None and witness.grad is None and seen.fresh:
+        seen.fresh = False
+
+
+def after_backward(seen: OptimizerSeen) -> None:
+    """Remember that there are fresh gradients."""
+    if seen.witness is None or seen.witness.grad is None:
+        smallest: Tensor | None = None
+        for group in seen.optimizer.param_groups:
+            for p in group["params"]:
+                smaller = smallest is None or p.numel() < smallest.numel()
+                if smaller and p.grad is not None and not p.grad.is_sparse and bool(p.grad.any()):
+                    smallest = p
+        seen.witness = smallest
+    if seen.witness is not None and seen.witness.grad is not None and bool(seen.witness.grad.any()):
+        seen.fresh = True
+        seen.backwards += 1
+
+
+def on_clear(seen: OptimizerSeen, owner: Any, place: Place) -> None:
+    """``zero_grad`` was called on an optimizer or a module."""
+    concerned = owner is seen.optimizer
+    if not concerned and isinstance(owner, nn.Module) and seen.witness is not None:
+        concerned = any(p is seen.witness for p in owner.parameters())
+    if not concerned:
+        return
+    if seen.fresh and seen.backwards:
+        seen.cleared_unused += 1
+        seen.cleared_place = place
+    seen.fresh, seen.cleared = False, True
+
+
+def before_step(seen: OptimizerSeen, norm: float, backwards: int, *, has_gradients: bool) -> None:
+    """Judge the gradients that a step is about to use."""
+    seen.idle += seen.steps > 0 and backwards == seen.backwards_before
+    seen.backwards_before = backwards
+    nonzero = has_gradients and (norm > 0 or math.isnan(norm))
+    if not nonzero:
+        seen.nothing += 1
+    if not seen.cleared and nonzero and seen.steps:
+        seen.stale += 1
+    if len(seen.backwards_a_step) < 512:
+        seen.backwards_a_step.append(seen.backwards)
+
+
+def after_step(seen: OptimizerSeen) -> None:
+    """The gradients have been used."""
+    seen.fresh, seen.backwards = False, 0
+    witness = seen.witness
+    seen.cleared = witness is None or witness.grad is None or not bool(witness.grad.any())
+
+
+def note_gradients(seen: OptimizerSeen) -> dict[int, Tensor] | None:
+    """Which parameters have no gradient, or one of 0; returns copies of the parameters."""
+    parameters = [p for group in seen.optimizer.param_groups for p in group["params"]]
+    if sum(p.numel() for p in parameters) > LARGE:
+        return None
+    seen.looks += 1
+    for p in parameters:
+        if not p.requires_grad:
+            continue
+        if p.grad is None:
+            seen.none_always[id(p)] = seen.none_always.get(id(p), 0) + 1
+        elif not p.grad.is_sparse and not bool(p.grad.any()):
+            seen.zero_always[id(p)] = seen.zero_always.get(id(p), 0) + 1
+    return {id(p): p.detach().clone() for p in parameters}
+
+
+def note_movement(seen: OptimizerSeen, before: dict[int, Tensor]) -> None:
+    """Whether any parameter has changed."""
+    for group in seen.optimizer.param_groups:
+        for p in group["params"]:
+            old = before.get(id(p))
+            if old is not None and (old.shape != p.shape or not torch.equal(old, p.detach())):
+                return
+    seen.unmoved += 1
+
+
+class _ByHand:
+    """Stands for an optimizer where a program takes its steps itself."""
+
+    def __init__(self, leaves: list[Tensor]) -> None:
+        self.param_groups = [{"params": leaves}]
+
+
+def note_hand_step(program: Program, loss: Tensor, place: Place) -> None:
+    """A backward is about to run in a program without an optimizer: what lies between two of them is a step."""
+    hand = program.hand
+    if hand is None:
+        hand = program.hand = OptimizerSeen(_ByHand(leaves_of(loss)), place)
+    else:
+        hand.steps += 1
+        stale = [p for p in hand.optimizer.param_groups[0]["params"] if p.grad is not None and bool(p.grad.any())]
+        moved = [p for p in stale if hand.none_always.get(id(p)) != p._version]
+        hand.stale += bool(moved)
+        hand.backwards_a_step.append(1)
+    for p in hand.optimizer.param_groups[0]["params"]:
+        hand.none_always[id(p)] = p._version
+    hand.step_place = place
+
+
+def leaves_of(loss: Tensor) -> list[Tensor]:
+    """The tensors that a loss is differentiated by."""
+    found: dict[int, Tensor] = {}
+    waiting: list[Any] = [loss.grad_fn]
+    met: set[Any] = set()
+    while waiting and len(met) < 10_000:
+        node = waiting.pop()
+        if node is None or node in met:
+            continue
+        met.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found[id(variable)] = variable
+        waiting += [following for following, _ in node.next_functions]
+    return list(found.values())
+
+
+def refuse(optimizer: Any) -> None:
+    """Leave an optimizer nothing to step with."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.grad = None
+
+
+def note_call(seen: ModelSeen, args: Any, *, graph: bool, other_loader: bool) -> None:
+    """A model was called with these arguments.
+
+    Arguments:
+        seen: what is known of it.
+        args: its arguments.
+        graph: whether gradients were on.
+        other_loader: whether a loader is being read that is never trained on.
+    """
+    module = seen.module
+    tensors = tensors_in(args)
+    first = next((t for t in tensors if t.is_floating_point() and t.dim() > 1), None)
+    if graph and not other_loader:
+        seen.calls_training += 1
+        seen.pending.clear()
+        if not module.training and depends_on_mode(module):
+            seen.eval_in_training += 1
+            if not seen.eval_place[0]:
+                seen.eval_place = place_here()
+        if first is not None and seen.training.tensors < MOST_STATS and not first.requires_grad:
+            seen.training.add(first, place_here())
+        some = tensors[0] if tensors else None
+        seen.ids = some if some is not None and not some.is_floating_point() else None
+        if some is not None and len(seen.prints) < MOST_PRINTS:
+            seen.prints.append(fingerprint(some))
+            base = some._base
+            if base is not None and base.numel() > some.numel():
+                seen.part_of_base = some.numel() / base.numel()
+        return
+    seen.calls_evaluation += 1
+    awake = module.training and depends_on_mode(module)
+    if other_loader:
+        _judged(seen, awake=awake)
+    elif len(seen.pending) < 64:
+        seen.pending.append(awake)
+    if awake:
+        seen.train_place = place_here()
+    if first is not None and seen.evaluation.tensors < MOST_STATS:
+        seen.evaluation.add(first, place_here())
+
+
+def are_the_ids(program: Program, target: Tensor) -> bool:
+    """Whether labels are the very ids that a model was just given."""
+    if target.is_floating_point() or target.numel() < 8:
+        return False
+    flat = target.reshape(-1)
+    return any(
+        seen.ids is not None and seen.ids.dim() == 2 and seen.ids.numel() == flat.numel()
+        and bool((seen.ids.reshape(-1) == flat).all())
+        for seen in program.models.values()
+    )  # fmt: skip
+
+
+def adds_up_over_rows(name: str, scores: Tensor) -> bool:
+    """Whether cross entropy is given a softmax that was taken over the batch."""
+    if name != "cross_entropy" or scores.dim() != 2 or min(scores.shape) < 2:
+        return False
+    rows = scores.detach().float()
+    over_batch = bool(((rows.sum(0) - 1).abs() < 1e-3).all()) and bool((rows >= 0).all())
+    return over_batch and bool(((rows.sum(1) - 1).abs() > 1e-2).any())
+
+
+def note_comparison(program: Program) -> None:
+    """What came out of a call without gradients was compared: it was an evaluation."""
+    for seen in program.models.values():
+        for awake in seen.pending:
+            _judged(seen, awake=awake)
+        seen.pending.clear()
+
+
+def _judged(seen: ModelSeen, *, awake: bool) -> None:
+    seen.judged += 1
+    seen.judged_awake += awake
+
+
+def depends_on_mode(module: nn.Module) -> bool:
+    """Whether there are layers that do another thing in training than in evaluation, in a part that learns."""
+    for each in module.modules():
+        if isinstance(each, nn.modules.batchnorm._BatchNorm):
+            if each.track_running_stats or each.training:
+                return True
+        elif isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0:
+            return True
+    return False
+
+
+def crossed(first: Tensor, second: Tensor) -> bool:
+    """Whether a column meets a row of the same length: together they make a square."""
+    column, row = (first, second) if first.dim() >= second.dim() else (second, first)
+    return column.dim() == 2 and row.dim() == 1 and column.shape[1] == 1 and column.shape[0] == row.shape[0] > 1
+
+
+def grows(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors of different rank make more elements together than either has."""
+    if first.dim() == second.dim() or not first.dim() or not second.dim():
+        return False
+    try:
+        size = torch.broadcast_shapes(first.shape, second.shape).numel()
+    except RuntimeError:
+        return False
+    return bool(size > max(first.numel(), second.numel()))

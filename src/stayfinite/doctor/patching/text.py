@@ -1,0 +1,108 @@
+"""A program's text with its tree: replacing an expression, moving a statement, finding what stands at a line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class Text:
+    """A program's text. Edits return new texts and leave this one alone."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = text.splitlines(keepends=True)
+        self.tree = ast.parse(text)
+        self._parents: dict[ast.AST, ast.AST] = {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
+
+    def source(self, node: ast.AST) -> str:
+        """The text of a node."""
+        return ast.get_source_segment(self.text, node) or ""
+
+    def with_node(self, node: Any, new: str) -> str:
+        """The text with an expression replaced."""
+        begin, end = self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
+        raw = self.text.encode()
+        return (raw[:begin] + new.encode() + raw[end:]).decode()
+
+    def _at(self, line: int, column: int) -> int:
+        return sum(len(each.encode()) for each in self.lines[: line - 1]) + column
+
+    def parents(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What a node stands in, from the inside out."""
+        while node in self._parents:
+            node = self._parents[node]
+            yield node
+
+    def statement_at(self, line: int) -> ast.stmt | None:
+        """The innermost statement that a line lies in."""
+        found = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        ]
+        return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+    def loop_round(self, node: ast.AST) -> ast.For | ast.While | None:
+        """The loop that a node stands in; functions are not left."""
+        for parent in self.parents(node):
+            if isinstance(parent, ast.For | ast.While):
+                return parent
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+                return None
+        return None
+
+    def function_round(self, node: ast.AST) -> ast.FunctionDef | None:
+        """The function that a node stands in."""
+        return next((parent for parent in self.parents(node) if isinstance(parent, ast.FunctionDef)), None)
+
+    def indent(self, statement: ast.stmt) -> str:
+        """The space before a statement."""
+        line = self.lines[statement.lineno - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    def alone(self, statement: ast.stmt) -> bool:
+        """Whether a statement has its lines for itself."""
+        if ";" in self.lines[statement.lineno - 1]:
+            return False
+        return not any(
+            other is not statement
+            and isinstance(other, ast.stmt)
+            and not any(other is parent for parent in self.parents(statement))
+            and not any(statement is parent for parent in self.parents(other))
+            and other.lineno <= (statement.end_lineno or 0)
+            and (other.end_lineno or 0) >= statement.lineno
+            for other in ast.walk(self.tree)
+        )
+
+    def changed(self, remove: list[ast.stmt], insert: list[tuple[int, str]]) -> str:
+        """The text without some statements, and with lines put before some line numbers."""
+        gone = {n for each in remove for n in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
+        before: dict[int, list[str]] = {}
+        for line, new in insert:
+            before.setdefault(line, []).append(new if new.endswith("\n") else f"{new}\n")
+        made: list[str] = []
+        for number, kept in enumerate(self.lines, start=1):
+            made += before.get(number, [])
+            if number not in gone:
+                made.append(kept)
+        made += before.get(len(self.lines) + 1, [])
+        return "".join(made)
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """Calls of functions or methods of these names."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and called(node) in names]
+
+    def find(self, test: Callable[[ast.AST], bool]) -> list[Any]:
+        """Every node that passes a test."""
+        return [node for node in ast.walk(self.tree) if test(node)]
+
+
+def called(call: ast.AST) -> str:
+    """The last name of what a call calls."""
+    if not isinstance(call, ast.Call):
+        return ""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

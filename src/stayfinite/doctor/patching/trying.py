@@ -1,0 +1,139 @@
+"""Trying patches: each is run in a process of its own, and called verified only if the fault is gone in it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.doctor.judges.course import ends
+from stayfinite.doctor.patching.remedies import texts_for
+from stayfinite.doctor.patching.text import Text
+from stayfinite.doctor.session import Seen
+
+MOST_TRIED = 4
+"""Patches that are run."""
+LEAST_SECONDS = 60.0
+SLOWER = 4.0
+"""A patched copy may take so many times as long as the program, and the seconds above."""
+BETTER = 0.9
+"""Where nothing was learned, the patched copy ends below this part of the original's loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A patch for the top finding."""
+
+    diff: str
+    text: str
+    cause: str
+    verified: bool
+    words: str
+    """What was seen of the patched copy."""
+
+
+def make_patch(seen: Seen, script: Path, arguments: list[str], code: int) -> Patch | None:
+    """The first patch whose copy runs without the fault; else the likeliest, unverified; None where there is none."""
+    top = next((each for each in seen.findings if each.loud), None)
+    if top is None:
+        return None
+    original = script.read_text(encoding="utf-8")
+    if top.place[0] and Path(top.place[0]).resolve() != script.resolve():
+        return None  # the line stands in another file
+    best: Patch | None = None
+    tried: set[str] = {original}
+    for text in texts_for(Text(original), top, seen.program):
+        if text in tried or len(tried) > MOST_TRIED or not _compiles(text):
+            continue
+        tried.add(text)
+        said = _run(script, text, arguments, seen.program.seconds)
+        verified, words = _judged(seen, top.finding.cause, said, code)
+        patch = Patch(_diff(original, text, script.name), text, top.finding.cause, verified, words)
+        if verified:
+            return patch
+        best = best or patch
+    return best
+
+
+def _compiles(text: str) -> bool:
+    try:
+        compile(text, "patched", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _diff(before: str, after: str, name: str) -> str:
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def _run(script: Path, text: str, arguments: list[str], seconds: float) -> dict[str, Any] | None:
+    with tempfile.TemporaryDirectory(prefix="stayfinite-patch-") as folder:
+        copy = Path(folder) / "patched.py"
+        copy.write_text(text, encoding="utf-8")
+        words = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "stayfinite",
+            "doctor",
+            "--json",
+            "--instead",
+            str(copy),
+            str(script),
+        ]
+        try:
+            ended = subprocess.run(
+                [*words, *arguments], capture_output=True, text=True, timeout=LEAST_SECONDS + SLOWER * seconds,
+                env=dict(os.environ), check=False,
+            )  # fmt: skip
+            found: dict[str, Any] = json.loads(ended.stdout)
+        except (subprocess.TimeoutExpired, ValueError, OSError):
+            return None
+    return found
+
+
+def _judged(seen: Seen, cause: str, said: dict[str, Any] | None, code: int) -> tuple[bool, str]:
+    """Whether the patched copy is free of the fault, and what was seen."""
+    if said is None:
+        return False, "not verified: the patched copy gave no result"
+    if said["exit_code"] not in (0, code) or (code and said["exit_code"]):
+        return False, f"not verified: the patched copy ended with exit code {said['exit_code']}"
+    bad = seen.program.bad
+    if said["bad_step"] is not None:
+        return False, f"not verified: the patched copy fails at step {said['bad_step']}"
+    if any(each["cause"] == cause and each["severity"] != "info" for each in said["findings"]):
+        return False, f"not verified: the patched copy still shows {cause}"
+    if bad is not None:
+        past = said["steps"] > bad.step
+        return (
+            past,
+            f"verified: the patched copy ran {said['steps']} steps, past step {bad.step}"
+            if past
+            else "not verified: it ended early",
+        )
+    if any(each["severity"] == "error" for each in said["findings"]):
+        return False, f"not verified: the patched copy shows {said['findings'][0]['cause']}"
+    course = seen.program.main_loss()
+    losses = said.get("losses") or []
+    if cause in NOT_LEARNING and len(course.finite) and len(losses) == 2:
+        before = ends(course)
+        if not losses[1] < max(BETTER * before[1], before[1] - 0.1 * abs(before[1])):
+            return False, "not verified: the patched copy learns no better"
+    return True, f"verified: the patched copy ran {said['steps']} steps without {cause}"
+
+
+NOT_LEARNING = frozenset({
+    "lr-zero", "lr-too-low", "lr-too-high", "cleared-before-step", "detached-loss", "labels-shuffled",
+})  # fmt: skip
+"""Causes of a loss that stands still or grows: a patch must make it fall."""

@@ -1,0 +1,114 @@
+"""Programs of several ranks: nothing that is run again may wait for another rank, and rank 0 speaks for all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stayfinite.doctor.replay import CannotReplay
+from stayfinite.doctor.stand_ins import StandIns
+
+COLLECTIVES = (
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "gather",
+    "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier", "send", "recv",
+    "broadcast_object_list", "monitored_barrier",
+)  # fmt: skip
+SECONDS = 15.0
+"""Rank 0 waits so long for the words of the others once it has ended."""
+
+
+def world_size() -> int:
+    """Ranks of the process group that the program has made; 1 without one."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 1
+    return int(distributed.get_world_size())
+
+
+def rank() -> int:
+    """This process's place among those that torchrun has started."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters are spread over ranks: no rank can run a step alone."""
+    return any("FullyShardedDataParallel" in t.__name__ or "FSDP" in t.__name__ for m in model.modules()
+               for t in type(m).__mro__)  # fmt: skip
+
+
+@contextmanager
+def alone(model: nn.Module) -> Iterator[None]:
+    """Within, this rank speaks to no other: DDP keeps its gradients to itself, a collective call ends the replay."""
+    wrappers: list[Any] = [m for m in model.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
+    if world_size() == 1 and not wrappers:
+        yield
+        return
+    import torch.distributed
+
+    before = [(m, m.require_backward_grad_sync, m.require_forward_param_sync) for m in wrappers]
+    stand_ins = StandIns()
+    for name in COLLECTIVES:
+        if hasattr(torch.distributed, name):
+            stand_ins.put(torch.distributed, name, _refuse)
+    for wrapper in wrappers:
+        wrapper.require_backward_grad_sync = wrapper.require_forward_param_sync = False
+    try:
+        yield
+    finally:
+        stand_ins.off()
+        for wrapper, backward, forward in before:
+            wrapper.require_backward_grad_sync, wrapper.require_forward_param_sync = backward, forward
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise CannotReplay("other ranks would have to take part")
+
+
+def leave_word(findings: list[dict[str, Any]]) -> None:
+    """Leave what this rank has found for rank 0."""
+    folder = _folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    written = folder / f"{rank()}.part"
+    written.write_text(json.dumps(findings), encoding="utf-8")
+    written.replace(folder / f"{rank()}.json")
+
+
+def words_of_others(
+    seconds: float = SECONDS, sleep: Callable[[float], None] = time.sleep
+) -> dict[int, list[dict[str, Any]]]:
+    """What the other ranks of this machine have found, by rank; whoever has not spoken in time is left out."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    missing = set(range(1, local))
+    found: dict[int, list[dict[str, Any]]] = {}
+    deadline = time.monotonic() + seconds
+    while missing:
+        for other in sorted(missing):
+            place = _folder() / f"{other}.json"
+            if place.is_file():
+                found[other] = json.loads(place.read_text(encoding="utf-8"))
+                place.unlink()
+                missing.discard(other)
+        if missing and time.monotonic() > deadline:
+            break
+        if missing:
+            sleep(0.05)
+    shutil.rmtree(_folder(), ignore_errors=True)
+    return found
+
+
+def _folder() -> Path:
+    """One for each start of torchrun."""
+    keys = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+    name = "-".join([*(os.environ.get(key, "") for key in keys), str(os.getppid()), str(os.getuid())])
+    return Path(tempfile.gettempdir()) / f"stayfinite-ranks-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -1,0 +1,355 @@
+"""Running the statements between batch and loss again, from what the user's frames held; believed by the same bits."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import copy
+import io
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.autopsy.steps.step import untouched
+from stayfinite.doctor.frames import is_users
+from stayfinite.doctor.moments import Backward, Held
+from stayfinite.doctor.slicing import Block, blocks_round, compiled, names_loaded, names_stored
+from stayfinite.state.rng import capture_rng, restore_rng
+
+MOST_PLACES = 8
+"""Places in the user's frames that a replay is begun from before it is given up."""
+
+
+MOST_COPIED = 100_000
+"""Items of a list or a dict that is copied before statements may append to it."""
+
+
+MOST_ELEMENTS = 1 << 25
+"""Of a tensor that is copied for the same reason."""
+
+
+class LossReached(BaseException):
+    """Backward was called where it was called in the training. No Exception: programs catch those."""
+
+    def __init__(self, loss: Tensor) -> None:
+        self.loss = loss
+
+
+class CannotReplay(BaseException):
+    """The statements would change something that cannot be put back."""
+
+
+class _Returned(BaseException):
+    """A function's ``return`` was met before backward."""
+
+
+@dataclass(slots=True)
+class Playing:
+    """What the seams ask while statements are run again."""
+
+    place: tuple[str, int] | None = None
+    """Where backward has to be called."""
+    drawn: Mapping[int, Any] | None = None
+    """By the ``id`` of a loader's iterator, the batch that it gave last."""
+
+    @property
+    def on(self) -> bool:
+        """Whether a replay is running: nothing is recorded meanwhile."""
+        return self.place is not None
+
+
+playing = Playing()
+
+
+@dataclass(slots=True)
+class Replay:
+    """A step that can be run again."""
+
+    model: nn.Module
+    batch: dict[str, Any]
+    """By their names, the values that the model is given."""
+    rng: dict[str, Any]
+    place: tuple[str, int]
+    drawn: Mapping[int, Any]
+    _names: dict[str, Any]
+    _codes: list[CodeType]
+    statements: list[ast.stmt]
+    """What is run."""
+
+    def forward(self, batch: Mapping[str, Any]) -> Tensor:
+        """The loss of a batch."""
+        names = _fresh(self._names) | dict(batch)
+        with replaying(self.place, self.drawn):
+            return _run(self._codes, names)
+
+
+@contextmanager
+def replaying(place: tuple[str, int], drawn: Mapping[int, Any]) -> Iterator[None]:
+    """Within, the seams stop at backward, nothing is printed, and no iterator is moved on."""
+    before, printed, complained, following = playing.place, sys.stdout, sys.stderr, builtins.next
+    nothing = io.StringIO()
+
+    def again(iterator: Any, *default: Any) -> Any:
+        if playing.drawn is not None and id(iterator) in playing.drawn:
+            return playing.drawn[id(iterator)]
+        if hasattr(iterator, "gi_frame") and is_users(sys._getframe(1).f_code.co_filename):
+            raise CannotReplay("a generator would be moved on")
+        return following(iterator, *default)
+
+    playing.place, playing.drawn = place, drawn
+    sys.stdout, sys.stderr = nothing, nothing
+    builtins.next = again
+    try:
+        yield
+    finally:
+        builtins.next = following
+        sys.stdout, sys.stderr = printed, complained
+        playing.place = before
+        nothing.close()
+
+
+def find_replay(
+    backward: Backward,
+    model: nn.Module,
+) -> Replay | None:
+    """The statements that give the same loss again, to the last bit; None where none do.
+
+    Arguments:
+        backward: the call that ended them.
+        model: all parameters and buffers that take part.
+    """
+    tried = 0
+    for index, held in enumerate(backward.at.frames):
+        innermost = (backward.at.frames[0].code.co_filename, backward.at.frames[0].line)
+        for block, first, names, rng in _starts(backward, held):
+            tried += 1
+            if tried > MOST_PLACES:
+                return None
+            made = _attempt(block, first, held, names, rng, model, innermost, backward.drawn, backward)
+            if made is not None:
+                return made
+        if index > 5:
+            break
+    return None
+
+
+def _starts(backward: Backward, held: Held) -> Iterator[tuple[Block, int, dict[str, Any], dict[str, Any]]]:
+    """Blocks with the index of the first statement, the names and the generators that it begins with."""
+    began, came = backward.began, backward.batch_came
+    last = came if came is not None else began
+    rng = last.rng if last is not None and last.rng is not None else None
+    for block in blocks_round(held.code, held.line):
+        entry = None if began is None else began.of(held.frame_id, held.code)
+        arguments = held.code.co_varnames[: held.code.co_argcount + held.code.co_kwonlyargcount]
+        given = {name: held.names[name] for name in arguments if name in held.names}
+        hidden = {name: held.names[name] for name in held.code.co_freevars if name in held.names}
+        if block.loop is None:
+            # A function that was entered before the step began has done more than this step: it is not run again.
+            if rng is not None and entry is None and began is not None and began.frames:
+                yield block, 0, hidden | given, rng
+            return
+        names = dict(entry.names) if entry is not None else dict(held.names)
+        end = block.holding(held.line)
+        if end is None:
+            continue
+        stepped = None if entry is None or entry.line == held.line else block.holding(entry.line)
+        if stepped is not None and entry is not None and stepped < end and began is not None and began.rng is not None:
+            yield block, stepped + 1, names, began.rng
+        if rng is None:
+            continue
+        if isinstance(block.loop, ast.For):
+            _bind(block.loop.target, block.loop.iter, names, held, backward.batch_of)
+        yield block, 0, names, rng
+        if entry is not None:
+            # A step of the program's own writing may have bound the weights to new tensors since.
+            yield block, 0, names | {name: held.names[name] for name in held.names}, rng
+
+
+def _bind(
+    target: ast.expr, source: ast.expr, names: dict[str, Any], held: Held, batches: Callable[[Any], tuple[bool, Any]]
+) -> None:
+    """Give a loop's names what the loop gave them: the loader's own batch where it is known, else what they hold."""
+    for name in names_stored([target]):
+        if name in held.names:
+            names[name] = held.names[name]
+    if isinstance(source, ast.Call) and source.args:
+        called = source.func.attr if isinstance(source.func, ast.Attribute) else getattr(source.func, "id", "")
+        if called == "enumerate" and isinstance(target, ast.Tuple) and len(target.elts) == 2:
+            _bind(target.elts[1], source.args[0], names, held, batches)
+            return
+        if called == "zip" and isinstance(target, ast.Tuple) and len(target.elts) == len(source.args):
+            for each, part in zip(target.elts, source.args, strict=True):
+                _bind(each, part, names, held, batches)
+            return
+        _bind(target, source.args[0], names, held, batches)
+        return
+    loader = _value(source, {**held.everywhere, **held.names})
+    known, batch = batches(loader)
+    if known:
+        with contextlib.suppress(Exception):
+            _assign(target, batch, names)
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, names)
+        return None if owner is None else getattr(owner, "__dict__", {}).get(node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        owner = _value(node.value, names)
+        return owner.get(node.slice.value) if isinstance(owner, dict) else None
+    return None
+
+
+def _assign(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
+    if isinstance(target, ast.Name):
+        names[target.id] = value
+    elif isinstance(target, ast.Tuple | ast.List):
+        values = list(value)
+        if len(values) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in target.elts):
+            for each, part in zip(target.elts, values, strict=True):
+                _assign(each, part, names)
+
+
+def _attempt(
+    block: Block,
+    first: int,
+    held: Held,
+    names: dict[str, Any],
+    rng: dict[str, Any],
+    model: nn.Module,
+    place: tuple[str, int],
+    drawn: Mapping[int, Any],
+    backward: Backward,
+) -> Replay | None:
+    end = block.holding(held.line)
+    if end is None or end < first:
+        return None
+    own = held.code.co_varnames[0] if held.code.co_argcount else ""
+    statements = block.statements[first : end + 1]
+    try:
+        codes = [compiled(each, block.filename, own) for each in statements]
+    except (SyntaxError, ValueError):
+        return None
+    whole = {**held.everywhere, **names, "__stayfinite_returned__": _Returned}
+    used = names_loaded(statements)
+    space = _fresh(_own_data(whole, used))
+    try:
+        with untouched(model), torch.enable_grad():
+            restore_rng(rng)
+            with replaying(place, drawn):
+                at, before, state, loss = _run_until_model(codes, space)
+    except (Exception, CannotReplay, _Returned):
+        return None
+    if loss is None or loss.data_ptr() == backward.loss.data_ptr() or not same_bits(loss, backward.loss):
+        return None
+    for start, given, generators in ((at, before, state), (0, _own_data(whole, used), rng)):
+        rest = statements[start:]
+        used = names_loaded(rest)
+        batch = {name: value for name, value in given.items() if name in used and _is_data(value, model)}
+        replay = Replay(
+            model=model, batch=batch, rng=generators, place=place, drawn=drawn, _names=given, _codes=codes[start:],
+            statements=rest,
+        )  # fmt: skip
+        if _again(replay, backward.loss):
+            return replay
+    return None
+
+
+def _again(replay: Replay, loss: Tensor) -> bool:
+    """Whether the part that is kept gives the same loss as well."""
+    try:
+        with untouched(replay.model), torch.enable_grad():
+            restore_rng(replay.rng)
+            return same_bits(replay.forward(replay.batch), loss)
+    except (Exception, CannotReplay, _Returned):
+        return False
+
+
+def _run_until_model(
+    codes: list[CodeType], space: dict[str, Any]
+) -> tuple[int, dict[str, Any], dict[str, Any], Tensor | None]:
+    """Run statements to the loss; returns the first that uses a model, and names and generators before it."""
+    met: list[bool] = []
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: met.append(True))
+    found: tuple[int, dict[str, Any], dict[str, Any]] | None = None
+    try:
+        for index, code in enumerate(codes):
+            before, state = (_fresh(space), capture_rng()) if found is None else ({}, {})
+            try:
+                exec(code, space)
+            except LossReached as reached:
+                at, names, generators = found or (index, before, state)
+                return at, names, generators, reached.loss.detach()
+            if found is None and (met or _learns(space, before)):
+                found = index, before, state
+    finally:
+        handle.remove()
+    return 0, {}, {}, None
+
+
+def _fresh(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The same names; what statements append to is copied."""
+    return {
+        name: copy.copy(value) if type(value) in (list, dict, set, deque) and len(value) <= MOST_COPIED else value
+        for name, value in names.items()
+    }
+
+
+def _own_data(names: Mapping[str, Any], used: set[str]) -> dict[str, Any]:
+    """The same names; data that statements may write into is copied, so that the program's own stays as it is."""
+    return {
+        name: value.clone()
+        if name in used and type(value) is Tensor and not value.requires_grad and value.numel() <= MOST_ELEMENTS
+        else value
+        for name, value in names.items()
+    }
+
+
+def _learns(space: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return any(
+        isinstance(value, Tensor) and value.requires_grad and not value.is_leaf
+        for name, value in space.items()
+        if value is not before.get(name)
+    )
+
+
+def _run(codes: list[CodeType], names: dict[str, Any]) -> Tensor:
+    try:
+        for code in codes:
+            exec(code, names)
+    except LossReached as reached:
+        return reached.loss
+    except (CannotReplay, _Returned) as error:
+        raise RuntimeError(f"the statements do not lead to the loss: {type(error).__name__}") from None
+    raise RuntimeError("the statements do not lead to the loss")
+
+
+def _is_data(value: Any, model: nn.Module, depth: int = 0) -> bool:
+    """Whether a value is, or is made of, tensors that no gradient is wanted for."""
+    if isinstance(value, Tensor):
+        return value.dim() > 0 and not value.requires_grad and value.grad_fn is None
+    if depth > 2 or isinstance(value, nn.Module | str | bytes):
+        return False
+    if type(value) in (list, tuple) and 0 < len(value) <= 64:
+        return any(_is_data(each, model, depth + 1) for each in value)
+    if isinstance(value, Mapping) and 0 < len(value) <= 64:
+        return any(_is_data(each, model, depth + 1) for each in value.values())
+    return False
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two losses are the same to the last bit; NaN is NaN."""
+    one, other = one.detach().reshape(-1), other.detach().reshape(-1)
+    if one.dtype is not other.dtype or one.shape != other.shape:
+        return False
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())

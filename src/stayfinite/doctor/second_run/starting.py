@@ -1,0 +1,98 @@
+"""Starting the second run, waiting for it, and telling what it proved."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stayfinite.doctor.explaining import CONSEQUENCES, what_happened
+from stayfinite.doctor.frames import short
+from stayfinite.doctor.record import BadStep, Program
+from stayfinite.doctor.second_run.plan import Answer, Plan
+from stayfinite.doctor.told import PROVED, SEEN, Told, told
+
+LEAST_SECONDS = 60.0
+SLOWER = 1.8
+"""The second run may take so many times as long as the first: both together stay below 3."""
+HASH_SEED = "PYTHONHASHSEED"
+
+
+def plan_of(program: Program, generators: dict[str, Any]) -> Plan | None:
+    """How to come to the bad step again; None where there is none."""
+    bad = program.bad
+    if bad is None or not bad.backward:
+        return None
+    stepping = sum(1 for each in program.optimizers.values() if each.steps)
+    return Plan(
+        backward=bad.backward,
+        step=bad.step,
+        # With several optimizers what one step reads may be made before the step of another.
+        trace_after=max(0, bad.steps_taken - max(0, stepping - 1)),
+        has_optimizer=bool(program.optimizers) and not program.by_hand,
+        losses=program.losses_in_order[: bad.backward],
+        generators=generators,
+    )
+
+
+def run_again(plan: Plan, words: Sequence[str], seconds: float) -> Answer:
+    """Run the program up to its bad step in a process of its own.
+
+    Arguments:
+        plan: where that step is.
+        words: the program and its arguments, as ``stayfinite doctor`` takes them.
+        seconds: what the first run took.
+    """
+    with tempfile.TemporaryDirectory(prefix="stayfinite-second-") as folder:
+        plan.write(Path(folder))
+        command = [sys.executable, "-W", "ignore", "-m", "stayfinite", "doctor", "--second-run", folder, *words]
+        environment = dict(os.environ)
+        environment.setdefault(HASH_SEED, "0")
+        try:
+            ended = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                timeout=max(LEAST_SECONDS, SLOWER * seconds), env=environment, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Answer(error="it took too long")
+        except OSError as error:
+            return Answer(error=f"it could not be started: {error}")
+        return Answer.read(Path(folder)) or Answer(error=f"it ended with exit code {ended.returncode}")
+
+
+def tell(answer: Answer, bad: BadStep) -> Told:
+    """The bad step, as the second run explains it."""
+    evidence = [what_happened(bad)]
+    same = answer.differs is None
+    found = answer.finding
+    if found is not None:
+        evidence += found["evidence"]
+    if answer.differs is not None:
+        at, before, now = answer.differs
+        evidence.append(f"This program does not repeat itself: loss {at + 1} was {before:.9g}, then {now:.9g}.")
+        evidence.append("Seed every generator it draws from, and run the doctor again.")
+    elif found is not None:
+        count = f"all {bad.backward} losses" if bad.backward > 1 else "its loss"
+        evidence.append(f"A second run gave {count} again to the last bit.")
+    else:
+        evidence.append(f"A second run explains nothing: {answer.error}.")
+    if found is None:
+        place, where = bad.place, short(bad.place)
+        return told("nan-loss", evidence, place=place, where=where, confidence=0.6, weight=0.5)
+    place = (str(found["place"][0]), int(found["place"][1]))
+    decided = found["cause"] != "nan-loss"
+    return told(
+        found["cause"],
+        evidence,
+        known_by=PROVED if same else SEEN,
+        place=place if place[0] else bad.place,
+        where=f"{short(place) or short(bad.place)}, step {bad.step}",
+        fix=found["fix"],
+        confidence=min(0.99, found["confidence"] * (1.0 if same else 0.8)),
+        severity="error",
+        weight=CONSEQUENCES.get(found["cause"], 3.0) if same and decided else 0.8,
+    )

@@ -1,0 +1,163 @@
+"""Watching one program from beginning to end: seams on, bad step explained, seams off, examined, judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from stayfinite.doctor.examining import Examiner
+from stayfinite.doctor.explaining import Explainer
+from stayfinite.doctor.judges import judge_all
+from stayfinite.doctor.record import Program
+from stayfinite.doctor.seams import Seams
+from stayfinite.doctor.second_run.plan import Answer, Plan
+from stayfinite.doctor.second_run.starting import plan_of, tell
+from stayfinite.doctor.told import PROVED, Told, ranked
+from stayfinite.doctor.watcher import Watcher
+from stayfinite.state.rng import capture_rng
+
+AFTER_A_BAD_STEP = frozenset({"loss-diverging", "lr-too-low", "zero-gradient", "cannot-overfit-batch"})
+"""What is seen of a training whose weights are poisoned, and says nothing."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known when a program has ended."""
+
+    program: Program
+    findings: list[Told] = field(default_factory=list)
+    replayed: bool = False
+    """Whether the bad step, or one of the beginning, could be run again."""
+    why_not: str = ""
+
+    @property
+    def sick(self) -> bool:
+        """Whether there is a finding that matters."""
+        return any(each.loud for each in self.findings)
+
+
+class Session:
+    """One program, watched.
+
+    Arguments:
+        guard: refuse steps that are not finite.
+        strict: end the program at the first of them.
+    """
+
+    def __init__(self, *, guard: bool = False, strict: bool = False) -> None:
+        self._explainer = Explainer()
+        self.watcher = Watcher(self._on_bad, guard=guard, strict=strict)
+        self.stand_aside: Callable[[], bool] = lambda: False
+        """Whether somebody else guards the training, and explains its bad steps."""
+        self._seams = Seams(self.watcher)
+        self._start = 0.0
+        self.generators: dict[str, Any] = {}
+        """As they stood when the program began."""
+
+    def _on_bad(self, *told: Any) -> None:
+        if not self.stand_aside():
+            self._explainer(*told)
+
+    def begin(self) -> None:
+        """Stand at torch's seams."""
+        self._start = time.monotonic()
+        if not self.generators:
+            self.generators = capture_rng()
+        self._seams.on()
+
+    def end(self) -> None:
+        """Take everything off again."""
+        self._seams.off()
+        self.watcher.program.seconds = time.monotonic() - self._start
+
+    @contextmanager
+    def watching(self) -> Iterator[Watcher]:
+        """Within, a program is watched."""
+        self.begin()
+        try:
+            yield self.watcher
+        finally:
+            self.end()
+
+    def printed(self, text: str) -> None:
+        """The program has printed this."""
+        printed = self.watcher.program.printed
+        if len(printed) < 20_000:
+            printed += [(self.watcher.program.steps, line) for line in text.splitlines() if line.strip()]
+
+    def proved(self) -> list[dict[str, Any]]:
+        """What a re-run has proved of the bad step, as plain data."""
+        return [each.to_json() for each in self._explainer.findings if each.known_by == PROVED]
+
+    def needs_second_run(self) -> Plan | None:
+        """How to come to the bad step again, where its statements could not be run again; else None."""
+        explainer = self._explainer
+        unexplained = self.watcher.program.bad is not None and bool(explainer.findings) and not explainer.replayed
+        return plan_of(self.watcher.program, self.generators) if unexplained else None
+
+    def learn(self, answer: Answer) -> None:
+        """Take up what a second run has found."""
+        assert self.watcher.program.bad is not None
+        self._explainer.findings[:] = [tell(answer, self.watcher.program.bad)]
+        if answer.finding is not None and answer.differs is None:
+            self._explainer.replayed, self._explainer.why_not = True, ""
+
+    def conclude(self, *, examine: bool = True) -> Seen:
+        """Judge what was seen; with ``examine`` a step of the beginning is run again for the probes."""
+        program = self.watcher.program
+        found: list[Told] = [*self._explainer.findings]
+        seen = [*judge_all(program)]
+        if program.bad is not None:
+            seen = [each for each in seen if each.finding.cause not in AFTER_A_BAD_STEP]
+        found += seen
+        replayed, why_not = self._explainer.replayed, self._explainer.why_not
+        if examine and program.bad is None and program.trains:
+            examiner = Examiner(self.watcher)
+            self._seams.on()  # the replay stops at backward by them
+            self.watcher.busy = True
+            try:
+                found += list(examiner.findings())
+            except Exception as error:  # whatever somebody's model may do to a probe
+                program.troubles.append(f"examining: {type(error).__name__}: {error}"[:300])
+            finally:
+                self._seams.off()
+                self.watcher.busy = False
+            replayed, why_not = not examiner.why_not, examiner.why_not
+        return Seen(program=program, findings=_explained(ranked(found)), replayed=replayed, why_not=why_not)
+
+
+def _explained(findings: list[Told]) -> list[Told]:
+    """Without what another finding explains."""
+    from stayfinite.rules.registry import rule_of
+
+    beaten: set[str] = set()
+    for each in findings:
+        if each.loud:
+            beaten |= set(rule_of(each.finding.cause).beats)
+    first = findings[:1]
+    return first + [each for each in findings[1:] if each.finding.cause not in beaten]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def plain(seen: Seen) -> dict[str, Any]:
+    """As plain data."""
+    program = seen.program
+    return {
+        "steps": program.steps,
+        "optimizers": [type(each.optimizer).__name__ for each in program.optimizers.values()],
+        "models": [type(each.module).__name__ for each in program.models.values()],
+        "bad_step": None if program.bad is None else program.bad.step,
+        "refused": program.refused,
+        "findings": [each.to_json() for each in seen.findings],
+        "replayed": seen.replayed,
+        "why_not_replayed": seen.why_not,
+        "not_examined": _sentence(seen.why_not) if program.bad is None and program.steps else "",
+        "own_troubles": program.troubles,
+        "seconds": round(program.seconds, 3),
+    }

@@ -1,0 +1,159 @@
+"""The statements of a user's frame that lead to a line: those of the loop round it, or of its function."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import linecache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements that stand one after the other."""
+
+    statements: list[ast.stmt]
+    loop: ast.For | ast.While | None
+    """The loop whose body they are; None for those of a function or a file."""
+    filename: str
+
+    def holding(self, line: int) -> int | None:
+        """The index of the last statement that a line lies in."""
+        for index, statement in reversed(list(enumerate(self.statements))):
+            if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+                return index
+        return None
+
+
+@lru_cache(maxsize=64)
+def tree_of(filename: str) -> ast.Module | None:
+    """The file as a tree; None where there is no source."""
+    lines = linecache.getlines(filename)
+    if not lines:
+        return None
+    try:
+        return ast.parse("".join(lines), filename)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def source_line(filename: str, line: int) -> str:
+    """One line of a file, without the space round it."""
+    return linecache.getline(filename, line).strip()
+
+
+def blocks_round(code: CodeType, line: int) -> list[Block]:
+    """The loop bodies of this code that a line lies in, the innermost first, and then the code's own statements."""
+    tree = tree_of(code.co_filename)
+    if tree is None:
+        return []
+    scope = _scope_of(tree, code)
+    if scope is None:
+        return []
+    found = [Block(loop.body, loop, code.co_filename) for loop in _loops(scope.body, line)]
+    found.reverse()
+    if not isinstance(scope, ast.Module):
+        found.append(Block(list(scope.body), None, code.co_filename))
+    return found
+
+
+def _scope_of(tree: ast.Module, code: CodeType) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | None:
+    if code.co_name == "<module>":
+        return tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if code.co_firstlineno in (first, node.lineno):
+                return node
+    return None
+
+
+def _loops(statements: Sequence[ast.stmt], line: int) -> Iterator[ast.For | ast.While]:
+    """Loops that a line lies in the body of, the outermost first; other scopes are not entered."""
+    for statement in statements:
+        if not statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+            continue
+        if isinstance(statement, SCOPES):
+            return
+        if isinstance(statement, ast.For | ast.While) and any(
+            each.lineno <= line <= (each.end_lineno or each.lineno) for each in statement.body
+        ):
+            yield statement
+        for _, value in ast.iter_fields(statement):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt | ast.ExceptHandler):
+                inner: list[ast.stmt] = []
+                for each in value:
+                    inner += each.body if isinstance(each, ast.ExceptHandler) else [each]
+                yield from _loops(inner, line)
+        return
+
+
+def names_loaded(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that are read anywhere in these statements."""
+    return {
+        node.id
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+
+
+def names_stored(nodes: Sequence[ast.AST]) -> set[str]:
+    """Names that are assigned to anywhere in these nodes."""
+    return {
+        child.id
+        for node in nodes
+        for child in ast.walk(node)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
+    }
+
+
+class _Loose(ast.NodeTransformer):
+    """Makes statements of a function runnable outside of it."""
+
+    def __init__(self, first_argument: str) -> None:
+        self._first = first_argument
+        self._depth = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
+    visit_Lambda = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        if self._depth:
+            return node
+        thrown = ast.Raise(exc=ast.Name(id="__stayfinite_returned__", ctx=ast.Load()), cause=None)
+        return ast.copy_location(thrown, node)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+        return node if self._depth else ast.copy_location(ast.Pass(), node)
+
+    def visit_Global(self, node: ast.Global) -> ast.AST:
+        return node if self._depth else ast.copy_location(ast.Pass(), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args and self._first:
+            node.args = [ast.Name(id="__class__", ctx=ast.Load()), ast.Name(id=self._first, ctx=ast.Load())]
+        return node
+
+
+def compiled(statement: ast.stmt, filename: str, first_argument: str) -> CodeType:
+    """One statement as code of its own, at its own line; ``break`` and ``continue`` end it."""
+    loose = _Loose(first_argument).visit(copy.deepcopy(statement))
+    once = ast.While(test=ast.Constant(value=True), body=[loose, ast.Break()], orelse=[])
+    ast.copy_location(once, statement)
+    ast.copy_location(once.body[1], statement)
+    module = ast.Module(body=[once], type_ignores=[])
+    ast.fix_missing_locations(module)
+    return compile(module, filename, "exec")

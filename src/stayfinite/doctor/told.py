@@ -1,0 +1,82 @@
+"""A finding, and how it is known: proved by a re-run, seen in the running program, or read from text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from stayfinite.core.finding import Finding, Severity
+from stayfinite.rules.registry import rule_of
+
+KnownBy = Literal["proved by re-run", "seen in the running program", "read from text"]
+PROVED: KnownBy = "proved by re-run"
+SEEN: KnownBy = "seen in the running program"
+READ: KnownBy = "read from text"
+_ORDER = {PROVED: 0, SEEN: 1, READ: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A finding of the doctor's."""
+
+    finding: Finding
+    known_by: KnownBy
+    place: tuple[str, int] = ("", 0)
+    """The file and line that it speaks of."""
+    weight: float = 1.0
+    """Among findings that are known alike, the one with more explains more."""
+
+    @property
+    def loud(self) -> bool:
+        """Whether it makes a training sick."""
+        return self.finding.severity != "info"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return self.finding.to_json() | {"known_by": self.known_by, "place": list(self.place)}
+
+
+def told(
+    cause: str,
+    evidence: Sequence[str],
+    *,
+    known_by: KnownBy = SEEN,
+    place: tuple[str, int] = ("", 0),
+    where: str = "",
+    fix: str = "",
+    title: str = "",
+    confidence: float = 0.95,
+    severity: Severity | None = None,
+    weight: float = 1.0,
+) -> Told:
+    """A finding in the words of its rule, with what was seen here."""
+    rule = rule_of(cause)
+    finding = Finding(
+        code=rule.code,
+        cause=rule.slug,
+        severity=severity or rule.severity,
+        confidence=confidence,
+        where=where,
+        title=title or rule.title,
+        evidence=tuple(evidence),
+        fix=fix or rule.fix,
+    )
+    return Told(finding, known_by, place, weight)
+
+
+def ranked(findings: Iterable[Told]) -> list[Told]:
+    """Each cause once, as it is best known; what is proved first."""
+    best: dict[str, Told] = {}
+    for each in findings:
+        known = best.get(each.finding.cause)
+        if known is None:
+            best[each.finding.cause] = each
+        elif _key(each) < _key(known):
+            best[each.finding.cause] = replace(each, finding=each.finding)
+    return sorted(best.values(), key=_key)
+
+
+def _key(each: Told) -> tuple[Any, ...]:
+    # What is seen with a high weight explains what a re-run only confirms from afar.
+    return (not each.loud, -each.weight, _ORDER[each.known_by], -each.finding.confidence)
