@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dying import die_with_a_checkpoint
 from mmdit_runs import run
 from stayfinite.guard.guard import Guard
 
@@ -26,7 +25,7 @@ if __name__ == "__main__":
         step(self, *args, **kwargs)
         left -= 1
         if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die_with_a_checkpoint()
 
     Guard.step = step_then_die  # type: ignore[method-assign]
     run(Path(sys.argv[1]), Path(sys.argv[2]), **RESUMABLE)

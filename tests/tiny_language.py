@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
+from dying import die_with_a_checkpoint
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.mt5 import Mt5, train
 from stayfinite.recipes.running.quiet import quiet_transformers
@@ -53,7 +52,7 @@ def main(data: str, model: str, output: str, kill_at: str) -> None:
     def say(line: str) -> None:
         print(line, flush=True)
         if line.startswith(f"step {int(kill_at):>6} of"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            die_with_a_checkpoint()
 
     train(settings(Path(data), Path(model), Path(output)), say)
 

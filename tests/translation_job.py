@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
 
 import torch
 
+from dying import die_with_a_checkpoint
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.translate import train
 from tiny_translations import quick_settings
@@ -29,7 +29,7 @@ def training(folder: Path, output: str, kill_at: int | None = None) -> None:
         def step_and_die(self: Guard) -> None:
             step(self)
             if self._step == kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+                die_with_a_checkpoint()
 
         Guard.step = step_and_die
     train(
