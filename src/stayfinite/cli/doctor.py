@@ -214,7 +214,7 @@ class _Limit:
         from stayfinite.doctor.stopping import ProgramStopped
 
         def over(*_: Any) -> None:
-            self._session.watcher.time_is_up = True
+            self._session.watcher.steps.time_is_up = True
             raise ProgramStopped("time")
 
         self.before = signal.signal(signal.SIGALRM, over)
@@ -243,7 +243,7 @@ def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its:
     program = seen.program
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         said["findings"] = _with_other_ranks(said["findings"], hurry=code != 0)
-    if session.watcher.time_is_up:
+    if session.watcher.steps.time_is_up:
         said["ended"] = f"stopped after {settings.minutes:g} minutes" + (
             "" if program.trains else "; no backward pass was seen until then"
         )

@@ -19,7 +19,7 @@ from stayfinite.doctor.moments import Backward
 from stayfinite.doctor.ranks import alone
 from stayfinite.doctor.replay import Replay, find_replay
 from stayfinite.doctor.told import PROVED, Told, told
-from stayfinite.doctor.watcher import Watcher
+from stayfinite.doctor.watching.watcher import Watcher
 from stayfinite.inspection.preflight import inspect_training
 
 ALWAYS = frozenset({
@@ -56,7 +56,7 @@ class Examiner:
         watcher = self._watcher
         program = watcher.program
         stepping = [each for each in program.optimizers.values() if each.steps]
-        if not watcher.early or program.bad is not None:
+        if not watcher.steps.early or program.bad is not None:
             self.why_not = "no step was there to run again"
             return
         if program.by_hand or not stepping:
@@ -69,7 +69,7 @@ class Examiner:
         start = time.monotonic()
         optimizer = stepping[0].optimizer
         found: list[Finding] | None = None
-        for backward, weights, modes in watcher.early:
+        for backward, weights, modes in watcher.steps.early:
             model = whole_model(program, backward)
             if not weights:
                 continue

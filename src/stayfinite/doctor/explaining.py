@@ -22,7 +22,7 @@ from stayfinite.doctor.record import BadStep
 from stayfinite.doctor.replay import find_replay
 from stayfinite.doctor.slicing import source_line
 from stayfinite.doctor.told import PROVED, SEEN, Told, told
-from stayfinite.doctor.watcher import Watcher
+from stayfinite.doctor.watching.steps import StepWatcher
 
 SECONDS = 20.0
 """For the worlds of one step."""
@@ -41,17 +41,19 @@ class Explainer:
         self.replayed = False
         self.why_not = ""
 
-    def __call__(self, watcher: Watcher, bad: BadStep, backward: Backward, optimizer: Any) -> None:
+    def __call__(self, watcher: StepWatcher, bad: BadStep, backward: Backward, optimizer: Any) -> None:
         """The step was not finite."""
         program = watcher.program
         if optimizer is None:
             main = program.main_optimizer()
             optimizer = None if main is None else main.optimizer
         model = whole_model(program, backward)
-        with alone(model), _same_versions(model), _earlier(model, watcher.buffers):
+        with alone(model), _same_versions(model), _earlier(model, watcher.notes.buffers):
             self._explain(watcher, bad, backward, optimizer, model)
 
-    def _explain(self, watcher: Watcher, bad: BadStep, backward: Backward, optimizer: Any, model: nn.Module) -> None:
+    def _explain(
+        self, watcher: StepWatcher, bad: BadStep, backward: Backward, optimizer: Any, model: nn.Module
+    ) -> None:
         replay = None if is_sharded(model) else find_replay(backward, model)
         if replay is None:
             self.why_not = "its statements could not be run again with the same loss"

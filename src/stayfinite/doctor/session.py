@@ -1,4 +1,4 @@
-"""Watching one program from beginning to end: seams on, bad step explained, seams off, examined, judged."""
+"""Watching one program from beginning to end: attached, bad step explained, detached, examined, judged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from stayfinite.doctor.examining import Examiner
 from stayfinite.doctor.explaining import Explainer
 from stayfinite.doctor.judges import judge_all
 from stayfinite.doctor.record import Program
-from stayfinite.doctor.seams import Seams
 from stayfinite.doctor.second_run.plan import Answer, Plan
 from stayfinite.doctor.second_run.starting import plan_of, tell
 from stayfinite.doctor.told import PROVED, Told, ranked
-from stayfinite.doctor.watcher import Watcher
+from stayfinite.doctor.watching.watcher import Watcher
 from stayfinite.state.rng import capture_rng
 
 AFTER_A_BAD_STEP = frozenset({"loss-diverging", "lr-too-low", "zero-gradient", "cannot-overfit-batch"})
@@ -52,7 +51,6 @@ class Session:
         self.watcher = Watcher(self._on_bad, guard=guard, strict=strict)
         self.stand_aside: Callable[[], bool] = lambda: False
         """Whether somebody else guards the training, and explains its bad steps."""
-        self._seams = Seams(self.watcher)
         self._start = 0.0
         self.generators: dict[str, Any] = {}
         """As they stood when the program began."""
@@ -66,11 +64,11 @@ class Session:
         self._start = time.monotonic()
         if not self.generators:
             self.generators = capture_rng()
-        self._seams.on()
+        self.watcher.attach()
 
     def end(self) -> None:
         """Take everything off again."""
-        self._seams.off()
+        self.watcher.detach()
         self.watcher.program.seconds = time.monotonic() - self._start
 
     @contextmanager
@@ -116,15 +114,15 @@ class Session:
         replayed, why_not = self._explainer.replayed, self._explainer.why_not
         if examine and program.bad is None and program.trains:
             examiner = Examiner(self.watcher)
-            self._seams.on()  # the replay stops at backward by them
-            self.watcher.busy = True
+            self.watcher.attach()  # the replay stops at backward by them
+            self.watcher.notes.busy = True
             try:
                 found += list(examiner.findings())
             except Exception as error:  # whatever somebody's model may do to a probe
                 program.troubles.append(f"examining: {type(error).__name__}: {error}"[:300])
             finally:
-                self._seams.off()
-                self.watcher.busy = False
+                self.watcher.detach()
+                self.watcher.notes.busy = False
             replayed, why_not = not examiner.why_not, examiner.why_not
         return Seen(program=program, findings=_explained(ranked(found)), replayed=replayed, why_not=why_not)
 

@@ -15,11 +15,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stayfinite.autopsy.tracing.tracer import Tracer
 from stayfinite.doctor.frames import user_frames
-from stayfinite.doctor.looking import leaves_of
 from stayfinite.doctor.moments import Backward, moment
 from stayfinite.doctor.second_run.plan import Answer, Plan
 from stayfinite.doctor.second_run.traced_step import TracedStep
 from stayfinite.doctor.stand_ins import StandIns
+from stayfinite.doctor.watching.looking import leaves_of
 from stayfinite.state.rng import restore_rng
 
 

@@ -1,0 +1,1 @@
+"""Watching a program: a file a matter, each at its own seams of torch."""

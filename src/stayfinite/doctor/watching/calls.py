@@ -1,0 +1,69 @@
+"""Sees models called: what they are given, in which mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.doctor.frames import place_here
+from stayfinite.doctor.record import ModelSeen
+from stayfinite.doctor.replay import playing
+from stayfinite.doctor.stand_ins import StandIns
+from stayfinite.doctor.watching import looking
+from stayfinite.doctor.watching.notes import Watching, safely
+
+MOST_MODELS = 64
+TIME_FIRST = (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+"""Modules that take time before the batch unless they are told otherwise."""
+
+
+class CallWatcher(Watching):
+    """Records the modules that a program calls by itself, not through another."""
+
+    def attach(self, stand_ins: StandIns) -> None:
+        """Stand at the seams of modules."""
+        stand_ins.keep(torch.nn.modules.module.register_module_forward_pre_hook(self.before_call).remove)
+        stand_ins.keep(torch.nn.modules.module.register_module_forward_hook(self.after_call).remove)
+        stand_ins.put(torch.nn.Module, "load_state_dict", self.load_state_dict)
+
+    def load_state_dict(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """``Module.load_state_dict``."""
+        returned = original(module, *args, **kwargs)
+        self.program.loaded.update(id(each) for each in module.modules())
+        return returned
+
+    def before_call(self, module: nn.Module, args: Any) -> None:
+        """A module is called."""
+        self.notes.depth += 1
+        if isinstance(module, TIME_FIRST) and id(module) not in self.program.sequences and not playing.on:
+            self._note_sequence(module, args)
+        if self.notes.depth == 1 and not self.aside:
+            self._note_call(module, args, torch.is_grad_enabled())
+
+    def after_call(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+        """A module has returned."""
+        self.notes.depth = max(0, self.notes.depth - 1)
+
+    @safely
+    def _note_sequence(self, module: Any, args: Any) -> None:
+        first = args[0] if args else None
+        inner = getattr(module, "self_attn", module)
+        if isinstance(first, Tensor) and first.dim() == 3 and not getattr(inner, "batch_first", True):
+            self.program.sequences[id(module)] = type(module).__name__, tuple(first.shape), place_here()
+
+    @safely
+    def _note_call(self, module: nn.Module, args: Any, graph: bool) -> None:
+        if module.__class__.__module__.startswith("torch.nn.modules.loss"):
+            return
+        seen = self.program.models.get(id(module))
+        if seen is None:
+            if len(self.program.models) > MOST_MODELS:
+                return
+            seen = self.program.models[id(module)] = ModelSeen(module)
+        if graph and self.program.bad is None:
+            looking.keep_buffers(module, self.notes.buffers)
+        reading = self.notes.reading
+        other = reading is not None and not reading.trained and any(o.trained for o in self.program.loaders.values())
+        looking.note_call(seen, args, graph=graph, other_loader=other)

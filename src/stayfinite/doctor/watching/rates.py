@@ -1,0 +1,115 @@
+"""Sees what goes with the steps: schedules, clipping, loss scales."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from stayfinite.doctor.frames import place_here
+from stayfinite.doctor.record import ScheduleSeen
+from stayfinite.doctor.replay import playing
+from stayfinite.doctor.stand_ins import StandIns
+from stayfinite.doctor.watching.notes import Notes, Watching, safely
+from stayfinite.doctor.watching.steps import StepWatcher
+
+MOST_NOTED = 512
+
+
+class RateWatcher(Watching):
+    """Records schedules, clipping and a GradScaler.
+
+    Arguments:
+        notes: what is shared with the other watchers.
+        steps: who is told of a step that overflows at every scale.
+    """
+
+    def __init__(self, notes: Notes, steps: StepWatcher) -> None:
+        super().__init__(notes)
+        self._steps = steps
+        self._in_schedule = 0
+
+    def attach(self, stand_ins: StandIns) -> None:
+        """Stand at the seams of schedules, clipping and GradScaler."""
+        for kind in _with_step(LRScheduler):
+            stand_ins.put(kind, "step", self.schedule_step)
+        if "step" in vars(ReduceLROnPlateau) and not issubclass(ReduceLROnPlateau, LRScheduler):
+            stand_ins.put(ReduceLROnPlateau, "step", self.schedule_step)
+        stand_ins.put(torch.nn.utils, "clip_grad_norm_", self.clip)
+        stand_ins.put(torch.nn.utils.clip_grad, "clip_grad_norm_", self.clip)
+        stand_ins.put(torch.amp.GradScaler, "update", self.update_scale)
+        stand_ins.put(torch.amp.GradScaler, "scale", self.scale_loss)
+
+    def schedule_step(self, original: Any, schedule: Any, *args: Any, **kwargs: Any) -> Any:
+        """``LRScheduler.step``."""
+        if playing.on or self._in_schedule:
+            return original(schedule, *args, **kwargs)
+        self._in_schedule += 1
+        initial = getattr(schedule, "_step_count", 1) == 0 or sys._getframe(2).f_code.co_name == "_initial_step"
+        try:
+            returned = original(schedule, *args, **kwargs)
+        finally:
+            self._in_schedule -= 1
+        if not initial:
+            self._note_schedule(schedule)
+        return returned
+
+    @safely
+    def _note_schedule(self, schedule: Any) -> None:
+        seen = self.program.schedules.setdefault(id(schedule), ScheduleSeen(schedule))
+        seen.steps += 1
+        seen.place = place_here()
+        if len(seen.steps_at) < MOST_NOTED:
+            seen.steps_at.append(self.program.steps)
+
+    def clip(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """``clip_grad_norm_``."""
+        if not playing.on:
+            self.program.clips += 1
+            self.program.clip_place = place_here()
+        return original(*args, **kwargs)
+
+    def update_scale(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        """``GradScaler.update``."""
+        self._note_skipped(scaler)
+        returned = original(scaler, *args, **kwargs)
+        self._note_scale(scaler)
+        return returned
+
+    def scale_loss(self, original: Any, scaler: Any, outputs: Any) -> Any:
+        """``GradScaler.scale``."""
+        returned = original(scaler, outputs)
+        if scaler.is_enabled() and isinstance(returned, Tensor) and not playing.on:
+            self._steps.scaled = id(returned), float(scaler.get_scale()) or 1.0
+            self.program.scaled += 1
+        return returned
+
+    @safely
+    def _note_skipped(self, scaler: Any) -> None:
+        """A step was skipped: while the scale is large that is how it settles, at 1 the overflow is the model's own."""
+        states = scaler._per_optimizer_states.values()
+        skipped = any(bool(each) for state in states for each in state["found_inf_per_device"].values())
+        self.program.skipped += skipped
+        if skipped and scaler.get_scale() <= 1.0:
+            last = self.program.main_loss()
+            self._steps.meet_bad(last.values[-1] if len(last) else math.nan, math.nan, None)
+
+    @safely
+    def _note_scale(self, scaler: Any) -> None:
+        scale = float(scaler.get_scale())
+        before = self.program.scales.values[-1] if len(self.program.scales) else math.inf
+        self.program.scales.add(self.program.steps, scale)
+        if scale < before:
+            self.notes.begin_step()  # no step was taken, and the next one begins all the same
+
+
+def _with_step(kind: type[Any]) -> list[type[Any]]:
+    """A class and all below it that have a ``step`` of their own."""
+    found = [kind] if "step" in vars(kind) else []
+    for below in kind.__subclasses__():
+        found += _with_step(below)
+    return list(dict.fromkeys(found))
