@@ -142,8 +142,6 @@ class OptimizerSeen:
     zero_always: dict[int, int] = field(default_factory=dict)
     """The same for gradients of exactly 0."""
     looks: int = 0
-    unmoved: int = 0
-    """Looks after which no parameter had changed."""
 
 
 @dataclass(slots=True)

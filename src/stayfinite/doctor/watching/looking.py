@@ -126,30 +126,16 @@ def after_step(seen: OptimizerSeen) -> None:
     seen.cleared = witness is None or witness.grad is None or not bool(witness.grad.any())
 
 
-def note_gradients(seen: OptimizerSeen) -> dict[int, Tensor] | None:
-    """Which parameters have no gradient, or one of 0; returns copies of the parameters."""
-    parameters = [p for group in seen.optimizer.param_groups for p in group["params"]]
-    if sum(p.numel() for p in parameters) > LARGE:
-        return None
+def note_gradients(seen: OptimizerSeen) -> None:
+    """Which parameters have no gradient, or one of 0."""
     seen.looks += 1
-    for p in parameters:
+    for p in (p for group in seen.optimizer.param_groups for p in group["params"]):
         if not p.requires_grad:
             continue
         if p.grad is None:
             seen.none_always[id(p)] = seen.none_always.get(id(p), 0) + 1
         elif not p.grad.is_sparse and not bool(p.grad.any()):
             seen.zero_always[id(p)] = seen.zero_always.get(id(p), 0) + 1
-    return {id(p): p.detach().clone() for p in parameters}
-
-
-def note_movement(seen: OptimizerSeen, before: dict[int, Tensor]) -> None:
-    """Whether any parameter has changed."""
-    for group in seen.optimizer.param_groups:
-        for p in group["params"]:
-            old = before.get(id(p))
-            if old is not None and (old.shape != p.shape or not torch.equal(old, p.detach())):
-                return
-    seen.unmoved += 1
 
 
 class _ByHand:

@@ -49,7 +49,6 @@ class StepWatcher(Watching):
         self.time_is_up = False
         self._on_bad, self._guard, self._strict = on_bad, guard, strict
         self._in_backward = 0
-        self._before: dict[int, Tensor] | None = None
         self._bad_loss: float | None = None
         """Of a backward that other ranks take part in."""
 
@@ -180,14 +179,21 @@ class StepWatcher(Watching):
         seen.step_place = place_here()
         if self.program.bad is None:
             looking.before_step(seen, norm, self.program.backwards, has_gradients=bool(gradients))
-        if looking.is_due(seen.steps):
-            self._before = looking.note_gradients(seen)
         if not math.isfinite(norm) and gradients:
             last = self.program.main_loss()
             self.meet_bad(last.values[-1] if len(last) else math.nan, norm, optimizer)
             if self._guard:
                 looking.refuse(optimizer)
                 self.program.refused += 1
+        elif looking.is_due(seen.steps):
+            self._look(seen)
+
+    def _look(self, seen: OptimizerSeen) -> None:
+        """Look closely at a step: its gradients, and a copy of the weights it begins with."""
+        looking.note_gradients(seen)
+        if self.program.bad is None:
+            self.good = {}  # before the next copy is made
+            self.good = looking.weights_of(self.program)
 
     def after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """An optimizer has stepped."""
@@ -199,11 +205,6 @@ class StepWatcher(Watching):
         seen.steps += 1
         self.program.steps += 1
         looking.after_step(seen)
-        if self._before is not None:
-            looking.note_movement(seen, self._before)
-            self._before = None
-        if self.program.bad is None and looking.is_due(seen.steps):
-            self.good = looking.weights_of(self.program)
         self.notes.begin_step()
 
     def _seen(self, optimizer: Any) -> OptimizerSeen:
