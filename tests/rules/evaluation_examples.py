@@ -66,4 +66,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(observed={"metric.impossible": "accuracy 3.2"}),
         Example(observed={"metric.impossible": ""}),
     ),
+    "metric-stuck": (
+        Example(observed={"metric.stuck": "accuracy is 0 for 6 different models"}),
+        Example(observed={"metric.stuck": ""}),
+    ),
 }

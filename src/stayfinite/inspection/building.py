@@ -13,7 +13,7 @@ from stayfinite.errors import UsageError
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.preflight import inspect_training
 
-NAMES = ("model", "optimizer", "batch", "forward", "scaler", "scheduler", "loader", "precision")
+NAMES = ("model", "optimizer", "batch", "forward", "scaler", "scheduler", "loader", "precision", "validation", "metric")
 """What a build may give, also the order in a tuple."""
 NEEDED = ("model", "optimizer", "batch")
 EXAMPLE = (
@@ -41,6 +41,9 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
         parts["forward"],
         parts["scaler"],
         loader=parts["loader"],
+        scheduler=parts["scheduler"],
+        validation=parts["validation"],
+        metric=parts["metric"],
         precision=parts["precision"],
         steps=steps,
         lr_range=lr_range,

@@ -20,7 +20,7 @@ from stayfinite.inspection.notes import Notes
 
 PROBES = (
     "banner", "devices", "optimizer", "modes", "loss", "gradients", "graph", "headroom", "mixed_precision", "learning",
-    "loader",
+    "loader", "schedule", "validation", "metric",
 )  # fmt: skip
 """In the order of the check list; each is a module with ``look(bench, notes)``."""
 
@@ -33,6 +33,9 @@ def preflight(
     scaler: GradScaler | None = None,
     *,
     loader: Iterable[Any] | None = None,
+    scheduler: Any = None,
+    validation: Any = None,
+    metric: Callable[[Any], Any] | None = None,
     precision: str | None = None,
     steps: int = 10,
 ) -> list[Finding]:
@@ -48,6 +51,9 @@ def preflight(
             What it returns may also be a mapping with a loss in it, or a tuple that begins with it.
         scaler: the training's ``torch.amp.GradScaler``, for fp16.
         loader: the training's loader, to be looked at as well.
+        scheduler: the learning-rate schedule; it is run ahead and put back.
+        validation: a validation batch, or a loader of them: prepared as the training batch is, and of other rows?
+        metric: ``metric(batch) -> number``, in evaluation as the training computes it: can it move?
         precision: what the training is meant to compute in, where `forward` does not show it: fp16, bf16, fp32.
         steps: how many steps the learning test may take; 0 for none.
 
@@ -57,7 +63,10 @@ def preflight(
     Returns:
         What is wrong or worth knowing, the gravest first; nothing of severity error or warning when it is ready.
     """
-    found = inspect_training(model, optimizer, batch, forward, scaler, loader=loader, precision=precision, steps=steps)
+    found = inspect_training(
+        model, optimizer, batch, forward, scaler, loader=loader, scheduler=scheduler, validation=validation,
+        metric=metric, precision=precision, steps=steps,
+    )  # fmt: skip
     return list(found.findings)
 
 
@@ -69,6 +78,9 @@ def inspect_training(
     scaler: GradScaler | None = None,
     *,
     loader: Iterable[Any] | None = None,
+    scheduler: Any = None,
+    validation: Any = None,
+    metric: Callable[[Any], Any] | None = None,
     precision: str | None = None,
     steps: int = 10,
     lr_range: bool = False,
@@ -82,6 +94,9 @@ def inspect_training(
         forward=forward_for(model, batch, forward),
         scaler=scaler,
         loader=loader,
+        scheduler=scheduler,
+        validation=validation,
+        metric=metric,
         precision=precision,
         steps=steps,
         lr_range=lr_range,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import RandomSampler
@@ -16,11 +17,10 @@ from stayfinite.doctor.judges.course import learned
 from stayfinite.doctor.record import ModelSeen, Program
 from stayfinite.doctor.slicing import tree_of
 from stayfinite.doctor.told import Told, told
+from stayfinite.inspection.probes.split_readings import prepared_differently
 
 FEWEST = 6
 APART = 0.3
-OTHER_SPREAD = 2.5
-OTHER_MEAN = 2.5
 FEWEST_VALUES = 64
 FAR_UNSCALED = 100.0
 
@@ -82,9 +82,9 @@ def _line_of_training(program: Program) -> tuple[str, int]:
     return max(program.losses, key=lambda place: len(program.losses[place]), default=("", 0))
 
 
-def _length(loader: object) -> int:
+def _length(loader: Any) -> int:
     try:
-        return len(loader)  # type: ignore[arg-type]
+        return len(loader)
     except (TypeError, ValueError):
         return 0
 
@@ -119,11 +119,7 @@ def _scaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
         return
     if len([each for each in program.optimizers.values() if each.steps]) > 1 or not seen.judged:
         return
-    if not all(map(math.isfinite, (one.mean, one.spread, two.mean, two.spread))) or min(one.spread, two.spread) <= 0:
-        return
-    ratio = two.spread / one.spread
-    shift = abs(two.mean - one.mean) / max(one.spread, two.spread)
-    if 1 / OTHER_SPREAD < ratio < OTHER_SPREAD and shift < OTHER_MEAN and not _half_scaled(seen):
+    if not prepared_differently(one.mean, one.spread, two.mean, two.spread):
         return
     place = max(two.places, key=lambda each: two.places[each], default=("", 0))
     yield told(
@@ -147,20 +143,6 @@ def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
             [f"Inputs have mean {given.mean:.3g} and std {given.spread:.3g}, and the loss does not fall."],
             place=place, where=short(place), weight=1.45, confidence=0.8,
         )  # fmt: skip
-
-
-def _half_scaled(seen: ModelSeen) -> bool:
-    """One side has mean 0 and spread 1, and the other clearly has not."""
-    one, two = seen.training, seen.evaluation
-
-    def standard(mean: float, spread: float) -> bool:
-        return abs(mean) < 0.15 and 0.85 < spread < 1.15
-
-    def other(mean: float, spread: float) -> bool:
-        return abs(mean) > 1.0 * spread or spread < 0.6 or spread > 1.7
-
-    first, second = (one.mean, one.spread), (two.mean, two.spread)
-    return (standard(*first) and other(*second)) or (standard(*second) and other(*first))
 
 
 def _own_order(program: Program) -> Iterator[Told]:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.autopsy.steps.batch_parts import batch_size, take_rows
+from stayfinite.autopsy.steps.batch_parts import batch_items, batch_size, take_rows
 from stayfinite.autopsy.steps.step import Step
 from stayfinite.inspection.bench.first_pass import FirstPass, first_pass, unable
 from stayfinite.inspection.bench.keeping import Keeping
@@ -39,6 +39,11 @@ class Bench:
     """``forward(batch) -> loss``, with whatever autocast the training itself uses."""
     scaler: GradScaler | None = None
     loader: Iterable[Any] | None = None
+    scheduler: Any = None
+    validation: Any = None
+    """A batch that is only evaluated, or a loader of such."""
+    metric: Callable[[Any], Any] | None = None
+    """``metric(batch) -> number``, by which the training is judged."""
     precision: str | None = None
     """The precision that the training is meant to compute in, where it is not that of `forward`: fp16, bf16, fp32."""
     steps: int = 10
@@ -50,7 +55,7 @@ class Bench:
     def kept(self) -> Keeping:
         """The state of everything as it was when this was first asked for, and the way back to it."""
         parts = [part for part in (self.optimizer, self.scaler) if part is not None]
-        return Keeping(self.model, *parts, generators=_generators_of(self.loader))
+        return Keeping(self.model, *parts, generators=(*_generators_of(self.loader), *_generators_of(self.validation)))
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -84,6 +89,13 @@ class Bench:
     def update(self) -> Update:
         """One real step of the optimizer with the gradients of the first pass, and taken back."""
         return one_update(self.optimizer, self.trainable, self.first, self.kept)
+
+    @cached_property
+    def validation_batch(self) -> Any:
+        """The batch that is only evaluated: as given, or the first of its loader."""
+        if self.validation is None or batch_items(self.validation):
+            return self.validation
+        return next(iter(self.validation), None)
 
     @property
     def uphill(self) -> float:

@@ -1,0 +1,50 @@
+"""A metric does not change, whatever the model says.
+
+## What it means
+The metric has one value for every model: before and after training, with good weights and with random ones. It measures
+nothing, and whatever is decided by it, the best checkpoint or an early stop, is decided by chance.
+
+## Why it happens
+- Class ids are compared with probabilities: `(model(x) == y)` is never true.
+- `argmax` over the wrong dimension, or over an output with one column: every prediction is class 0.
+- `torch.round` or `int()` of raw scores; a threshold of 0.5 on scores that are not probabilities.
+- Predictions or labels are compared with themselves, or the metric reads a model that is not the one trained.
+- Integer division: `correct // total` is 0 until everything is right.
+
+## How to recognise it
+- The same accuracy in every epoch while the loss falls.
+- Print `predictions.unique()` beside `labels.unique()`.
+- `stayfinite.preflight(model, optimizer, batch, metric=accuracy)` puts the metric to models with other weights.
+
+## How to fix it
+Compare like with like: `logits.argmax(1) == y` for classes, `(logits.squeeze(1) > 0) == y.bool()` for one score.
+
+## When it is a false alarm
+A model that always answers the commonest class has that class's share as its accuracy until it learns more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A metric that is the same for different models."""
+    seen = facts.seen("metric.stuck")
+    if seen is not None and seen.value:
+        yield Clue(str(seen.value), PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF832",
+    slug="metric-stuck",
+    severity="error",
+    title="A metric does not change, whatever the model says.",
+    fix="compare like with like: logits.argmax(1) == y for classes, (logits.squeeze(1) > 0) == y.bool() for one score",
+    judge=judge,
+    page=__doc__,
+    observes={"metric.stuck": "the metric and its one value, in words; empty where it moves"},
+)
