@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stayfinite.doctor.session import Seen, Session
     from stayfinite.integrations.attaching import Attached
 
-VALUED = ("--minutes", "--patch", "--instead", "--second-run", "-m")
+VALUED = ("--minutes", "--patch", "--instead", "--instead-of", "--second-run", "-m")
 """Flags that are followed by a value."""
 NOT_TRAINED = "the program ended without training: no backward pass was seen"
 LEAST_SURE = 0.5
@@ -57,7 +57,10 @@ class Doctor:
     """Apply the patch to the program's file, once it is verified."""
 
     instead: Path | None = None
-    """Run this file's text under the program's name: how a patched copy is tried."""
+    """Run this file's text in the place of the program's: how a patched copy is tried."""
+
+    instead_of: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """The file whose text `--instead` replaces, where it is a module that the program imports."""
 
     once: bool = False
     """Never run the program a second time to explain a bad step."""
@@ -105,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
             leave_word(session.proved())
             return code
         if found.guards or found.own:
-            _tell("everything was taken off again")
+            _tell("hooks removed")
             said = _of_a_framework(found, output, settings)
         else:
             said = _of_a_loop(session, output, settings, code, its)
@@ -166,12 +169,16 @@ def _is_local_module(name: str) -> bool:
 
 
 def _run_program(settings: Doctor, its: list[str]) -> int:
+    from stayfinite.integrations.other_text import imported_as
     from stayfinite.integrations.scripts import run_module, run_script, text_of_notebook
 
+    text = None if settings.instead is None else settings.instead.read_text(encoding="utf-8")
+    if settings.instead_of is not None and text is not None:
+        with imported_as(settings.instead_of, text):
+            return run_module(settings.script, its) if settings.module else run_script(Path(settings.script), its)
     if settings.module:
         return run_module(settings.script, its)
     script = Path(settings.script)
-    text = None if settings.instead is None else settings.instead.read_text(encoding="utf-8")
     if script.suffix == ".ipynb":
         script, text = script.with_suffix(".ipynb.py"), text_of_notebook(script)
     return run_script(script, its, text)
@@ -258,7 +265,7 @@ def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its:
     loud = [each for each in said["findings"] if each["severity"] != "info"]
     said["verdict"] = "sick" if loud else "healthy" if program.steps >= 2 and code == 0 else "unknown"
     said["losses"] = _losses(seen)
-    if loud and settings.instead is None and not settings.module and Path(settings.script).suffix == ".py":
+    if loud and settings.instead is None and settings.patch is not None:
         said["patch"] = _patched(seen, settings, its, code)
     return said
 
@@ -289,20 +296,20 @@ def _losses(seen: Seen) -> list[float]:
 
 
 def _patched(seen: Seen, settings: Doctor, its: list[str], code: int) -> dict[str, Any] | None:
-    if settings.patch is None:
-        return None
-    from stayfinite.doctor.patching.trying import make_patch
+    from stayfinite.doctor.patching.trying import NoPatch, make_patch
 
-    made = make_patch(seen, Path(settings.script), its, code)
-    if made is None:
-        _tell("no patch could be made by itself: see the fix above")
+    assert settings.patch is not None
+    script = None if settings.module else Path(settings.script)
+    made = make_patch(seen, script, _words(settings, its), code)
+    if isinstance(made, NoPatch):
+        _tell(f"no patch written: {made.why}. Change it by hand: {made.fix}")
         return None
     settings.patch.write_text(made.diff, encoding="utf-8")
     _tell(f"wrote {settings.patch}: {made.words}")
     if settings.apply:
         if made.verified:
-            Path(settings.script).write_text(made.text, encoding="utf-8")
-            _tell(f"applied to {settings.script}")
+            made.file.write_text(made.text, encoding="utf-8")
+            _tell(f"applied to {made.file}")
         else:
             _tell("not applied: the patch is not verified")
     return {"file": str(settings.patch), "verified": made.verified, "words": made.words, "cause": made.cause}

@@ -108,14 +108,14 @@ def _by_name(model: nn.Module, weights: dict[int, Any]) -> dict[str, Any] | None
 
 
 def _of_another_rank(bad: BadStep) -> Told:
-    evidence = [what_happened(bad), "The step of this rank is finite by itself: another rank's gradient is not."]
+    evidence = [what_happened(bad), "This rank's own step is finite. Another rank's gradient is not."]
     return told("nan-loss", evidence, place=bad.place, where=short(bad.place), confidence=0.6, weight=0.5)
 
 
 def _unexplained(bad: BadStep) -> Told:
     return told(
         "nan-loss",
-        [what_happened(bad), "The step could not be run again with the same loss: no re-run explains it."],
+        [what_happened(bad), "Running the step again gave another loss, so nothing is proved."],
         place=bad.place,
         where=short(bad.place),
         confidence=0.6,
@@ -127,7 +127,7 @@ def what_happened(bad: BadStep) -> str:
     """The bad step in one sentence."""
     if not math.isfinite(bad.loss):
         return f"Step {bad.step}: the loss is {bad.loss}."
-    return f"Step {bad.step}: the loss is {bad.loss:.4g}, its gradients are not finite."
+    return f"Step {bad.step}: the loss is {bad.loss:.4g}, the gradients are NaN or inf."
 
 
 def origin_place(origin: Origin | None) -> tuple[str, int]:
@@ -148,10 +148,10 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
         evidence.append(f"{short(place)}: {source_line(*place)}")
     evidence.append(sentence(autopsy.conclusion.why))
     if autopsy.rows:
+        several = len(autopsy.rows) > 1
         shown = ", ".join(map(str, autopsy.rows[:8]))
-        evidence.append(f"Rows {shown} of the batch are guilty.")
-    tried = [f"{name}: {'finite' if outcome.finite else 'bad'}" for name, outcome in autopsy.outcomes.items()]
-    evidence.append(f"Re-runs: {', '.join(tried)}.")
+        evidence.append(f"{'Rows' if several else 'Row'} {shown} of the batch cause{'' if several else 's'} it.")
+    evidence += _reruns(autopsy)
     fix = autopsy.fix
     if autopsy.verified_by:
         fix += f" (verified by re-run: {autopsy.worlds[autopsy.verified_by.partition('+')[0]].change})"
@@ -168,6 +168,16 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
         severity="error",
         weight=(CONSEQUENCES.get(cause, 3.0) if proved else 0.8),
     )
+
+
+def _reruns(autopsy: Autopsy) -> list[str]:
+    """What the same step came to, as it was and with one thing changed each time."""
+    words: dict[bool, list[str]] = {True: [], False: []}
+    for name, outcome in autopsy.outcomes.items():
+        world = autopsy.worlds.get(name)
+        words[outcome.finite].append("as it was" if name == "same" or world is None else world.change)
+    told_as = {False: "Re-run, still NaN or inf", True: "Re-run, finite"}
+    return [f"{told_as[finite]}: {'; '.join(words[finite])}." for finite in (False, True) if words[finite]]
 
 
 def sentence(text: str) -> str:

@@ -46,7 +46,7 @@ def is_users(filename: str) -> bool:
 
 def user_frames(start: FrameType | None = None) -> list[FrameType]:
     """The user's frames, the innermost first."""
-    frame = start if start is not None else sys._getframe(1)
+    frame: FrameType | None = start if start is not None else sys._getframe(1)
     found: list[FrameType] = []
     for _ in range(DEEPEST):
         # Whatever called the program that is run is not the program.
@@ -54,7 +54,7 @@ def user_frames(start: FrameType | None = None) -> list[FrameType]:
             break
         if is_users(frame.f_code.co_filename):
             found.append(frame)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return found
 
 

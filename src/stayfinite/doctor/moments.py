@@ -50,6 +50,8 @@ class Backward:
     """By the ``id`` of a loader's iterator, the batch that it gave last, ..."""
     batches: dict[int, Any] = field(default_factory=dict)
     """... and by the ``id`` of the loader itself."""
+    graph: Any = None
+    """The last node of the program's own graph, while that has yet to be walked backwards."""
 
     def batch_of(self, loader: Any) -> tuple[bool, Any]:
         """The last batch that a loader had given, if it is one and gave any."""

@@ -259,7 +259,7 @@ class Program:
     printed: list[tuple[int, str]] = field(default_factory=list)
     """Lines with the number of steps that had been taken."""
     loaded: set[int] = field(default_factory=set)
-    """``id`` of modules that were given weights from elsewhere."""
+    """``id`` of modules that were given weights from elsewhere before the first step."""
     seconds: float = 0.0
     first_weights: dict[int, Tensor] = field(default_factory=dict)
     """Weights and buffers before the first step, by ``id``."""

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from stayfinite.autopsy.steps.step import untouched
 from stayfinite.doctor.frames import is_users
+from stayfinite.doctor.graphs import share_nodes
 from stayfinite.doctor.moments import Backward, Held
-from stayfinite.doctor.slicing import Block, blocks_round, compiled, names_loaded, names_stored
+from stayfinite.doctor.slicing import Block, blocks_round, compiled, loops_in, names_loaded, names_stored
 from stayfinite.state.rng import capture_rng, restore_rng
 
 MOST_PLACES = 8
@@ -165,12 +166,12 @@ def _starts(backward: Backward, held: Held) -> Iterator[tuple[Block, int, dict[s
             yield block, stepped + 1, names, began.rng
         if rng is None:
             continue
-        if isinstance(block.loop, ast.For):
-            _bind(block.loop.target, block.loop.iter, names, held, backward.batch_of)
-        yield block, 0, names, rng
-        if entry is not None:
-            # A step of the program's own writing may have bound the weights to new tensors since.
-            yield block, 0, names | {name: held.names[name] for name in held.names}, rng
+        # A step of the program's own writing may have bound the weights to new tensors since: then what names stand for
+        # at backward counts, and of a loop's names what the loop gave them.
+        for known in (names, names | held.names) if entry is not None else (names,):
+            if isinstance(block.loop, ast.For):
+                _bind(block.loop.target, block.loop.iter, known, held, backward.batch_of)
+            yield block, 0, known, rng
 
 
 def _bind(
@@ -252,10 +253,17 @@ def _attempt(
         return None
     if loss is None or loss.data_ptr() == backward.loss.data_ptr() or not same_bits(loss, backward.loss):
         return None
+    if share_nodes(loss.grad_fn, backward.graph):
+        return None  # a walk through what was computed before these statements would use up the program's own graph
     for start, given, generators in ((at, before, state), (0, _own_data(whole, used), rng)):
         rest = statements[start:]
         used = names_loaded(rest)
-        batch = {name: value for name, value in given.items() if name in used and _is_data(value, model)}
+        looped = {name for each in rest for loop in loops_in(each) for name in names_stored([loop.target])}
+        batch = {
+            name: value
+            for name, value in given.items()
+            if name in used and name not in looped and _is_data(value, model)
+        }
         replay = Replay(
             model=model, batch=batch, rng=generators, place=place, drawn=drawn, _names=given, _codes=codes[start:],
             statements=rest,
@@ -289,7 +297,7 @@ def _run_until_model(
                 exec(code, space)
             except LossReached as reached:
                 at, names, generators = found or (index, before, state)
-                return at, names, generators, reached.loss.detach()
+                return at, names, generators, reached.loss
             if found is None and (met or _learns(space, before)):
                 found = index, before, state
     finally:

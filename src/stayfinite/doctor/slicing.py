@@ -113,6 +113,11 @@ def names_stored(nodes: Sequence[ast.AST]) -> set[str]:
     }
 
 
+def loops_in(statement: ast.stmt) -> list[ast.For]:
+    """The ``for`` loops of a statement, itself among them."""
+    return [node for node in ast.walk(statement) if isinstance(node, ast.For)]
+
+
 class _Loose(ast.NodeTransformer):
     """Makes statements of a function runnable outside of it."""
 
@@ -121,13 +126,19 @@ class _Loose(ast.NodeTransformer):
         self._depth = 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._within(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._within(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return self._within(node)
+
+    def _within(self, node: ast.AST) -> ast.AST:
         self._depth += 1
         self.generic_visit(node)
         self._depth -= 1
         return node
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
-    visit_Lambda = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         if self._depth:

@@ -30,18 +30,17 @@ def show_seen(said: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"\npatch  {printable(patch['file'])}: {patch['words']}"))
     if said.get("not_examined"):
         words = printable(said["not_examined"])
-        console.print(Text(f"\nNot examined: the first step was not put to the probes. {words}.", style="dim"))
+        console.print(Text(f"\nNot tested: whether one batch can be learned. {words}.", style="dim"))
     if loud:
         console.print(Text(f"\nstayfinite explain {loud[0]['code']} tells more.", style="dim"))
 
 
 def headline(said: Mapping[str, Any]) -> str:
     """One line: how far the program came, and what was seen."""
-    parts = [f"{said['steps']:,} steps"]
-    if said["optimizers"]:
-        parts.append(f"{', '.join(dict.fromkeys(said['optimizers']))} watched")
+    names = ", ".join(dict.fromkeys(said["optimizers"]))
+    parts = [f"{said['steps']:,} steps{f' with {names}' if names else ''}"]
     if said["bad_step"] is not None:
-        parts.append(f"step {said['bad_step']} is not finite")
+        parts.append(f"NaN or inf at step {said['bad_step']}")
     if said["refused"]:
         parts.append(f"{said['refused']} steps refused")
     if len(said.get("losses", [])) == 2:

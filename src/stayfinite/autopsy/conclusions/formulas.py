@@ -131,11 +131,11 @@ def edge(e: Evidence) -> Conclusion | None:
     readings = e.readings
     if not readings.at_edge:
         return None
-    moment = "its derivative is not finite there" if readings.in_backward else "it is not finite there"
+    moment = "its derivative there is NaN or inf" if readings.in_backward else "its value there is NaN or inf"
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.92,
-        why=f"{readings.operator} is taken at the edge of where it is defined{in_rows(e.suspects)}: {moment}",
+        why=f"{readings.operator} gets an input at the edge of its domain{in_rows(e.suspects)}: {moment}",
         fix=_away(readings.operator),
         worlds=("origin_guarded", "fp32", "rows_removed"),
     )

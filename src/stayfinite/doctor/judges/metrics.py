@@ -5,19 +5,26 @@ from __future__ import annotations
 import bisect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from stayfinite.doctor.frames import is_users
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told, told
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w])\s*(%?)", re.IGNORECASE)
-SHARES = re.compile(r"acc|precision|recall|\bf1|auc|\biou|dice|correct|score", re.IGNORECASE)
+SHARES = re.compile(r"acc(?:uracy)?\b|top.?[15]\b|precision|recall|\bf1|auc\b|\bm?iou|dice|\bcorrect\b", re.IGNORECASE)
 LOSSES = re.compile(r"loss|cost|objective|\bmse|\bce\b|error", re.IGNORECASE)
 FEWEST = 3
 CLOSE = 0.02
+LONGEST_NAME = 40
+PERCENT = re.compile(
+    r"\b(?:100|1e2)(?:\.0*)?\s*[*/]|[*]=?\s*(?:100|1e2)(?:\.0*)?\b|\bmul_?\(\s*100|%%|:\.?\d*%|percent", re.IGNORECASE
+)
+"""A number turned into percent."""
 
 
 @dataclass(slots=True)
@@ -59,16 +66,22 @@ def read_printed(lines: list[tuple[int, str]]) -> list[Printed]:
             if key not in found:
                 if len(found) > 400:
                     continue
-                found[key] = Printed(before.strip(" :=|,-()[]").lower(), bool(match.group(1)))
+                found[key] = Printed(_name(before), bool(match.group(1)))
             found[key].counts &= "." not in text
             found[key].steps.append(step)
             found[key].values.append(value)
     return list(found.values())
 
 
+def _name(before: str) -> str:
+    """What a number is called: the last words before it."""
+    words = re.split(r"[|,;\t]|\s{2,}", before.strip(" :=|,-()[]\t."))[-1]
+    return words.strip(" :=-()[]'\"").lower()[-LONGEST_NAME:]
+
+
 def _impossible(program: Program, series: list[Printed]) -> Iterator[Told]:
     for each in series:
-        if not SHARES.search(each.name) or LOSSES.search(each.name) or re.search(r"score|reward|return", each.name):
+        if not SHARES.search(each.name) or LOSSES.search(each.name):
             continue
         values = [value for value in each.values if math.isfinite(value)]
         if len(values) < 1 or not values:
@@ -98,8 +111,9 @@ def _text_of(filename: str) -> str:
 
 def _in_percent(program: Program) -> bool:
     """Whether the program's own text makes percentages anywhere."""
-    texts = [_text_of(name) for name in dict.fromkeys(place[0] for place in program.losses)]
-    return any(re.search(r"\b100(?:\.0?)?\s*\*|\*\s*100(?:\.0?)?\b|%%|:\.?\d*%", text) for text in texts)
+    loaded = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    names = dict.fromkeys([*(place[0] for place in program.losses), *(name for name in loaded if is_users(name))])
+    return any(PERCENT.search(_text_of(name)) for name in names if name.endswith(".py"))
 
 
 def _never_reset(program: Program, series: list[Printed]) -> Iterator[Told]:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stayfinite.doctor.frames import is_users
 from stayfinite.doctor.judges.course import ends
 from stayfinite.doctor.patching.remedies import texts_for
 from stayfinite.doctor.patching.text import Text
 from stayfinite.doctor.session import Seen
+from stayfinite.doctor.told import Told
 
 MOST_TRIED = 4
 """Patches that are run."""
@@ -30,6 +32,8 @@ BETTER = 0.9
 class Patch:
     """A patch for the top finding."""
 
+    file: Path
+    """What it changes."""
     diff: str
     text: str
     cause: str
@@ -38,27 +42,65 @@ class Patch:
     """What was seen of the patched copy."""
 
 
-def make_patch(seen: Seen, script: Path, arguments: list[str], code: int) -> Patch | None:
-    """The first patch whose copy runs without the fault; else the likeliest, unverified; None where there is none."""
-    top = next((each for each in seen.findings if each.loud), None)
-    if top is None:
-        return None
-    original = script.read_text(encoding="utf-8")
-    if top.place[0] and Path(top.place[0]).resolve() != script.resolve():
-        return None  # the line stands in another file
+@dataclass(frozen=True, slots=True)
+class NoPatch:
+    """There is none for the top finding."""
+
+    why: str
+    fix: str
+
+
+def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> Patch | NoPatch:
+    """The first patch whose copy runs without the fault; else the likeliest, unverified; else why there is none.
+
+    Arguments:
+        seen: what was seen of the program.
+        script: the program's own file; None where it was started as a module.
+        words: the program and its arguments, as ``stayfinite doctor`` takes them.
+        code: its exit code.
+    """
+    top = next(each for each in seen.findings if each.loud)
+    fix = top.finding.fix
+    file = _file_of(top, seen, script)
+    if file is None:
+        return NoPatch("the fault is in no file of yours", fix)
+    if file.suffix != ".py":
+        return NoPatch(f"{file.name} is a notebook", fix)
+    original = file.read_text(encoding="utf-8")
     best: Patch | None = None
     tried: set[str] = {original}
     for text in texts_for(Text(original), top, seen.program):
         if text in tried or len(tried) > MOST_TRIED or not _compiles(text):
             continue
         tried.add(text)
-        said = _run(script, text, arguments, seen.program.seconds)
-        verified, words = _judged(seen, top.finding.cause, said, code)
-        patch = Patch(_diff(original, text, script.name), text, top.finding.cause, verified, words)
+        said = _run(file, text, words, seen.program.seconds, imported=script is None or not _same(file, script))
+        verified, outcome = _judged(seen, top.finding.cause, said, code)
+        patch = Patch(file, _diff(original, text, _from_here(file)), text, top.finding.cause, verified, outcome)
         if verified:
             return patch
         best = best or patch
-    return best
+    return best or NoPatch(f"{top.finding.cause} has no edit of {file.name} that is sure to be meant", fix)
+
+
+def _file_of(top: Told, seen: Seen, script: Path | None) -> Path | None:
+    """The user's file that a finding speaks of: where it points, else where backward is called, else the script."""
+    places = [top.place[0], *(place[0] for place in seen.program.losses)]
+    named = [Path(name) for name in places if name and is_users(name) and Path(name).is_file()]
+    if script is not None and script.suffix != ".py":
+        return script
+    return next(iter(named), script)
+
+
+def _from_here(file: Path) -> str:
+    """The file's path as ``patch -p1`` wants it in the current directory."""
+    try:
+        return file.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file.name
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
 
 
 def _compiles(text: str) -> bool:
@@ -76,25 +118,15 @@ def _diff(before: str, after: str, name: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def _run(script: Path, text: str, arguments: list[str], seconds: float) -> dict[str, Any] | None:
+def _run(file: Path, text: str, words: list[str], seconds: float, *, imported: bool) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory(prefix="stayfinite-patch-") as folder:
         copy = Path(folder) / "patched.py"
         copy.write_text(text, encoding="utf-8")
-        words = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "stayfinite",
-            "doctor",
-            "--json",
-            "--instead",
-            str(copy),
-            str(script),
-        ]
+        command = [sys.executable, "-W", "ignore", "-m", "stayfinite", "doctor", "--json", "--instead", str(copy)]
+        command += ["--instead-of", str(file)] if imported else []
         try:
             ended = subprocess.run(
-                [*words, *arguments], capture_output=True, text=True, timeout=LEAST_SECONDS + SLOWER * seconds,
+                [*command, *words], capture_output=True, text=True, timeout=LEAST_SECONDS + SLOWER * seconds,
                 env=dict(os.environ), check=False,
             )  # fmt: skip
             found: dict[str, Any] = json.loads(ended.stdout)

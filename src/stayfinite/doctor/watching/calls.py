@@ -31,7 +31,8 @@ class CallWatcher(Watching):
     def load_state_dict(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """``Module.load_state_dict``."""
         returned = original(module, *args, **kwargs)
-        self.program.loaded.update(id(each) for each in module.modules())
+        if not self.program.steps:
+            self.program.loaded.update(id(each) for each in module.modules())
         return returned
 
     def before_call(self, module: nn.Module, args: Any) -> None:

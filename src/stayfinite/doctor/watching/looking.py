@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.doctor.frames import place_here
+from stayfinite.doctor.graphs import nodes_from
 from stayfinite.doctor.record import ModelSeen, OptimizerSeen, Place, Program, fingerprint, tensors_in
 
 MOST_STATS = 24
@@ -163,19 +164,8 @@ def note_hand_step(program: Program, loss: Tensor, place: Place) -> None:
 
 def leaves_of(loss: Tensor) -> list[Tensor]:
     """The tensors that a loss is differentiated by."""
-    found: dict[int, Tensor] = {}
-    waiting: list[Any] = [loss.grad_fn]
-    met: set[Any] = set()
-    while waiting and len(met) < 10_000:
-        node = waiting.pop()
-        if node is None or node in met:
-            continue
-        met.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found[id(variable)] = variable
-        waiting += [following for following, _ in node.next_functions]
-    return list(found.values())
+    variables = [getattr(node, "variable", None) for node in nodes_from(loss.grad_fn)]
+    return list({id(each): each for each in variables if each is not None}.values())
 
 
 def refuse(optimizer: Any) -> None:

@@ -94,9 +94,8 @@ class StepWatcher(Watching):
         frames = user_frames()
         value = loss.detach()
         batches = {key: each.last for key, each in self.program.loaders.items() if each.last is not None}
-        self.backward_now = Backward(
-            moment(frames), value, self.notes.began, self.notes.came, dict(self.notes.drawn), batches
-        )
+        began, came, drawn = self.notes.began, self.notes.came, dict(self.notes.drawn)
+        self.backward_now = Backward(moment(frames), value, began, came, drawn, batches, loss.grad_fn)
         place = (frames[0].f_code.co_filename, frames[0].f_lineno) if frames else ("", 0)
         self.program.backwards += 1
         if self.notes.reading is not None:
@@ -131,6 +130,8 @@ class StepWatcher(Watching):
 
     @safely
     def _after_backward(self) -> None:
+        if self.backward_now is not None:
+            self.backward_now.graph = None
         for seen in self.program.optimizers.values():
             looking.after_backward(seen)
         if self._bad_loss is not None:
