@@ -30,7 +30,7 @@ def test_a_bad_step_of_a_plain_loop_is_explained_with_cause_place_and_fix(script
 
 def test_a_healthy_program_is_healthy_in_one_line(script, capsys):
     assert run([script(HEALTHY)]) == 0
-    assert "healthy  36 steps; Adam watched; loss" in capsys.readouterr().out
+    assert "healthy  36 steps with Adam; loss" in capsys.readouterr().out
 
 
 def test_its_own_arguments_and_exit_code_belong_to_the_program(script, capsys):

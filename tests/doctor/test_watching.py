@@ -39,7 +39,7 @@ def test_the_first_bad_step_is_replayed_explained_and_its_line_named(tmp_path):
     assert seen.program.bad.step == 8
     assert any("torch.sqrt(((p - t) ** 2).sum(1))" in line for line in top.finding.evidence)
     assert "verified by re-run" in top.finding.fix
-    assert "Rows 3" in " ".join(top.finding.evidence)
+    assert "Row 3" in " ".join(top.finding.evidence)
 
 
 def test_explaining_changes_nothing_of_what_the_program_does_next(tmp_path):

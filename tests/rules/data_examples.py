@@ -200,4 +200,8 @@ UndefinedMetricWarning: Precision is ill-defined and being set to 0.0 due to no 
         Example(observed={"labels.own_order": "x is indexed by one randperm and y by another"}),
         Example(observed={"labels.own_order": ""}),
     ),
+    "labels-not-augmented": (
+        Example(observed={"data.labels_not_augmented": "the image is mirrored, the mask is not"}),
+        Example(observed={"data.labels_not_augmented": ""}),
+    ),
 }

@@ -84,4 +84,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(observed={"tokens.leak": 0.2}),
         Example(observed={"tokens.leak": 2e-6}),
     ),
+    "weights-untied": (
+        Example(observed={"model.weights_untied": "emb.weight and head.weight began alike"}),
+        Example(observed={"model.weights_untied": ""}),
+    ),
 }

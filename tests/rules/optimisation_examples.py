@@ -233,4 +233,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(observed={"optimizer.call_missing": "backward ran 40 times, and no optimizer took a step"}),
         Example(observed={"optimizer.call_missing": ""}),
     ),
+    "target-out-of-step": (
+        Example(observed={"model.copy_out_of_step": "ema_model has the first weights of the model after 500 steps"}),
+        Example(observed={"model.copy_out_of_step": ""}),
+    ),
 }

@@ -237,6 +237,7 @@ class _Limit:
 
 def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its: list[str]) -> dict[str, Any] | None:
     """What was seen of a program's own loop, and what its text says where nothing was seen."""
+    from stayfinite.doctor.judges.course import stands_still
     from stayfinite.doctor.session import plain
 
     plan = None if settings.once or settings.instead else session.needs_second_run()
@@ -263,7 +264,10 @@ def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its:
     crashed = code != 0 or not program.trains
     said["findings"] += _from_text(output, settings, seen, crashed=crashed)
     loud = [each for each in said["findings"] if each["severity"] != "info"]
-    said["verdict"] = "sick" if loud else "healthy" if program.steps >= 2 and code == 0 else "unknown"
+    still = not loud and stands_still(program)
+    if still and not said.get("ended"):
+        said["ended"] = "the loss stands still, and no cause was found"
+    said["verdict"] = "sick" if loud else "healthy" if program.steps >= 2 and code == 0 and not still else "unknown"
     said["losses"] = _losses(seen)
     if loud and settings.instead is None and settings.patch is not None:
         said["patch"] = _patched(seen, settings, its, code)
@@ -332,10 +336,17 @@ def _from_text(output: Path, settings: Doctor, seen: Seen, *, crashed: bool) -> 
     # The file is gone by then.
     written = written.replace(json.dumps(str(output))[1:-1], "what it printed")
     return [
-        each | {"known_by": READ, "place": ["", 0]}
+        each | {"known_by": READ, "place": ["", 0], "evidence": [_shortened(line) for line in each["evidence"]]}
         for each in json.loads(written)
         if each["confidence"] >= LEAST_SURE and each["severity"] != "info"
     ]
+
+
+def _shortened(evidence: str) -> str:
+    """Of a traceback, where it stands and its last line."""
+    before, traced, after = evidence.partition("Traceback (most recent call last)")
+    lines = [line.strip() for line in after.splitlines() if line.strip()]
+    return f"{before}{lines[-1]}" if traced and lines else evidence
 
 
 def _of_a_framework(found: Attached, output: Path, settings: Doctor) -> dict[str, Any] | None:

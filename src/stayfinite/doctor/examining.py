@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stayfinite.core.finding import Finding
 from stayfinite.doctor.frames import short
 from stayfinite.doctor.gather import whole_model
-from stayfinite.doctor.judges.course import learned, risen
+from stayfinite.doctor.judges.course import learned, not_learning, stands_still
 from stayfinite.doctor.moments import Backward
 from stayfinite.doctor.ranks import alone
 from stayfinite.doctor.replay import Replay, find_replay
@@ -34,6 +34,9 @@ WHERE_NOTHING_IS_LEARNED = frozenset({
     "excess-dropout", "unused-parameters", "adam-eps-underflow", "samples-leak",
     "bf16-lost-updates", "bad-initial-loss", "wrong-reduction", "attention-unscaled",
 })  # fmt: skip
+WHERE_LITTLE_IS_LEARNED = frozenset({"dead-units", "input-ignored", "bad-init"})
+"""Causes that leave the model its biases: the loss falls a little."""
+LITTLE = 0.3
 SURE = 0.5
 WEIGHTS = {
     "lr-too-high": 1.4, "loss-broadcast": 2.3, "softmax-before-cross-entropy": 2.3, "dead-units": 1.35,
@@ -76,29 +79,29 @@ class Examiner:
             with alone(model), _as_it_was(model, optimizer, weights, modes):
                 replay = find_replay(backward, model)
                 if replay is not None:
-                    found = _inspect(model, optimizer, replay)
+                    found = _inspect(model, optimizer, replay, stalled=stands_still(program))
                     break
         if found is None:
             self.why_not = "its statements could not be run again with the same loss"
             return
         self.seconds = time.monotonic() - start
-        course = program.main_loss()
-        flat = not learned(course) or risen(program, course)
+        flat, course = not_learning(program), program.main_loss()
         for finding in found:
             if finding.severity == "info" or finding.confidence < SURE:
                 continue
             if finding.cause == "lr-too-high" and program.clips and "SGD" in type(optimizer).__name__:
                 continue  # the probe does not clip
-            if finding.cause in ALWAYS or (flat and finding.cause in WHERE_NOTHING_IS_LEARNED):
+            slow = finding.cause in WHERE_LITTLE_IS_LEARNED and not learned(course, LITTLE)
+            if finding.cause in ALWAYS or slow or (flat and finding.cause in WHERE_NOTHING_IS_LEARNED):
                 yield _told(finding, backward)
 
 
-def _inspect(model: nn.Module, optimizer: Any, replay: Replay) -> list[Finding]:
+def _inspect(model: nn.Module, optimizer: Any, replay: Replay, *, stalled: bool) -> list[Finding]:
     def forward(batch: Any) -> Tensor:
         return replay.forward(batch)
 
     with torch.enable_grad():
-        return list(inspect_training(model, optimizer, replay.batch, forward, steps=10).findings)
+        return list(inspect_training(model, optimizer, replay.batch, forward, steps=10, stalled=stalled).findings)
 
 
 def _told(finding: Finding, backward: Backward) -> Told:

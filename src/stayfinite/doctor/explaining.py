@@ -152,9 +152,10 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
         shown = ", ".join(map(str, autopsy.rows[:8]))
         evidence.append(f"{'Rows' if several else 'Row'} {shown} of the batch cause{'' if several else 's'} it.")
     evidence += _reruns(autopsy)
+    evidence += [f"A second fault lies behind it: {sentence(each.conclusion.why)}" for each in autopsy.also]
     fix = autopsy.fix
     if autopsy.verified_by:
-        fix += f" (verified by re-run: {autopsy.worlds[autopsy.verified_by.partition('+')[0]].change})"
+        fix += f" (verified by re-run: {_verified(autopsy)})"
     cause = autopsy.conclusion.cause or "nan-loss"
     proved = bool(autopsy.verified_by) or autopsy.conclusion.confidence >= 0.7
     return told(
@@ -168,6 +169,14 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
         severity="error",
         weight=(CONSEQUENCES.get(cause, 3.0) if proved else 0.8),
     )
+
+
+def _verified(autopsy: Autopsy) -> str:
+    """What was changed in the re-run that came out finite; with a second fault behind the first, in both."""
+    name, _, behind = autopsy.verified_by.partition("+")
+    changes = [autopsy.worlds[name].change]
+    changes += [_verified(other) for other in autopsy.also if behind]
+    return " and ".join(changes)
 
 
 def _reruns(autopsy: Autopsy) -> list[str]:

@@ -37,7 +37,7 @@ class Together(nn.Module):
 
 def whole_model(program: Program, backward: Backward) -> nn.Module:
     """What the program trains, as one module."""
-    names = _names_in(backward)
+    names = names_in(backward)
     modules: dict[str, nn.Module] = {}
     for seen in program.models.values():
         modules.setdefault(names.get(id(seen.module), f"model{len(modules)}"), seen.module)
@@ -66,7 +66,7 @@ def whole_model(program: Program, backward: Backward) -> nn.Module:
     return Together(modules, loose)
 
 
-def _names_in(backward: Backward) -> dict[int, str]:
+def names_in(backward: Backward) -> dict[int, str]:
     """What the program calls its modules and tensors, by ``id``."""
     names: dict[int, str] = {}
     for held in reversed(backward.at.frames):

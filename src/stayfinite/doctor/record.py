@@ -99,6 +99,8 @@ class ModelSeen:
     """... those of them in training mode."""
     ids: Any = None
     """The last whole numbers that it was given."""
+    same_answers: list[bool] = field(default_factory=list)
+    """At the calls in training that were looked at: whether all rows got the same answer."""
     part_of_base: float = 1.0
     """The share that its training input has of the tensor it is a view of."""
 
@@ -112,6 +114,8 @@ class OptimizerSeen:
     """Where it was built."""
     steps: int = 0
     step_place: Place = ("", 0)
+    backward_place: Place = ("", 0)
+    """The backward call before its last step."""
     rates: Course = field(default_factory=Course)
     norms: Course = field(default_factory=Course)
     first_rate: float = math.nan
@@ -260,6 +264,8 @@ class Program:
     """Lines with the number of steps that had been taken."""
     loaded: set[int] = field(default_factory=set)
     """``id`` of modules that were given weights from elsewhere before the first step."""
+    names: dict[int, str] = field(default_factory=dict)
+    """By ``id``, what the program calls its modules."""
     seconds: float = 0.0
     first_weights: dict[int, Tensor] = field(default_factory=dict)
     """Weights and buffers before the first step, by ``id``."""
@@ -272,7 +278,7 @@ class Program:
     @property
     def by_hand(self) -> bool:
         """Whether steps are taken without an optimizer of torch's."""
-        return self.backwards > 1 and not self.scaled and not any(each.steps for each in self.optimizers.values())
+        return self.backwards > 1 and not self.scaled and not self.optimizers
 
     def held(self) -> set[int]:
         """``id`` of every parameter that an optimizer has."""
@@ -304,7 +310,9 @@ def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
     if not flat.numel():
         return (0,)
     some = flat[:: max(1, flat.numel() // 48)][:48]
-    return (*tensor.shape, *some.to(torch.float64 if some.is_floating_point() else some.dtype).tolist())
+    whole = flat if flat.dtype is not torch.bool else flat.int()
+    total = float(whole.sum(dtype=torch.float64)) if not whole.is_complex() else 0.0
+    return (*tensor.shape, total, *some.to(torch.float64 if some.is_floating_point() else some.dtype).tolist())
 
 
 def tensors_in(part: Any, depth: int = 0) -> list[Tensor]:

@@ -20,13 +20,18 @@ class StandIns:
     def put(self, owner: Any, name: str, meet: Callable[..., Any]) -> None:
         """``meet(original, *args, **kwargs)`` is called in the place of a function."""
         original = getattr(owner, name)
-        own = name in vars(owner)
 
         @functools.wraps(original)
         def stand_in(*args: Any, **kwargs: Any) -> Any:
             return meet(original, *args, **kwargs)
 
-        setattr(owner, name, stand_in)
+        self.replace(owner, name, stand_in)
+
+    def replace(self, owner: Any, name: str, other: Any) -> None:
+        """Another function stands in the place of one."""
+        original = getattr(owner, name)
+        own = name in vars(owner)
+        setattr(owner, name, other)
 
         def undo() -> None:
             if own:

@@ -84,8 +84,13 @@ def inspect_training(
     precision: str | None = None,
     steps: int = 10,
     lr_range: bool = False,
+    stalled: bool = False,
 ) -> Inspection:
-    """As `preflight`, with the banner and the whole check list; ``lr_range`` finds the learning rates that work."""
+    """As `preflight`, with the banner and the whole check list.
+
+    ``lr_range`` finds the learning rates that work. ``stalled`` says that the loss is known to stand still: then a
+    higher rate is tried however evenly it falls.
+    """
     check_parts_of_training(model, optimizer, scaler, steps)
     bench = Bench(
         model=model,
@@ -100,6 +105,7 @@ def inspect_training(
         precision=precision,
         steps=steps,
         lr_range=lr_range,
+        stalled=stalled,
     )
     notes = Notes()
     with bench.kept.undone():

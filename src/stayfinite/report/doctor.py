@@ -43,7 +43,7 @@ def headline(said: Mapping[str, Any]) -> str:
         parts.append(f"NaN or inf at step {said['bad_step']}")
     if said["refused"]:
         parts.append(f"{said['refused']} steps refused")
-    if len(said.get("losses", [])) == 2:
+    if len(said.get("losses", [])) == 2 and said["bad_step"] not in (0, 1):
         parts.append(f"loss {said['losses'][0]:.4g} to {said['losses'][1]:.4g}")
     if said.get("ended"):
         parts.append(said["ended"])
@@ -58,7 +58,9 @@ def _show(finding: Mapping[str, Any], console: Console) -> None:
             "\n", (f"{finding['code']} {finding['cause']}", f"bold {color}"), f"{where}  ({finding['known_by']})"
         )
     )
-    console.print(Padding(Text(printable(finding["title"])), (0, 0, 0, 2)))
+    console.print(Padding(Text(printable(finding["title"])), (0, 0, 0, 2), expand=False))
     for line in finding["evidence"]:
-        console.print(Padding(Text(printable(line), overflow="fold"), (0, 0, 0, 2)))
-    console.print(Padding(Text.assemble(("fix  ", "bold green"), printable(finding["fix"])), (0, 0, 0, 2)))
+        console.print(Padding(Text(printable(line), overflow="fold"), (0, 0, 0, 2), expand=False))
+    console.print(
+        Padding(Text.assemble(("fix  ", "bold green"), printable(finding["fix"])), (0, 0, 0, 2), expand=False)
+    )

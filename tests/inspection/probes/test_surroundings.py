@@ -24,7 +24,7 @@ def scheduled(make, **parts):
         lambda o: lr_scheduler.LambdaLR(o, lambda step: min(1.0, step / 20)),
         lambda o: lr_scheduler.StepLR(o, 1, 0.1),
         lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1),
-        lambda o: lr_scheduler.ReduceLROnPlateau(o),
+        lr_scheduler.ReduceLROnPlateau,
         lambda o: lr_scheduler.SequentialLR(
             o, [lr_scheduler.LinearLR(o, 0.01), lr_scheduler.ExponentialLR(o, 0.9)], milestones=[5]
         ),

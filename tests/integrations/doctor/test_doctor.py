@@ -43,7 +43,7 @@ def test_a_trainer_script_is_guarded_diagnosed_and_left_as_it_was(tmp_path, scri
     assert found["runs"] == [str(tmp_path / "out" / "stayfinite")]
     assert "trained" in said.err
     assert "attached to Seq2SeqTrainer, after transformers Trainer.__init__" in said.err
-    assert "everything was taken off again" in said.err
+    assert "hooks removed" in said.err
 
 
 def test_a_healthy_script_is_clean(tmp_path, script, capsys):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
 from stayfinite.autopsy.conclusions.readings import is_labels
 from stayfinite.autopsy.steps.batch_parts import batch_items
 
+LARGE_IN_FP16 = 1e3
+"""A number beside infinities that were cast is large itself."""
+FEWEST_ROWS = 4
 ABSURD = 1e3
 """So many times the rest of the batch is absurd for a row."""
 
@@ -30,6 +34,17 @@ def bad_item(e: Evidence) -> Conclusion | None:
             worlds=("rows_removed", "inputs_sanitised"),
             covers=("rows_removed", "inputs_sanitised"),
         )
+    made = _made_by_a_cast(origin.tensor) or _bad_column(origin.tensor)
+    if made is not None:
+        cause, why, fix = made
+        return Conclusion(
+            cause=cause,
+            confidence=0.9,
+            why=f"{origin.leaf}, {what}, {why}",
+            fix=fix,
+            worlds=("inputs_sanitised", "rows_removed"),
+            covers=("inputs_sanitised", "rows_removed"),
+        )
     return Conclusion(
         cause="bad-data-row",
         confidence=0.97,
@@ -39,6 +54,33 @@ def bad_item(e: Evidence) -> Conclusion | None:
         worlds=("rows_removed", "inputs_sanitised"),
         covers=("rows_removed", "inputs_sanitised"),
     )
+
+
+def _made_by_a_cast(item: Tensor | None) -> tuple[str, str, str] | None:
+    """Infinities and no NaN in fp16: larger numbers were cast to it."""
+    if item is None or item.dtype is not torch.float16 or bool(item.isnan().any()) or not bool(item.isinf().any()):
+        return None
+    finite = item[item.isfinite()]
+    if not finite.numel() or float(finite.abs().max()) < LARGE_IN_FP16:
+        return None
+    return "fp16-overflow", "was cast to fp16, which ends at 65,504: larger numbers became inf", (
+        "keep it in fp32, or scale it before the cast"
+    )  # fmt: skip
+
+
+def _bad_column(item: Tensor | None) -> tuple[str, str, str] | None:
+    """NaN in every row of a few columns: they were made in the preparation, as by a division by a spread of 0."""
+    if item is None or item.dim() != 2 or len(item) < FEWEST_ROWS:
+        return None
+    bad = ~item.isfinite()
+    columns = bad.all(0)
+    if not bool(columns.any()) or bool(columns.all()) or bool((bad & ~columns).any()):
+        return None
+    named = ", ".join(str(int(number)) for number in columns.nonzero()[:8, 0])
+    several = int(columns.sum()) > 1
+    return "constant-feature", f"is NaN or inf in every row of column{'s' if several else ''} {named}", (
+        "a constant column divided by its spread of 0 becomes NaN: divide by std.clamp_min(1e-6), or drop the column"
+    )  # fmt: skip
 
 
 def no_rows(e: Evidence) -> Conclusion | None:

@@ -174,7 +174,23 @@ class Readings:
         # Or the forward value was fine, and the gradient that arrives at it is 0.
         look = self.look
         unwanted = look is not None and look.output is not None and look.output.nans > 0
-        return bool(choosers) and unwanted and any(each.zeros for each in self._inputs)
+        return self._only_read_by(forward, CHOOSERS) and unwanted and any(each.zeros for each in self._inputs)
+
+    def _only_read_by(self, event: Event, operators: tuple[str, ...]) -> bool:
+        """Whether nothing but these operators, directly or through others, leads from an event to the loss."""
+        assert self.trace.tracer is not None
+        reached, chosen, last = {event.number}, False, event.number
+        for other in self.trace.tracer.events[event.number + 1 :]:
+            if other.phase != "forward":
+                continue
+            last = other.number
+            if not reached.intersection(other.inputs):
+                continue
+            if other.operator.startswith(operators):
+                chosen = True
+            else:
+                reached.add(other.number)
+        return chosen and last not in reached
 
     @cached_property
     def masked_rows(self) -> bool:

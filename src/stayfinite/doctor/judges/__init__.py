@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.doctor.judges import course, data, losses, metrics, modes, optimizing, scaling, schedules
+from stayfinite.doctor.judges import (
+    answers,
+    augmenting,
+    copies,
+    course,
+    data,
+    losses,
+    metrics,
+    modes,
+    optimizing,
+    scaling,
+    schedules,
+)
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told
 
-JUDGES = (optimizing, scaling, losses, modes, schedules, data, metrics, course)
+JUDGES = (optimizing, scaling, losses, modes, schedules, data, augmenting, metrics, copies, answers, course)
 
 
 def judge_all(program: Program) -> Iterator[Told]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import torch
+
 from stayfinite.doctor.record import Course, Program
 from stayfinite.doctor.told import Told, told
 
 FEWEST = 10
+LONG = 30
 RISEN = 4.0
 
 
@@ -41,6 +44,36 @@ def risen(program: Program, course: Course) -> bool:
         return False
     begin, end = course.finite[0], ends(course)[1]
     return begin > 0 and end > RISEN * begin and math.isfinite(end) and not any(each.turned for each in known)
+
+
+def at_chance(program: Program, course: Course) -> bool:
+    """Whether a cross entropy ends where guessing by the share of each class would."""
+    end = ends(course)[1] if len(course.finite) >= FEWEST else math.inf
+    for seen in program.loss_calls.values():
+        if seen.learns and seen.name == "cross_entropy" and seen.labels and seen.calls >= 0.5 * len(course):
+            counts = torch.cat(seen.labels).unique(return_counts=True)[1].double()
+            shares = counts / counts.sum()
+            guess = -float((shares * shares.log()).sum())
+            if guess > 0.1 and 0.96 * guess <= end <= 1.1 * guess:
+                return True
+    return False
+
+
+def stands_still(program: Program) -> bool:
+    """Whether a loss of torch's own has not moved by a hundredth over many steps, with one optimizer."""
+    course = program.main_loss()
+    stepping = [each for each in program.optimizers.values() if each.steps]
+    known = [each for each in program.loss_calls.values() if each.learns and each.calls >= 0.5 * len(course)]
+    if len(stepping) != 1 or not known or len(course.finite) < LONG or program.bad is not None:
+        return False
+    begin, end = ends(course)
+    return abs(begin) > 1e-3 and begin - end < 0.01 * abs(begin)
+
+
+def not_learning(program: Program) -> bool:
+    """Whether the loss has not clearly fallen, has risen, or ends at what guessing gives."""
+    course = program.main_loss()
+    return not learned(course) or risen(program, course) or at_chance(program, course)
 
 
 def learned(course: Course, share: float = 0.1) -> bool:

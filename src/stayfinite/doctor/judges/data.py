@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler
 
 from stayfinite.doctor.frames import short
 from stayfinite.doctor.judges.course import learned
-from stayfinite.doctor.record import ModelSeen, Program
+from stayfinite.doctor.record import ModelSeen, Program, tensors_in
 from stayfinite.doctor.slicing import tree_of
 from stayfinite.doctor.told import Told, told
 from stayfinite.inspection.probes.split_readings import prepared_differently
@@ -34,6 +34,21 @@ def judge(program: Program) -> Iterator[Told]:
         yield from _unscaled(program, seen)
     yield from _own_order(program)
     yield from _time_first(program)
+    yield from _last_of_one(program)
+
+
+def _last_of_one(program: Program) -> Iterator[Told]:
+    """BatchNorm has refused a batch of one row, which a loader ends with."""
+    if not any("more than 1 value per channel when training" in line for _, line in program.printed[-40:]):
+        return
+    for seen in program.loaders.values():
+        rows = [len(each) for each in tensors_in(seen.last) if each.dim()]
+        if seen.trained and rows and rows[0] == 1:
+            yield told(
+                "last-batch-of-one", [f"Batch {seen.in_epoch} of the loader has 1 row, and BatchNorm needs 2."],
+                weight=2.6, fix="DataLoader(..., drop_last=True)",
+            )  # fmt: skip
+            return
 
 
 def _time_first(program: Program) -> Iterator[Told]:
@@ -136,12 +151,13 @@ def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
     """Inputs of a size that drowns the weights, where nothing is learned."""
     given = seen.training
     size = max(abs(given.mean), given.spread) if given.count >= FEWEST_VALUES else 0.0
-    if math.isfinite(size) and size > FAR_UNSCALED and not learned(program.main_loss(), 0.2):
+    stuck = program.bad is not None or not learned(program.main_loss(), 0.2)
+    if math.isfinite(size) and size > FAR_UNSCALED and stuck:
         place = max(given.places, key=lambda each: given.places[each], default=("", 0))
         yield told(
             "unscaled-input",
-            [f"Inputs have mean {given.mean:.3g} and std {given.spread:.3g}, and the loss does not fall."],
-            place=place, where=short(place), weight=1.45, confidence=0.8,
+            [f"Inputs have mean {given.mean:.3g} and std {given.spread:.3g}."],
+            place=place, where=short(place), weight=1.45 if program.bad is None else 1.9, confidence=0.8,
         )  # fmt: skip
 
 

@@ -33,9 +33,10 @@ def _given(program: Program, seen: LossSeen) -> Iterator[Told]:
             "softmax-before-cross-entropy",
             [
                 _line(seen),
-                f"{seen.name} got the output of a {what} in all {every} calls looked at; it applies one itself.",
+                f"{seen.name} got the output of a {what} in all {every} calls looked at.",
             ],
             place=seen.place, where=short(seen.place), weight=2.4,
+            title=f"A {what} is applied before {seen.name}, which applies one itself.",
             fix=f"give the loss the raw scores: drop the {what} before it",
         )  # fmt: skip
     if every in (seen.over_rows, seen.over_batch):

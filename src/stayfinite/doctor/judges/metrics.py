@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from statistics import mean
 
 from stayfinite.doctor.frames import is_users
+from stayfinite.doctor.judges.course import ends, learned
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told, told
 
@@ -21,6 +23,10 @@ LOSSES = re.compile(r"loss|cost|objective|\bmse|\bce\b|error", re.IGNORECASE)
 FEWEST = 3
 CLOSE = 0.02
 LONGEST_NAME = 40
+FELL = 0.5
+"""Share of the loss that has to have gone for a metric to be expected to move."""
+FEWEST_STUCK, MANY_STUCK = 4, 6
+"""Prints of one value: of 0, and of any other."""
 PERCENT = re.compile(
     r"\b(?:100|1e2)(?:\.0*)?\s*[*/]|[*]=?\s*(?:100|1e2)(?:\.0*)?\b|\bmul_?\(\s*100|%%|:\.?\d*%|percent", re.IGNORECASE
 )
@@ -44,6 +50,8 @@ def judge(program: Program) -> Iterator[Told]:
     series = read_printed(program.printed)
     yield from _impossible(program, series)
     yield from _never_reset(program, series)
+    yield from _stuck(program, series)
+    yield from _reward_falls(program, series)
 
 
 def read_printed(lines: list[tuple[int, str]]) -> list[Printed]:
@@ -101,6 +109,45 @@ def _impossible(program: Program, series: list[Printed]) -> Iterator[Told]:
             return
 
 
+def _stuck(program: Program, series: list[Printed]) -> Iterator[Told]:
+    """A share that is printed again and again with one value, while the loss falls far."""
+    losses = program.main_loss()
+    if program.bad is not None or not learned(losses, FELL):
+        return
+    for each in series:
+        if not SHARES.search(each.name) or LOSSES.search(each.name) or len(set(each.steps)) < FEWEST_STUCK:
+            continue
+        value = each.values[0]
+        if len(set(each.values)) == 1 and value not in (1.0, 100.0) and (value == 0 or len(each.values) >= MANY_STUCK):
+            begin, end = ends(losses)
+            yield told(
+                "metric-stuck",
+                [f"\"{each.name}\" was printed {len(each.values)} times and was always {value:g}.",
+                 f"The loss fell from {begin:.4g} to {end:.4g} meanwhile."],
+                weight=1.9, where=each.name,
+            )  # fmt: skip
+            return
+
+
+def _reward_falls(program: Program, series: list[Printed]) -> Iterator[Told]:
+    """What is to be made large gets small: the sign of the loss, or of the advantage, is turned."""
+    if program.bad is not None or any(each.learns for each in program.loss_calls.values()):
+        return
+    for each in series:
+        if not re.search(r"reward|return", each.name) or LOSSES.search(each.name) or len(set(each.steps)) < 6:
+            continue
+        third = len(each.values) // 3
+        first, last = each.values[:third], each.values[-third:]
+        if max(last) < min(first) and mean(first) - mean(last) > 0.5 * abs(mean(first)):
+            yield told(
+                "flipped-sign",
+                [f"\"{each.name}\" fell from {mean(first):.4g} to {mean(last):.4g} while it was trained."],
+                weight=1.4, where=each.name, confidence=0.7, title="Training makes the reward smaller.",
+                fix="minimize the negative: loss = -(log_prob * advantage).mean()",
+            )  # fmt: skip
+            return
+
+
 @lru_cache(maxsize=8)
 def _text_of(filename: str) -> str:
     try:
@@ -111,9 +158,18 @@ def _text_of(filename: str) -> str:
 
 def _in_percent(program: Program) -> bool:
     """Whether the program's own text makes percentages anywhere."""
+    own = {place[0] for place in program.losses if place[0]}
+    homes = tuple({str(_root_of(Path(name).resolve().parent)) for name in own})
     loaded = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
-    names = dict.fromkeys([*(place[0] for place in program.losses), *(name for name in loaded if is_users(name))])
-    return any(PERCENT.search(_text_of(name)) for name in names if name.endswith(".py"))
+    beside = {name for name in loaded if homes and name.startswith(homes) and is_users(name)}
+    return any(PERCENT.search(_text_of(name)) for name in own | beside if name.endswith(".py"))
+
+
+def _root_of(folder: Path) -> Path:
+    """The folder that a package stands in; the folder itself where it is none."""
+    while (folder / "__init__.py").exists() and folder.parent != folder:
+        folder = folder.parent
+    return folder
 
 
 def _never_reset(program: Program, series: list[Printed]) -> Iterator[Told]:

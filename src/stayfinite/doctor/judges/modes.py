@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch import nn
+
 from stayfinite.doctor.frames import short
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told, told
@@ -26,7 +28,7 @@ def judge(program: Program) -> Iterator[Told]:
                 "wrong-mode",
                 [
                     f"{name} trained in evaluation mode in {seen.eval_in_training} of {seen.calls_training} calls.",
-                    "Its dropout is off, its BatchNorm fixed.",
+                    _effect(seen.module, training=False),
                 ],
                 place=place, where=short(place), weight=2.0,
                 fix="model.train() at the head of every training epoch",
@@ -37,8 +39,19 @@ def judge(program: Program) -> Iterator[Told]:
                 "wrong-mode",
                 [
                     f"{name} was evaluated in training mode in {seen.judged_awake} calls.",
-                    "Its dropout is on, its BatchNorm follows the batch.",
+                    _effect(seen.module, training=True),
                 ],
                 place=place, where=short(place), weight=1.9,
                 fix="model.eval() before the evaluation, model.train() after it",
             )  # fmt: skip
+
+
+def _effect(module: nn.Module, *, training: bool) -> str:
+    """What a mode does to the layers that a model has."""
+    parts = list(module.modules())
+    said = []
+    if any(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in parts):
+        said.append("dropout is on" if training else "dropout is off")
+    if any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in parts):
+        said.append("BatchNorm uses the batch's statistics" if training else "BatchNorm uses its stored statistics")
+    return f"{' and '.join(said)}.".capitalize()

@@ -111,8 +111,8 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
             return
         yield told(
             "detached-loss",
-            [f"backward ran {program.backwards} times, and no parameter of the optimizer ever got a gradient."],
-            place=next(iter(program.losses), ("", 0)), where=short(next(iter(program.losses), ("", 0))), weight=2.3,
+            [f"No parameter of the {type(seen.optimizer).__name__} of {short(seen.place)} ever got a gradient."],
+            place=seen.backward_place, where=short(seen.backward_place), weight=2.3,
             fix="compute the loss from the model's output: no .item(), .data, .detach(), numpy or torch.tensor between",
         )  # fmt: skip
         return
@@ -194,6 +194,7 @@ def _unheld_with_gradient(program: Program) -> list[tuple[str, Tensor]]:
     for model in program.models.values():
         if id(model.module) in program.loaded or isinstance(model.module, nn.modules.loss._Loss):
             continue
+        owner = program.names.get(id(model.module), type(model.module).__name__)
         for name, p in model.module.named_parameters():
             start = program.first_weights.get(id(p))
             if (
@@ -205,7 +206,7 @@ def _unheld_with_gradient(program: Program) -> list[tuple[str, Tensor]]:
                 and bool((start == p.detach()).all())
                 and bool(p.grad.any())
             ):
-                found[id(p)] = (name, p)
+                found[id(p)] = (f"{owner}.{name}", p)
     return list(found.values())
 
 

@@ -21,6 +21,9 @@ DECAYS = (
     "MultiplicativeLR",
 )
 
+WARMING = ("LambdaLR", "LinearLR", "SequentialLR", "ChainedScheduler")
+"""Schedules that may begin with a warm-up."""
+
 
 def judge(program: Program) -> Iterator[Told]:
     """Schedules that run out early, swing where they should fall, or hardly move."""
@@ -61,6 +64,12 @@ def _judge_one(program: Program, seen: ScheduleSeen) -> Told | None:
         return _told(
             seen, f"{name} plans {total} steps and was stepped {seen.steps} times in {optimizer.steps} batches: "
             f"the rate stayed between {min(rates):.3g} and {max(rates):.3g}.", "step it after every batch",
+        )  # fmt: skip
+    rising = rates == sorted(rates) and rates[-1] > rates[0]
+    if not each_batch and name in WARMING and seen.steps >= 2 and rising and rates[-1] < 0.9 * _base(schedule):
+        return _told(
+            seen, f"{name} was stepped {seen.steps} times in {optimizer.steps} batches: the warm-up never ended, the "
+            f"rate rose to {rates[-1]:.3g} of {_base(schedule):.3g}.", "step it after every batch",
         )  # fmt: skip
     if not each_batch and name == "LambdaLR" and seen.steps >= 2 and max(rates) < 0.1 * _base(schedule):
         return _told(

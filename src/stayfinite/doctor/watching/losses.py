@@ -39,7 +39,7 @@ class LossWatcher(Watching):
         for name in LOSSES:
             stand_ins.put(F, name, functools.partial(self.loss_function, name))
         for name in COMPARISONS:
-            stand_ins.put(Tensor, name, functools.partial(self.pair, name))
+            stand_ins.replace(Tensor, name, self._beside(name, getattr(Tensor, name)))
 
     def loss_function(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         """A loss of ``torch.nn.functional``."""
@@ -91,14 +91,21 @@ class LossWatcher(Watching):
         if looking.crossed(scores, target) or looking.grows(scores, target):
             seen.broadcast = list(scores.shape), list(target.shape)
 
-    def pair(self, name: str, original: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
-        """A comparison or a difference of two tensors."""
-        if args and isinstance(args[0], Tensor) and not self.aside:
-            if first.dim() != args[0].dim():
-                self._note_pair(name, first, args[0])
-            if "eq" in name and first.dim() and not torch.is_grad_enabled():
-                looking.note_comparison(self.program)
-        return original(first, *args, **kwargs)
+    def _beside(self, name: str, original: Any) -> Any:
+        """A comparison or difference of two tensors that is looked at only where their shapes or its use are odd."""
+        compares = "eq" in name
+
+        @functools.wraps(original)
+        def pair(first: Any, *args: Any, **kwargs: Any) -> Any:
+            second = args[0] if args else None
+            if isinstance(second, Tensor) and (compares or first.dim() != second.dim()) and not self.aside:
+                if first.dim() != second.dim():
+                    self._note_pair(name, first, second)
+                if compares and first.dim() and not torch.is_grad_enabled():
+                    looking.note_comparison(self.program)
+            return original(first, *args, **kwargs)
+
+        return pair
 
     @safely
     def _note_pair(self, name: str, first: Tensor, second: Tensor) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from stayfinite.doctor.frames import place_here, user_frames
+from stayfinite.doctor.gather import names_in
 from stayfinite.doctor.moments import Backward, moment
 from stayfinite.doctor.ranks import world_size
 from stayfinite.doctor.record import BadStep, Course, OptimizerSeen
@@ -125,6 +126,7 @@ class StepWatcher(Watching):
         program = self.program
         weights = looking.weights_of(program, looking.SMALL_MODEL if self.early else looking.LARGE)
         program.first_weights = weights | program.first_weights
+        program.names |= names_in(self.backward_now)
         modes = {id(m): m.training for model in program.models.values() for m in model.module.modules()}
         self.early.append((self.backward_now, weights, modes))
 
@@ -178,6 +180,9 @@ class StepWatcher(Watching):
             seen.first_rate = float(next(g.get("initial_lr", g.get("lr", math.nan)) for g in optimizer.param_groups))
         seen.rates.add(self.program.steps, rate)
         seen.step_place = place_here()
+        if self.backward_now is not None and self.backward_now.at.frames:
+            held = self.backward_now.at.frames[0]
+            seen.backward_place = held.code.co_filename, held.line
         if self.program.bad is None:
             looking.before_step(seen, norm, self.program.backwards, has_gradients=bool(gradients))
         if not math.isfinite(norm) and gradients:

@@ -50,6 +50,8 @@ class Bench:
     """How many steps the learning test may take; 0 for none."""
     lr_range: bool = False
     """Find the range of learning rates that works, too."""
+    stalled: bool = False
+    """The loss is known to stand still in the training itself."""
 
     @cached_property
     def kept(self) -> Keeping:

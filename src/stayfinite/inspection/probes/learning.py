@@ -32,6 +32,8 @@ BUDGET = 5.0
 """Seconds for the steps at the planned rate."""
 STANDS_STILL = 1e-4
 """A drop of less than this share of the loss is worth asking whether the rate is too low."""
+KNOWN_TO_STAND_STILL = 1e-2
+"""The same, of a training that was seen to."""
 USUAL_CLIP = 1.0
 SLOWER = (1e-2, 1e-4, 1e-6, 1e-9)
 """Parts of the rate that are tried; of an absurd one smaller parts still, ..."""
@@ -86,7 +88,8 @@ class _Looking:
         if taken.falls(self._noise):
             if taken.is_restless(self._noise) and self._overshoots():
                 return
-            if taken.drop < STANDS_STILL * abs(self._first):
+            still = KNOWN_TO_STAND_STILL if self._bench.stalled else STANDS_STILL
+            if taken.drop < still * abs(self._first):
                 self._ask_for_a_higher_rate()
             self._say(taken.course())
         elif not taken.moved:
@@ -146,9 +149,13 @@ class _Looking:
 
     def _ask_for_a_higher_rate(self) -> bool:
         """Whether the loss clearly falls at a much higher rate; then the size of the update is noted as well."""
-        faster = (self._again(factor) for factor in FASTER)
-        if not any(each.falls(self._noise) and each.drop > CLEARLY * abs(self._first) for each in faster):
+        faster = ((factor, self._again(factor)) for factor in FASTER)
+        clearly = max(CLEARLY, 5 * KNOWN_TO_STAND_STILL if self._bench.stalled else 0.0) * abs(self._first)
+        found = next(((f, each) for f, each in faster if each.falls(self._noise) and each.drop > clearly), None)
+        if found is None:
             return False
+        if self._bench.stalled:
+            self._notes.saw("learning.falls_at_higher", found[0], found[1].course())
         with at_planned_rate(self._bench):
             update = one_update(self._bench.optimizer, self._bench.trainable, self._bench.first, self._bench.kept)
         if update.ratios:

@@ -51,6 +51,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and 0 < float(ratio.value) < TINY_UPDATE:
         yield Clue(f"the largest update is {float(ratio.value):.2g} of its weight", STRONG + FAIR, ratio.where)
+    higher = facts.seen("learning.falls_at_higher")
+    if higher is not None and higher.value:
+        yield Clue(f"the training stands still, and at {higher.value:g} times the rate it falls", PROOF, higher.where)
     plan = facts.seen("plan.rate")
     if plan is not None and (text := too_low(plan.value)):
         yield Clue(text, PROOF, plan.where, risk=True)
@@ -89,6 +92,7 @@ RULE = Rule(
     prior=-4.0,
     beats=("loss-collapse",),
     observes={
+        "learning.falls_at_higher": "times the rate at which a training that stands still falls clearly",
         "update_ratio.largest": "the largest norm of an update over the norm of its weight",
         "plan.rate": "the learning rate that is set, with what it is for: a PlannedRate",
     },

@@ -1,0 +1,104 @@
+"""Copies of a model that should follow it, and weights that should be one: target networks, averages, tied layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.doctor.frames import short
+from stayfinite.doctor.record import ModelSeen, Program
+from stayfinite.doctor.told import Told, told
+
+FOLLOWS = re.compile(
+    r"target|\bema|_ema|ema_|shadow|momentum|average|slow_|_slow|key_enc|encoder_k|mean_teacher", re.IGNORECASE
+)
+"""Names of copies that are meant to follow."""
+STAYS = re.compile(r"ref|frozen|prior|init|old|backup|best|teacher(?!_ema)", re.IGNORECASE)
+"""Names of copies that are not."""
+FEWEST_STEPS = 30
+MOST_ELEMENTS = 1 << 24
+
+
+def judge(program: Program) -> Iterator[Told]:
+    """Copies that stay, copies that train, and weights that were tied and are two."""
+    if program.bad is not None or program.steps < FEWEST_STEPS:
+        return
+    held = program.held()
+    learning = [each for each in program.models.values() if _holds(each.module, held)]
+    for copy in program.models.values():
+        name = program.names.get(id(copy.module), "")
+        if not FOLLOWS.search(name) or STAYS.search(name):
+            continue
+        for model in learning:
+            if model is not copy and _is_first_of(program, model, copy):
+                yield from _out_of_step(program, name, model, copy, trains=_holds(copy.module, held))
+                break
+    for model in learning:
+        yield from _untied(program, model)
+
+
+def _holds(module: nn.Module, held: set[int]) -> bool:
+    return any(id(p) in held for p in module.parameters())
+
+
+def _is_first_of(program: Program, model: ModelSeen, copy: ModelSeen) -> bool:
+    """Whether two models have the same shapes, share nothing, and began with the same weights."""
+    mine, theirs = list(model.module.parameters()), list(copy.module.parameters())
+    if not mine or [p.shape for p in mine] != [p.shape for p in theirs]:
+        return False
+    pairs = list(zip(mine, theirs, strict=True))
+    if any(one is two or id(one) not in program.first_weights for one, two in pairs):
+        return False
+    first = program.first_weights
+    return all(torch.equal(first[id(one)], first.get(id(two), two.detach())) for one, two in pairs)
+
+
+def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen, *, trains: bool) -> Iterator[Told]:
+    moved = any(
+        not torch.equal(program.first_weights[id(p)], p.detach()) for p in model.module.parameters()
+    )  # fmt: skip
+    stayed = all(
+        torch.equal(program.first_weights[id(one)], two.detach())
+        for one, two in zip(model.module.parameters(), copy.module.parameters(), strict=True)
+    )
+    if trains and not stayed:
+        optimizer = next(iter(program.optimizers.values()))
+        yield told(
+            "target-out-of-step",
+            [f"{name} began as a copy of the model, and an optimizer trains it as well."],
+            title="A target or EMA copy of the model is trained itself.",
+            place=optimizer.place, where=short(optimizer.place), weight=1.9,
+            fix=f"give the optimizer the model's parameters only; {name}.requires_grad_(False)",
+        )  # fmt: skip
+    elif moved and stayed and not trains and copy.calls_evaluation + copy.calls_training >= 2:
+        calls = copy.calls_evaluation + copy.calls_training
+        yield told(
+            "target-out-of-step",
+            [f"{name} still has the model's first weights after {program.steps:,} steps and {calls} calls."],
+            where=name, weight=1.9,
+        )  # fmt: skip
+
+
+def _untied(program: Program, model: ModelSeen) -> Iterator[Told]:
+    """An embedding and an output layer that began with the same numbers, and drift apart."""
+    tables = [(n, m.weight) for n, m in model.module.named_modules() if isinstance(m, nn.Embedding)]
+    layers = [(n, m.weight) for n, m in model.module.named_modules() if isinstance(m, nn.Linear)]
+    for table_name, table in tables:
+        for layer_name, layer in layers:
+            if table is layer or table.shape != layer.shape or table.numel() > MOST_ELEMENTS:
+                continue
+            one, two = program.first_weights.get(id(table)), program.first_weights.get(id(layer))
+            began_alike = one is not None and two is not None and torch.equal(one, two) and _varies(one)
+            if began_alike and not torch.equal(table.detach(), layer.detach()):
+                yield told(
+                    "weights-untied",
+                    [f"{table_name}.weight and {layer_name}.weight began with the same numbers and are two tensors."],
+                    where=f"{table_name}, {layer_name}", weight=1.6,
+                )  # fmt: skip
+
+
+def _varies(values: Tensor) -> bool:
+    return values.numel() > 1 and bool((values != values.reshape(-1)[0]).any())

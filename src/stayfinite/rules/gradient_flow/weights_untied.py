@@ -1,0 +1,48 @@
+"""Weights that were tied have become two tensors.
+
+## What it means
+Embedding and output layer were to share one matrix. They began with the same numbers and are two parameters now, each
+with its own gradient: the model is larger than meant, and the two drift apart.
+
+## Why it happens
+- The values were copied: `head.weight.data.copy_(emb.weight)`, `nn.Parameter(emb.weight.clone())`.
+- The embedding was replaced after tying: `from_pretrained`, `resize`, a new `nn.Embedding`.
+- The layers were tied before `deepcopy` of one of them, or before they were loaded from two entries of a checkpoint.
+
+## How to recognise it
+- `model.head.weight is model.emb.weight` is false.
+- The number of parameters is larger by vocabulary times width.
+
+## How to fix it
+Tie last, by assigning the parameter itself: `model.head.weight = model.emb.weight`; in transformers
+`model.tie_weights()` after every change of the embedding. Build the optimizer afterwards.
+
+## When it is a false alarm
+Starting the output layer from the embedding's values without tying is a choice as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Two parameters that began alike."""
+    seen = facts.seen("model.weights_untied")
+    if seen is not None and seen.value:
+        yield Clue(str(seen.value), PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF430",
+    slug="weights-untied",
+    severity="warning",
+    title="Weights that were tied have become two tensors.",
+    fix="assign the parameter itself, after the last change of the embedding: model.head.weight = model.emb.weight",
+    judge=judge,
+    page=__doc__,
+    observes={"model.weights_untied": "the two parameters, in words; empty where they are one"},
+)
