@@ -96,12 +96,15 @@ def examine(program: Planted, *, patch: bool) -> Result:
     return result
 
 
-def _try_in_a_fork(script: Path, text: str, arguments: list[str], seconds: float) -> dict[str, Any] | None:  # noqa: ARG001
+def _try_in_a_fork(
+    _file: Path, text: str, words: list[str], _seconds: float, *, imported: bool
+) -> dict[str, Any] | None:
     """A patched copy, tried without the start of another process."""
+    assert not imported  # every program here is one file
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "patched.py"
         copy.write_text(text)
-        return _in_a_fork(["--json", "--instead", str(copy), str(script), *arguments], Path(folder))[0]
+        return _in_a_fork(["--json", "--instead", str(copy), *words], Path(folder))[0]
 
 
 def _in_a_fork(words: list[str], folder: Path) -> tuple[dict[str, Any] | None, str]:

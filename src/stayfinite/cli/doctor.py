@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 VALUED = ("--minutes", "--patch", "--instead", "--instead-of", "--second-run", "-m")
 """Flags that are followed by a value."""
 NOT_TRAINED = "the program ended without training: no backward pass was seen"
+LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 LEAST_SURE = 0.5
 """Below this confidence what a text says is not told."""
 
@@ -149,6 +150,8 @@ def _wrong_use(settings: Doctor) -> str:
         return "--apply needs --patch FILE: the diff is written first"
     if settings.minutes is not None and not settings.minutes > 0:
         return f"--minutes must be above 0, not {settings.minutes:g}"
+    if settings.module and settings.script in LAUNCHERS:
+        return "start the doctor inside: torchrun --nproc-per-node 2 --no-python stayfinite doctor train.py"
     if settings.module:
         from importlib.util import find_spec
 
@@ -169,6 +172,7 @@ def _is_local_module(name: str) -> bool:
 
 
 def _run_program(settings: Doctor, its: list[str]) -> int:
+    from stayfinite.doctor.frames import NOTEBOOKS
     from stayfinite.integrations.other_text import imported_as
     from stayfinite.integrations.scripts import run_module, run_script, text_of_notebook
 
@@ -180,7 +184,9 @@ def _run_program(settings: Doctor, its: list[str]) -> int:
         return run_module(settings.script, its)
     script = Path(settings.script)
     if script.suffix == ".ipynb":
-        script, text = script.with_suffix(".ipynb.py"), text_of_notebook(script)
+        text, places = text_of_notebook(script)
+        script = script.with_suffix(".ipynb.py")
+        NOTEBOOKS[str(script)] = places
     return run_script(script, its, text)
 
 

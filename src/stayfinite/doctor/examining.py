@@ -65,33 +65,38 @@ class Examiner:
         if program.by_hand or not stepping:
             self.why_not = "steps are taken without an optimizer of torch's"
             return
-        if len(stepping) > 1:
-            named = ", ".join(f"{type(each.optimizer).__name__} at {short(each.place)}" for each in stepping)
-            self.why_not = f"{len(stepping)} optimizers take steps ({named})"
-            return
         start = time.monotonic()
-        optimizer = stepping[0].optimizer
-        found: list[Finding] | None = None
-        for backward, weights, modes in watcher.steps.early:
-            model = whole_model(program, backward)
-            if not weights:
+        done: set[int] = set()
+        for early in watcher.steps.early:
+            optimizer = early.optimizer if len(stepping) > 1 else stepping[0].optimizer
+            if optimizer is None or id(optimizer) in done or not early.weights:
                 continue
-            with alone(model), _as_it_was(model, optimizer, weights, modes):
-                replay = find_replay(backward, model)
-                if replay is not None:
-                    found = _inspect(model, optimizer, replay, stalled=stands_still(program))
-                    break
-        if found is None:
-            self.why_not = "its statements could not be run again with the same loss"
-            return
+            model = whole_model(program, early.backward)
+            with alone(model), _as_it_was(model, optimizer, early.weights, early.modes):
+                replay = find_replay(early.backward, model)
+                if replay is None:
+                    continue
+                done.add(id(optimizer))
+                found = _inspect(model, optimizer, replay, stalled=stands_still(program))
+            yield from self._that_matter(found, optimizer, early.backward, alone=len(stepping) == 1)
         self.seconds = time.monotonic() - start
-        flat, course = not_learning(program), program.main_loss()
+        if not done:
+            self.why_not = "running the first step again gave another loss"
+        elif len(done) < len(stepping):
+            others = [each for each in stepping if id(each.optimizer) not in done]
+            named = ", ".join(f"{type(each.optimizer).__name__} of {short(each.place)}" for each in others)
+            self.why_not = f"the first step of {named} could not be run again"
+
+    def _that_matter(self, found: list[Finding], optimizer: Any, backward: Backward, *, alone: bool) -> Iterator[Told]:
+        """Of a training with several optimizers, where losses rise by design, only what is always a fault."""
+        program = self._watcher.program
+        flat, course = alone and not_learning(program), program.main_loss()
         for finding in found:
             if finding.severity == "info" or finding.confidence < SURE:
                 continue
             if finding.cause == "lr-too-high" and program.clips and "SGD" in type(optimizer).__name__:
                 continue  # the probe does not clip
-            slow = finding.cause in WHERE_LITTLE_IS_LEARNED and not learned(course, LITTLE)
+            slow = alone and finding.cause in WHERE_LITTLE_IS_LEARNED and not learned(course, LITTLE)
             if finding.cause in ALWAYS or slow or (flat and finding.cause in WHERE_NOTHING_IS_LEARNED):
                 yield _told(finding, backward)
 

@@ -22,6 +22,10 @@ DEEPEST = 60
 """Frames that are looked at, from the innermost on."""
 
 
+NOTEBOOKS: dict[str, list[tuple[int, int]]] = {}
+"""By the file that stands for a notebook: the cell and the line in it of each of its lines."""
+
+
 class Home:
     """Where the user's program lives when it is itself an installed package."""
 
@@ -71,5 +75,9 @@ def place_here() -> tuple[str, int]:
 
 
 def short(place: tuple[str, int]) -> str:
-    """`train.py:41`."""
+    """`train.py:41`, or `train.ipynb, cell 3, line 4`."""
+    cells = NOTEBOOKS.get(place[0])
+    if cells is not None and 0 < place[1] <= len(cells):
+        cell, line = cells[place[1] - 1]
+        return f"{Path(place[0]).stem}, cell {cell}, line {line}"
     return f"{Path(place[0]).name}:{place[1]}" if place[0] else ""

@@ -59,6 +59,19 @@ class Backward:
         return known, self.batches.get(id(loader))
 
 
+@dataclass(slots=True)
+class Early:
+    """A backward of the beginning, with what it began with."""
+
+    backward: Backward
+    weights: dict[int, Tensor]
+    """By ``id``; empty where they are too large to copy."""
+    modes: dict[int, bool]
+    """By ``id`` of a module: whether it was training."""
+    optimizer: Any = None
+    """The one that took the next step."""
+
+
 def moment(frames: list[FrameType], rng: dict[str, Any] | None = None) -> Moment:
     """Write down what frames hold; values are held, not copied."""
     return Moment(

@@ -147,7 +147,7 @@ def plain(seen: Seen) -> dict[str, Any]:
     """As plain data."""
     program = seen.program
     return {
-        "steps": program.steps,
+        "steps": program.backwards if program.by_hand else program.steps,
         "optimizers": [type(each.optimizer).__name__ for each in program.optimizers.values()],
         "models": [type(each.module).__name__ for each in program.models.values()],
         "bad_step": None if program.bad is None else program.bad.step,

@@ -42,13 +42,15 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
     return _run(name, arguments, str(Path.cwd()), lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
 
 
-def text_of_notebook(notebook: Path) -> str:
-    """The code cells of a notebook, one after the other; magics and shell lines are left out."""
+def text_of_notebook(notebook: Path) -> tuple[str, list[tuple[int, int]]]:
+    """The code cells of a notebook, one after the other, and the cell and line that each line comes from.
+
+    Magics and shell lines are left out. Code cells are counted from 1.
+    """
     cells = json.loads(notebook.read_text(encoding="utf-8")).get("cells", [])
     lines: list[str] = []
-    for cell in cells:
-        if cell.get("cell_type") != "code":
-            continue
+    places: list[tuple[int, int]] = []
+    for number, cell in enumerate((each for each in cells if each.get("cell_type") == "code"), start=1):
         source = cell.get("source", "")
         code = ("".join(source) if isinstance(source, list) else str(source)).splitlines()
         if code and code[0].lstrip().startswith("%%"):
@@ -60,7 +62,8 @@ def text_of_notebook(notebook: Path) -> str:
             for line in code
         ]
         lines.append("")
-    return "\n".join(lines)
+        places += [(number, line) for line in range(1, len(code) + 2)]
+    return "\n".join(lines), places
 
 
 def _run_text(script: Path, text: str | None) -> None:

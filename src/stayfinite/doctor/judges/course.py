@@ -67,7 +67,7 @@ def stands_still(program: Program) -> bool:
     if len(stepping) != 1 or not known or len(course.finite) < LONG or program.bad is not None:
         return False
     begin, end = ends(course)
-    return abs(begin) > 1e-3 and begin - end < 0.01 * abs(begin)
+    return abs(begin) > 1e-3 and abs(begin - end) < 0.01 * abs(begin)
 
 
 def not_learning(program: Program) -> bool:

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from stayfinite.doctor.frames import place_here, user_frames
 from stayfinite.doctor.gather import names_in
-from stayfinite.doctor.moments import Backward, moment
+from stayfinite.doctor.moments import Backward, Early, moment
 from stayfinite.doctor.ranks import world_size
 from stayfinite.doctor.record import BadStep, Course, OptimizerSeen
 from stayfinite.doctor.replay import CannotReplay, LossReached, playing
@@ -41,7 +41,7 @@ class StepWatcher(Watching):
         super().__init__(notes)
         self.backward_now: Backward | None = None
         """The last backward."""
-        self.early: list[tuple[Backward, dict[int, Tensor], dict[int, bool]]] = []
+        self.early: list[Early] = []
         """The first backward, and the first after a step, each with the weights and modes it began with."""
         self.good: dict[int, Tensor] = {}
         """Weights of an earlier step, by ``id`` of the parameter."""
@@ -128,7 +128,7 @@ class StepWatcher(Watching):
         program.first_weights = weights | program.first_weights
         program.names |= names_in(self.backward_now)
         modes = {id(m): m.training for model in program.models.values() for m in model.module.modules()}
-        self.early.append((self.backward_now, weights, modes))
+        self.early.append(Early(self.backward_now, weights, modes))
 
     @safely
     def _after_backward(self) -> None:
@@ -210,6 +210,8 @@ class StepWatcher(Watching):
         seen = self._seen(optimizer)
         seen.steps += 1
         self.program.steps += 1
+        if self.early and self.early[-1].optimizer is None:
+            self.early[-1].optimizer = optimizer
         looking.after_step(seen)
         self.notes.begin_step()
 
