@@ -31,9 +31,8 @@ def test_the_first_step_of_each_optimizer_is_examined(tmp_path):
     assert plain(seen)["not_examined"] == ""
 
 
-def test_an_optimizer_whose_first_step_cannot_be_run_again_is_named(tmp_path):
-    noise = "fake = torch.randn(32, 2) + 2, G(torch.randn(32, 4))"
-    seen, _ = watch(tmp_path, GAN.replace(noise, "fake = torch.randn(32, 2) + 2, G(next(noise))").replace(
-        "for step", "noise = (torch.randn(32, 4) for _ in range(99))\nfor step"))  # fmt: skip
+def test_steps_that_do_not_repeat_are_not_examined_and_it_is_said(tmp_path):
+    chance = "loss = 1e-5 * int.from_bytes(__import__('os').urandom(2)) + bce("
+    seen, _ = watch(tmp_path, GAN.replace("loss = bce(", chance))
     assert causes(seen) == []
-    assert "could not be run again" in plain(seen)["not_examined"] or "another loss" in plain(seen)["not_examined"]
+    assert plain(seen)["not_examined"] == "Running the first step again gave another loss"
