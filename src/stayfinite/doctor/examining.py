@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from stayfinite.core.finding import Finding
 from stayfinite.doctor.frames import short
 from stayfinite.doctor.gather import whole_model
-from stayfinite.doctor.judges.course import learned, not_learning, stands_still
+from stayfinite.doctor.judges.course import has_known_loss, learned, not_learning, stalled
 from stayfinite.doctor.moments import Backward
 from stayfinite.doctor.ranks import alone
 from stayfinite.doctor.replay import Replay, find_replay
@@ -34,7 +34,7 @@ WHERE_NOTHING_IS_LEARNED = frozenset({
     "excess-dropout", "unused-parameters", "adam-eps-underflow", "samples-leak",
     "bf16-lost-updates", "bad-initial-loss", "wrong-reduction", "attention-unscaled",
 })  # fmt: skip
-WHERE_LITTLE_IS_LEARNED = frozenset({"dead-units", "input-ignored", "bad-init"})
+WHERE_LITTLE_IS_LEARNED = frozenset({"dead-units", "bad-init"})
 """Causes that leave the model its biases: the loss falls a little."""
 LITTLE = 0.3
 SURE = 0.5
@@ -77,7 +77,7 @@ class Examiner:
                 if replay is None:
                     continue
                 done.add(id(optimizer))
-                found = _inspect(model, optimizer, replay, stalled=stands_still(program))
+                found = _inspect(model, optimizer, replay, stalled=stalled(program))
             yield from self._that_matter(found, optimizer, early.backward, alone=len(stepping) == 1)
         self.seconds = time.monotonic() - start
         if not done:
@@ -90,14 +90,18 @@ class Examiner:
     def _that_matter(self, found: list[Finding], optimizer: Any, backward: Backward, *, alone: bool) -> Iterator[Told]:
         """Of a training with several optimizers, where losses rise by design, only what is always a fault."""
         program = self._watcher.program
-        flat, course = alone and not_learning(program), program.main_loss()
+        flat = alone and not_learning(program)
+        little = alone and has_known_loss(program) and not learned(program.main_loss(), LITTLE)
         for finding in found:
             if finding.severity == "info" or finding.confidence < SURE:
                 continue
             if finding.cause == "lr-too-high" and program.clips and "SGD" in type(optimizer).__name__:
                 continue  # the probe does not clip
-            slow = alone and finding.cause in WHERE_LITTLE_IS_LEARNED and not learned(course, LITTLE)
-            if finding.cause in ALWAYS or slow or (flat and finding.cause in WHERE_NOTHING_IS_LEARNED):
+            if (
+                finding.cause in ALWAYS
+                or (little and finding.cause in WHERE_LITTLE_IS_LEARNED)
+                or (flat and finding.cause in WHERE_NOTHING_IS_LEARNED)
+            ):
                 yield _told(finding, backward)
 
 

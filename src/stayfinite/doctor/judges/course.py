@@ -39,11 +39,17 @@ def ends(course: Course) -> tuple[float, float]:
 
 def risen(program: Program, course: Course) -> bool:
     """Whether a loss that is meant to fall has clearly risen."""
-    known = [each for each in program.loss_calls.values() if each.learns and each.calls >= 0.5 * len(course)]
-    if not known or len(course.finite) < FEWEST:
+    if not has_known_loss(program) or len(course.finite) < FEWEST:
         return False
     begin, end = course.finite[0], ends(course)[1]
-    return begin > 0 and end > RISEN * begin and math.isfinite(end) and not any(each.turned for each in known)
+    turned = any(each.turned for each in program.loss_calls.values())
+    return begin > 0 and end > RISEN * begin and math.isfinite(end) and not turned
+
+
+def has_known_loss(program: Program) -> bool:
+    """Whether a loss of torch's own, which is meant to fall, is computed at most of the steps."""
+    most = 0.5 * len(program.main_loss())
+    return any(each.learns and each.calls >= most for each in program.loss_calls.values())
 
 
 def at_chance(program: Program, course: Course) -> bool:
@@ -63,16 +69,24 @@ def stands_still(program: Program) -> bool:
     """Whether a loss of torch's own has not moved by a hundredth over many steps, with one optimizer."""
     course = program.main_loss()
     stepping = [each for each in program.optimizers.values() if each.steps]
-    known = [each for each in program.loss_calls.values() if each.learns and each.calls >= 0.5 * len(course)]
-    if len(stepping) != 1 or not known or len(course.finite) < LONG or program.bad is not None:
+    if len(stepping) != 1 or not has_known_loss(program) or len(course.finite) < LONG or program.bad is not None:
         return False
     begin, end = ends(course)
     return abs(begin) > 1e-3 and abs(begin - end) < 0.01 * abs(begin)
 
 
+def stalled(program: Program) -> bool:
+    """Whether a loss of torch's own has fallen by less than a fiftieth over many steps, noise aside."""
+    course = program.main_loss()
+    slow = len(course.finite) >= 2 * LONG and not learned(course, 0.02)
+    return stands_still(program) or (slow and has_known_loss(program) and program.bad is None)
+
+
 def not_learning(program: Program) -> bool:
     """Whether the loss has not clearly fallen, has risen, or ends at what guessing gives."""
     course = program.main_loss()
+    if not has_known_loss(program) and min(course.finite, default=0.0) <= 0:
+        return False  # a policy's loss, a likelihood: it says nothing by itself
     return not learned(course) or risen(program, course) or at_chance(program, course)
 
 

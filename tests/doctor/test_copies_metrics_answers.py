@@ -1,0 +1,237 @@
+"""Copies that should follow, metrics that should move, answers that should differ; each beside one that is right."""
+
+import pytest
+
+from plain_programs import causes, changed, watch
+
+AVERAGED = """
+import copy, torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+ema_model = copy.deepcopy(model).requires_grad_(False)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(60):
+    x = torch.randn(32, 6)
+    loss = nn.functional.mse_loss(model(x), x[:, :1])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    with torch.no_grad():
+        for mine, theirs in zip(model.parameters(), ema_model.parameters()):
+            theirs.lerp_(mine, 0.1)
+        if step % 10 == 9:
+            print(step, float((ema_model(x) - x[:, :1]).square().mean()))
+"""
+
+
+def test_an_average_that_follows_is_fine(tmp_path):
+    assert causes(watch(tmp_path, AVERAGED)[0]) == []
+
+
+def test_an_average_that_is_bound_to_a_local_name_is_found(tmp_path):
+    text = changed(AVERAGED, ("theirs.lerp_(mine, 0.1)", "theirs = theirs.lerp(mine, 0.1)"))
+    seen, _ = watch(tmp_path, text)
+    assert causes(seen) == ["target-out-of-step"]
+    assert seen.findings[0].finding.where == "ema_model"
+
+
+def test_a_copy_in_the_optimizer_is_found(tmp_path):
+    text = changed(
+        AVERAGED,
+        (".requires_grad_(False)", ""),
+        ("Adam(model.parameters()", "Adam([*model.parameters(), *ema_model.parameters()]"),
+        (
+            "mse_loss(model(x), x[:, :1])",
+            "mse_loss(model(x), x[:, :1]) + 0.1 * (model(x) - ema_model(x)).pow(2).mean()",
+        ),
+        ("theirs.lerp_(mine, 0.1)", "pass"),
+    )
+    assert causes(watch(tmp_path, text)[0]) == ["target-out-of-step"]
+
+
+def test_a_reference_that_stays_by_design_is_fine(tmp_path):
+    text = changed(AVERAGED, ("theirs.lerp_(mine, 0.1)", "pass")).replace("ema_model", "ref_model")
+    assert causes(watch(tmp_path, text)[0]) == []
+
+
+TIED = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.head = nn.Embedding(12, 16), nn.Linear(16, 12, bias=False)
+        self.head.weight = self.emb.weight
+    def forward(self, ids):
+        return self.head(torch.tanh(self.emb(ids)))
+model = Tiny()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(60):
+    ids = torch.randint(0, 12, (16,))
+    loss = nn.functional.cross_entropy(model(ids), (ids + 1) % 12)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_tied_weights_are_fine_and_copied_ones_are_found(tmp_path):
+    assert causes(watch(tmp_path, TIED)[0]) == []
+    copied = changed(TIED, ("self.head.weight = self.emb.weight", "self.head.weight.data.copy_(self.emb.weight.data)"))
+    assert causes(watch(tmp_path, copied)[0]) == ["weights-untied"]
+
+
+CLASSES = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+centers = 2 * torch.randn(4, 8)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for epoch in range(8):
+    for step in range(10):
+        y = torch.randint(0, 4, (32,))
+        x = centers[y] + torch.randn(32, 8)
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        hits = model(x).argmax(1)
+        print(f"epoch {epoch} loss {loss.item():.3f} val_acc: {(hits == y).float().mean().item():.4f}")
+"""
+
+
+@pytest.mark.parametrize(
+    "made", ["(hits == y)", "(hits == y).logical_not().logical_not()", "(hits >= 0)"], ids=["moves", "moves-too", "all"]
+)
+def test_an_accuracy_that_moves_or_is_perfect_is_fine(tmp_path, made):
+    assert causes(watch(tmp_path, changed(CLASSES, ("(hits == y)", made)))[0]) == []
+
+
+def test_an_accuracy_that_compares_scores_with_classes_is_found(tmp_path):
+    text = changed(CLASSES, ("hits = model(x).argmax(1)", "hits = model(x).max(1).values"))
+    assert causes(watch(tmp_path, text)[0]) == ["metric-stuck"]
+
+
+def test_weights_of_one_number_are_found(tmp_path):
+    text = changed(CLASSES, ("optimizer =", "for p in model.parameters():\n    nn.init.zeros_(p)\noptimizer ="))
+    assert causes(watch(tmp_path, text)[0])[:1] == ["bad-init"]
+
+
+def test_units_that_are_dead_from_the_start_are_found(tmp_path):
+    dead = "nn.init.constant_(model[0].bias, -50.0)\noptimizer ="
+    assert causes(watch(tmp_path, changed(CLASSES, ("optimizer =", dead)))[0])[:1] == ["dead-units"]
+
+
+def test_a_rate_that_kills_the_units_is_found(tmp_path):
+    text = changed(CLASSES, ("lr=1e-2", "lr=3.0"), ("2 * torch.randn(4, 8)", "torch.randn(4, 8)"))
+    assert causes(watch(tmp_path, text)[0])[:1] == ["lr-too-high"]
+
+
+def test_a_rate_at_which_the_loss_stands_still_is_found(tmp_path):
+    text = changed(CLASSES, ("lr=1e-2", "lr=1e-6"))
+    assert causes(watch(tmp_path, text)[0])[:1] == ["lr-too-low"]
+
+
+FLIPPED = """
+import random, torch, torch.nn as nn
+from torch.utils.data import DataLoader, Dataset
+random.seed(0); torch.manual_seed(0)
+class Discs(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        g = torch.Generator().manual_seed(i)
+        mask = torch.zeros(1, 8, 8)
+        mask[0, 2:5, 0:3] = 1.0
+        image = mask + 0.1 * torch.randn(1, 8, 8, generator=g)
+        if random.random() < 0.5:
+            image, mask = image.flip(-1), mask.flip(-1)
+        return image * random.uniform(0.8, 1.2), mask
+model = nn.Conv2d(1, 1, 3, padding=1)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for epoch in range(4):
+    for image, mask in DataLoader(Discs(), batch_size=16, shuffle=True):
+        loss = nn.functional.binary_cross_entropy_with_logits(model(image), mask)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_a_flip_of_both_is_fine_and_of_the_image_alone_is_found(tmp_path):
+    assert causes(watch(tmp_path, FLIPPED)[0]) == []
+    text = changed(FLIPPED, ("image, mask = image.flip(-1), mask.flip(-1)", "image = image.flip(-1)"))
+    assert causes(watch(tmp_path, text)[0]) == ["labels-not-augmented"]
+
+
+WARMING = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / 30))
+for epoch in range(8):
+    for step in range(20):
+        x = torch.randn(16, 8)
+        loss = nn.functional.mse_loss(model(x), x[:, :1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+"""
+
+
+def test_a_warm_up_that_never_ends_is_found(tmp_path):
+    assert causes(watch(tmp_path, WARMING)[0]) == []
+    text = changed(WARMING, ("        schedule.step()\n", "    schedule.step()\n"))
+    assert causes(watch(tmp_path, text)[0])[:1] == ["lr-schedule-bug"]
+
+
+BANDIT = """
+import torch, torch.nn as nn
+from torch.distributions import Categorical
+torch.manual_seed(0)
+policy = nn.Linear(3, 4)
+optimizer = torch.optim.Adam(policy.parameters(), lr=3e-2)
+rewards = []
+for step in range(200):
+    context = torch.eye(3)[torch.randint(0, 3, (64,))]
+    choice = Categorical(logits=policy(context))
+    action = choice.sample()
+    reward = (action == context.argmax(1)).float()
+    loss = -(choice.log_prob(action) * (reward - 0.2)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    rewards.append(reward.mean().item())
+    if step % 20 == 19:
+        print(f"step {step} mean reward {sum(rewards[-20:]) / 20:.3f}")
+"""
+
+
+def test_a_reward_that_rises_is_fine_and_one_that_falls_is_found(tmp_path):
+    assert causes(watch(tmp_path, BANDIT)[0]) == []
+    assert causes(watch(tmp_path, changed(BANDIT, ("loss = -(", "loss = (")))[0]) == ["flipped-sign"]
+
+
+KEPT = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+policy = nn.Linear(3, 1)
+optimizer = torch.optim.Adam(policy.parameters(), lr=3e-2)
+def finish(saved, returns):
+    loss = (saved * returns).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+for step in range(20):
+    saved = policy(torch.randn(8, 3)).squeeze(1)
+    finish(saved, torch.full((8,), float("nan") if step == 9 else 1.0))
+"""
+
+
+def test_the_program_s_own_graph_is_walked_by_the_program_alone(tmp_path):
+    seen, _ = watch(tmp_path, KEPT)
+    assert seen.program.bad is not None
+    assert (seen.program.bad.step, seen.program.backwards) == (9, 20)
