@@ -97,7 +97,12 @@ def examine(program: Planted, *, patch: bool) -> Result:
 
 
 def _try_in_a_fork(
-    _file: Path, text: str, words: list[str], _seconds: float, *, imported: bool
+    file: Path,  # noqa: ARG001
+    text: str,
+    words: list[str],
+    seconds: float,  # noqa: ARG001
+    *,
+    imported: bool,
 ) -> dict[str, Any] | None:
     """A patched copy, tried without the start of another process."""
     assert not imported  # every program here is one file
