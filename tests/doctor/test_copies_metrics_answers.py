@@ -235,3 +235,61 @@ def test_the_program_s_own_graph_is_walked_by_the_program_alone(tmp_path):
     seen, _ = watch(tmp_path, KEPT)
     assert seen.program.bad is not None
     assert (seen.program.bad.step, seen.program.backwards) == (9, 20)
+
+
+def test_a_copy_that_a_plain_object_holds_is_found(tmp_path):
+    held = "class Holder: pass\nema = Holder()\nema.module = copy.deepcopy(model).requires_grad_(False)"
+    text = changed(
+        AVERAGED,
+        ("ema_model = copy.deepcopy(model).requires_grad_(False)", held),
+        ("theirs.lerp_(mine, 0.1)", "theirs = theirs.lerp(mine, 0.1)"),
+    ).replace("ema_model", "ema.module")
+    seen, _ = watch(tmp_path, text)
+    assert causes(seen) == ["target-out-of-step"]
+    assert seen.findings[0].finding.where == "ema.module"
+
+
+ROWS = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+centers = 2 * torch.randn(4, 8)
+Y = torch.randint(0, 4, (256,))
+X = centers[Y] + torch.randn(256, 8)
+encoder, head = nn.Sequential(nn.Linear(8, 32), nn.ReLU()), nn.Linear(32, 4)
+optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=1e-2)
+for epoch in range(8):
+    order = torch.randperm(256)
+    x, y = X[order], Y[order]
+    for i in range(0, 256, 32):
+        loss = nn.functional.cross_entropy(head(encoder(x[i:i + 32])), y[i:i + 32])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_rows_that_keep_their_labels_are_fine_and_others_are_found(tmp_path):
+    assert causes(watch(tmp_path, ROWS)[0]) == []
+    assert causes(watch(tmp_path, changed(ROWS, ("X[order], Y[order]", "X[order], Y")))[0])[:1] == ["labels-shuffled"]
+
+
+def test_an_encoder_whose_output_is_cut_off_is_found(tmp_path):
+    seen, _ = watch(tmp_path, changed(ROWS, ("encoder(x[i:i + 32])", "encoder(x[i:i + 32]).data")))
+    assert causes(seen)[:1] == ["detached-loss"]
+    assert seen.findings[0].finding.where == "encoder"
+
+
+def test_a_head_that_was_replaced_beside_a_frozen_body_is_found(tmp_path):
+    swap = "for p in encoder.parameters():\n    p.requires_grad = False\nhead = nn.Linear(32, 4)\nfor epoch"
+    assert causes(watch(tmp_path, changed(ROWS, ("for epoch", swap)))[0])[:1] == ["params-not-in-optimizer"]
+
+
+def test_a_loss_that_falls_without_end_is_found(tmp_path):
+    grows = "cross_entropy(head(encoder(x[i:i + 32])), y[i:i + 32])"
+    text = changed(
+        ROWS,
+        (grows, f"{grows} - head(encoder(x[i:i + 32])).pow(2).sum()"),
+        ("lr=1e-2", "lr=5e-2"),
+        ("range(8)", "range(30)"),
+    )
+    assert "flipped-sign" in causes(watch(tmp_path, text)[0])

@@ -73,9 +73,12 @@ def names_in(backward: Backward) -> dict[int, str]:
         for name, value in held.names.items():
             if isinstance(value, nn.Module | Tensor):
                 names[id(value)] = name
-            elif name == "self":
+            elif name == "self" or type(value).__module__ == held.everywhere.get("__name__"):
+                before = "" if name == "self" else f"{name}."
                 attributes = getattr(value, "__dict__", {})
-                names.update({id(v): k for k, v in attributes.items() if isinstance(v, nn.Module | Tensor)})
+                names.update(
+                    {id(v): f"{before}{k}" for k, v in attributes.items() if isinstance(v, nn.Module | Tensor)}
+                )
     return names
 
 

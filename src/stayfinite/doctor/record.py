@@ -206,6 +206,12 @@ class LossSeen:
     """Calls whose labels are, one for one, the ids that the model was given."""
     over_batch: int = 0
     """Calls of cross entropy whose scores are probabilities over the batch."""
+    pairs: dict[float, float] = field(default_factory=dict)
+    """By a short form of an input row, the label that it was last given."""
+    again: int = 0
+    """Rows that came again, ..."""
+    other_label: int = 0
+    """... and those of them with another label."""
     start: float | None = None
     """Where it began, of cross entropy over classes, ..."""
     expected: float | None = None

@@ -13,7 +13,7 @@ import torch
 from stayfinite.autopsy.tracing.events import Place
 
 _TORCH = str(Path(torch.__file__).parent)
-_OWN = tuple(str(Path(__file__).parents[2] / room) for room in ("autopsy", "inspection"))
+_OWN = tuple(str(Path(__file__).parents[2] / room) for room in ("autopsy", "inspection", "doctor"))
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
 ENGINE = "_engine_run_backward"

@@ -78,7 +78,7 @@ def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen,
         yield told(
             "target-out-of-step",
             [f"{name} still has the model's first weights after {program.steps:,} steps and {calls} calls."],
-            where=name, weight=1.9,
+            where=name, weight=2.0,
         )  # fmt: skip
 
 

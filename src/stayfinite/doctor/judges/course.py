@@ -21,6 +21,14 @@ def judge(program: Program) -> Iterator[Told]:
     course = program.main_loss()
     if program.bad is not None or len(stepping) > 1 or len(course) < FEWEST:
         return
+    if runs_away(course):
+        begin, end = ends(course)
+        yield told(
+            "flipped-sign",
+            [f"The loss fell from {begin:.4g} to {end:.4g}, and falls faster and faster: nothing holds it."],
+            title="A term of the loss has no lower bound.", confidence=0.7, weight=1.4,
+            fix="check the sign of each term: what is squared, a divergence or a penalty must be added",
+        )  # fmt: skip
     if risen(program, course):
         begin, end = course.finite[0], ends(course)[1]
         yield told(
@@ -28,6 +36,16 @@ def judge(program: Program) -> Iterator[Told]:
             [f"The loss went from {begin:.4g} to {end:.4g} in {len(course)} steps."],
             confidence=0.7, weight=0.9,
         )  # fmt: skip
+
+
+def runs_away(course: Course) -> bool:
+    """Whether a loss is far below 0, and goes on falling by ever larger steps."""
+    values = course.finite
+    if len(values) < LONG:
+        return False
+    begin, end = ends(course)
+    middle = sorted(values[len(values) // 2 : len(values) // 2 + 9])[4]
+    return end < -1e4 * max(1.0, abs(begin)) and end < 4 * middle < 0
 
 
 def ends(course: Course) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import RandomSampler
 
 from stayfinite.doctor.frames import short
-from stayfinite.doctor.judges.course import learned
+from stayfinite.doctor.judges.course import learned, not_learning
 from stayfinite.doctor.record import ModelSeen, Program, tensors_in
 from stayfinite.doctor.slicing import tree_of
 from stayfinite.doctor.told import Told, told
@@ -33,6 +33,7 @@ def judge(program: Program) -> Iterator[Told]:
         yield from _scaled(program, seen)
         yield from _unscaled(program, seen)
     yield from _own_order(program)
+    yield from _other_labels(program)
     yield from _time_first(program)
     yield from _last_of_one(program)
 
@@ -191,6 +192,21 @@ def _own_order(program: Program) -> Iterator[Told]:
                 [f"{Path(filename).name}:{line}: {names[0]} and {names[1]} are shuffled by two different permutations.",
                  "The loss has not fallen below what the labels alone allow."],
                 place=(filename, line), where=f"{Path(filename).name}:{line}", weight=2.1,
+            )  # fmt: skip
+            return
+
+
+def _other_labels(program: Program) -> Iterator[Told]:
+    """The same rows come with other labels in the next epoch."""
+    for seen in program.loss_calls.values():
+        often = seen.again >= 64 and len(seen.pairs) >= 64 and seen.again <= 64 * len(seen.pairs)
+        if seen.learns and often and seen.other_label > 0.3 * seen.again and not_learning(program):
+            yield told(
+                "labels-shuffled",
+                [f"{seen.other_label} of {seen.again} input rows came again with another label than before.",
+                 "The loss has not fallen below what the labels alone allow."],
+                place=seen.place, where=short(seen.place), weight=2.1,
+                fix="index inputs and labels by the same permutation",
             )  # fmt: skip
             return
 

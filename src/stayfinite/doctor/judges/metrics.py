@@ -84,7 +84,8 @@ def read_printed(lines: list[tuple[int, str]]) -> list[Printed]:
 def _name(before: str) -> str:
     """What a number is called: the last words before it."""
     words = re.split(r"[|,;\t]|\s{2,}", before.strip(" :=|,-()[]\t."))[-1]
-    return words.strip(" :=-()[]'\"").lower()[-LONGEST_NAME:]
+    words = words.strip(" :=-()[]'\"").lower()[-LONGEST_NAME:]
+    return f"{words})" if words.count("(") > words.count(")") else words
 
 
 def _impossible(program: Program, series: list[Printed]) -> Iterator[Told]:

@@ -27,6 +27,30 @@ def judge(program: Program) -> Iterator[Told]:
     if program.hand is not None and program.by_hand and program.hand.steps >= FEWEST:
         yield from _stale(program.hand)
     yield from _held_by_nobody(program)
+    yield from _cut_off(program)
+
+
+def _cut_off(program: Program) -> Iterator[Told]:
+    """A model that is called at every step, and none of whose parameters ever gets a gradient."""
+    looks = {
+        id(p): (seen.none_always.get(id(p), 0), seen.looks)
+        for seen in program.optimizers.values()
+        if seen.steps >= FEWEST and seen.nothing < 0.8 * seen.steps
+        for group in seen.optimizer.param_groups
+        for p in group["params"]
+        if p.requires_grad
+    }
+    for model in program.models.values():
+        mine = [looks[id(p)] for p in model.module.parameters() if id(p) in looks]
+        if mine and model.calls_training >= FEWEST and all(none >= every >= FEWEST for none, every in mine):
+            name = program.names.get(id(model.module), type(model.module).__name__)
+            yield told(
+                "detached-loss",
+                [f"{name}: {model.calls_training} training calls, no gradient for any of its {len(mine)} parameters."],
+                title="The graph is cut between a model and the loss.", where=name, weight=1.9,
+                fix=f"give the loss what {name} computes: no .data, .detach(), numpy or no_grad on the way",
+            )  # fmt: skip
+            return
 
 
 def _missing(program: Program) -> Iterator[Told]:
@@ -95,8 +119,9 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
             place=seen.place, where=short(seen.place), weight=2.4,
         )  # fmt: skip
         return
-    none = sum(1 for p in parameters if seen.none_always.get(id(p), 0) >= seen.looks > 0)
-    if none and none >= 0.9 * len(parameters):
+    learning = [p for p in parameters if p.requires_grad]
+    none = sum(1 for p in learning if seen.none_always.get(id(p), 0) >= seen.looks > 0)
+    if none and none >= 0.9 * len(learning):
         others = _unheld_with_gradient(program)
         if others:
             yield told(

@@ -77,6 +77,8 @@ class CallWatcher(Watching):
             seen = self.program.models[id(module)] = ModelSeen(module)
         if graph and self.program.bad is None:
             looking.keep_buffers(module, self.notes.buffers)
+            data = [t for t in tensors_in(args) if t.dim() > 1 and not t.requires_grad]
+            self.notes.given = data[0] if data else self.notes.given
         reading = self.notes.reading
         other = reading is not None and not reading.trained and any(o.trained for o in self.program.loaders.values())
         looking.note_call(seen, args, graph=graph, other_loader=other)

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from stayfinite.doctor.frames import place_here
 from stayfinite.doctor.graphs import nodes_from
-from stayfinite.doctor.record import ModelSeen, OptimizerSeen, Place, Program, fingerprint, tensors_in
+from stayfinite.doctor.record import LossSeen, ModelSeen, OptimizerSeen, Place, Program, fingerprint, tensors_in
 
 MOST_STATS = 24
 MOST_PRINTS = 400
+MOST_PAIRS = 4096
 SMALL_MODEL = 1 << 24
 """Elements of a model of which one more copy is no matter."""
 SMALL = 1 << 16
@@ -214,6 +215,23 @@ def note_call(seen: ModelSeen, args: Any, *, graph: bool, other_loader: bool) ->
         seen.train_place = place_here()
     if first is not None and seen.evaluation.tensors < MOST_STATS:
         seen.evaluation.add(first, place_here())
+
+
+def note_pairs(seen: LossSeen, given: Tensor, target: Tensor) -> None:
+    """Which label each row of the input comes with, and whether it came with another one before."""
+    whole = not given.is_floating_point() or given.requires_grad or given.is_cuda or len(given) != len(target)
+    if whole or target.dim() != 1 or len(given) < 2 or (len(seen.pairs) >= MOST_PAIRS and not seen.again):
+        return
+    rows = given.detach().reshape(len(given), -1)
+    rows = rows[:, :: max(1, rows.shape[1] // 64)].double()
+    forms = (rows @ torch.linspace(1.0, 2.0, rows.shape[1], dtype=torch.float64)).tolist()
+    for form, label in zip(forms, target.tolist(), strict=True):
+        before = seen.pairs.get(form)
+        if before is not None:
+            seen.again += 1
+            seen.other_label += before != label
+        if before is not None or len(seen.pairs) < MOST_PAIRS:
+            seen.pairs[form] = label
 
 
 def rows_alike(tensor: Tensor) -> bool:

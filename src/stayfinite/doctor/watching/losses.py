@@ -70,6 +70,8 @@ class LossWatcher(Watching):
             seen.value = float(value.detach())
         if len(seen.labels) < MOST_LABELS and name in ("cross_entropy", "nll_loss") and not target.is_floating_point():
             seen.labels.append(target.detach().reshape(-1)[:512].clone())
+        if learns and self.notes.given is not None and self.program.bad is None:
+            looking.note_pairs(seen, self.notes.given, target)
         if not looking.is_due(seen.calls - 1) or self.program.bad is not None:
             return
         settings = {key: each for key, each in given.items() if key not in ("input", "target")}

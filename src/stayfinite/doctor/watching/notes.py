@@ -32,6 +32,8 @@ class Notes:
         """Modules that are being called, one inside the other."""
         self.reading: LoaderSeen | None = None
         """The loader that gave a batch last."""
+        self.given: Tensor | None = None
+        """What a model was last given in training."""
         self.buffers: dict[int, Tensor] = {}
         """Of the modules that were called in this step, as they were before, by ``id``."""
         self._rng = RngMemory()

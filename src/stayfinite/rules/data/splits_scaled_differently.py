@@ -45,7 +45,7 @@ RULE = Rule(
     fix="apply the training data's normalization, with its mean and std, to the validation data",
     judge=judge,
     page=__doc__,
-    beats=("wrong-mode",),
+    beats=("wrong-mode", "metric-stuck"),
     observes={
         "data.splits_scaled": "mean and spread of both sides in words, where they differ; empty where they agree"
     },

@@ -49,5 +49,6 @@ RULE = Rule(
     fix="update the copy in place after each step: p_ema.lerp_(p, 1 - decay), or load_state_dict every so many steps",
     judge=judge,
     page=__doc__,
+    beats=("metric-stuck",),
     observes={"model.copy_out_of_step": "which copy, and what it does instead, in words; empty where it follows"},
 )
