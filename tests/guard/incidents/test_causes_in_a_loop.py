@@ -301,7 +301,7 @@ def determinant(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
         (weighted, "loss-formula-singularity", "mul in the loss is given the number inf"),
         (with_gradient_hook, "loss-formula-singularity", "is given the number inf"),
         (with_module_hook, "loss-formula-singularity", "a backward hook of a module, at test_causes_in_a_loop.py:"),
-        (divided, "loss-formula-singularity", "div is taken at the edge"),
+        (divided, "loss-formula-singularity", "div gets an input at the edge"),
         (with_class_weights, "nan-weights", "neither a parameter nor a buffer of the model nor in the batch"),
         (determinant, "loss-formula-singularity", "the logarithm of a negative determinant"),
     ],
