@@ -33,11 +33,13 @@ class Facts:
     settings: Settings = field(default_factory=Settings)
     observed: Mapping[str, Observation] = field(default_factory=dict)
     """By the names that rules declare in `observes`."""
+    tried: Sequence[ToldWorld] = ()
+    """Experiments whose outcome somebody told."""
 
     @cached_property
     def symptoms(self) -> Symptoms:
         """What can be seen in the numbers, of the run that looks sickest."""
-        return symptoms_of(self.runs)
+        return symptoms_of(self.runs, self.settings.notes)
 
     @cached_property
     def context(self) -> Context:
@@ -47,7 +49,8 @@ class Facts:
     @cached_property
     def told_worlds(self) -> list[ToldWorld]:
         """Re-runs with something changed that somebody tells of."""
-        return told_worlds(self.settings)
+        tried = {world.subject for world in self.tried}
+        return [*self.tried, *(world for world in told_worlds(self.settings) if world.subject not in tried)]
 
     @cached_property
     def messages(self) -> list[Message]:
