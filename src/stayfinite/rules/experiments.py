@@ -32,8 +32,16 @@ class Experiment:
     if_same: Mapping[str, float] = field(default_factory=dict)
     """By cause, the log-odds of `same`."""
 
+    looks: bool = False
+    """It looks at something that is fine unless the cause is in the table; else it runs with one thing changed."""
+
     def chance_of_fine(self, cause: str) -> float:
-        """How likely `fine` comes out if this is the cause; one half where the table knows nothing."""
+        """How likely `fine` comes out if this is the cause.
+
+        Where the table knows nothing of it, a look finds nothing odd, and a run with one thing changed fails again.
+        """
+        if cause not in self.if_fine and cause not in self.if_same:
+            return 0.9 if self.looks else 0.15
         return 1.0 / (1.0 + math.exp(self.if_same.get(cause, 0.0) - self.if_fine.get(cause, 0.0)))
 
 
@@ -108,27 +116,29 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_same={"bad-data-row": -4.0, "unscaled-input": -3.0},
     ),
     Experiment(
-        key="batch", subject="the batch that fails", fine="every value is finite", same="a value is NaN or inf",
+        key="batch", looks=True, subject="the batch that fails",
+        fine="every value is finite", same="a value is NaN or inf",
         do="before the step: assert all(torch.isfinite(t).all() for t in batch.values() if t.is_floating_point())",
         minutes=2,
         if_fine={"bad-data-row": -3.0, "constant-feature": -1.5},
         if_same={"bad-data-row": 6.0, "constant-feature": 2.0},
     ),
     Experiment(
-        key="labels", subject="the labels", fine="labels are in range and some count",
+        key="labels", looks=True, subject="the labels", fine="labels are in range and some count",
         same="one is out of range, or none counts",
         do="print(labels.min(), labels.max(), (labels != -100).sum())", minutes=1,
         if_fine={"label-out-of-range": -5.0, "all-labels-masked": -5.0},
         if_same={"label-out-of-range": 5.0, "all-labels-masked": 5.0, "truncation": 1.0},
     ),
     Experiment(
-        key="ids", subject="the token ids", fine="every id is below the rows", same="an id is too large",
+        key="ids", looks=True, subject="the token ids", fine="every id is below the rows", same="an id is too large",
         do="print(input_ids.max(), model.get_input_embeddings().num_embeddings, input_ids.shape)", minutes=1,
         if_fine={"token-id-out-of-range": -5.0, "tokenizer-mismatch": -1.0},
         if_same={"token-id-out-of-range": 5.0, "tokenizer-mismatch": 1.5},
     ),
     Experiment(
-        key="anomaly", subject="anomaly mode", fine="it names no function", same="it names a backward function",
+        key="anomaly", looks=True, subject="anomaly mode",
+        fine="it names no function", same="it names a backward function",
         do="torch.autograd.set_detect_anomaly(True) for the step that fails", minutes=3,
         if_fine={"loss-formula-singularity": -3.0, "where-nan-branch": -4.0},
         if_same={"loss-formula-singularity": 2.5, "where-nan-branch": 2.5, "naive-exp": 1.5, "bad-data-row": -1.0},
@@ -152,7 +162,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_same={"adam-eps-underflow": -3.0},
     ),
     Experiment(
-        key="scan", subject="the checkpoint", fine="every weight is finite", same="weights are NaN or inf",
+        key="scan", looks=True, subject="the checkpoint", fine="every weight is finite", same="weights are NaN or inf",
         do="stayfinite scan CHECKPOINT", minutes=1,
         if_fine={"nan-weights": -4.0, "poisoned-checkpoint": -5.0, "corrupt-checkpoint": -4.0},
         if_same={"nan-weights": 4.0, "poisoned-checkpoint": 5.0, "corrupt-checkpoint": 2.0},
@@ -164,7 +174,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_same={"bad-init": -3.0},
     ),
     Experiment(
-        key="moves", subject="one weight over a step", fine="the weights change", same="they do not change",
+        key="moves", looks=True, subject="one weight over a step", fine="the weights change", same="they do not change",
         do="w = next(model.parameters()); before = w.clone(); optimizer.step(); print((w - before).abs().max())",
         minutes=2,
         if_fine={
@@ -177,13 +187,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         },
     ),
     Experiment(
-        key="trainable", subject="what is trainable", fine="the layers you train are listed", same="they are missing",
+        key="trainable", looks=True, subject="what is trainable",
+        fine="the layers you train are listed", same="they are missing",
         do="print([n for n, p in model.named_parameters() if p.requires_grad][:5])", minutes=1,
         if_fine={"params-frozen": -5.0},
         if_same={"params-frozen": 5.0},
     ),
     Experiment(
-        key="grads", subject="the gradients", fine="every gradient is there", same="some are None or 0",
+        key="grads", looks=True, subject="the gradients", fine="every gradient is there", same="some are None or 0",
         do="after backward: print([n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()])",
         minutes=1,
         if_fine={
@@ -209,13 +220,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         },
     ),
     Experiment(
-        key="lr", subject="the rate that is used", fine="it is the one you set", same="it is 0, or another one",
+        key="lr", looks=True, subject="the rate that is used",
+        fine="it is the one you set", same="it is 0, or another one",
         do='print(optimizer.param_groups[0]["lr"]) each 10 steps', minutes=1,
         if_fine={"lr-zero": -5.0, "lr-schedule-bug": -3.0},
         if_same={"lr-zero": 3.0, "lr-schedule-bug": 4.0},
     ),
     Experiment(
-        key="answers", subject="answers beside references", fine="the answers make sense",
+        key="answers", looks=True, subject="answers beside references", fine="the answers make sense",
         same="empty, cut or another format",
         do="print three prompts, raw outputs and references side by side", minutes=3,
         if_fine={"zero-answer-rate": -2.0, "references-transposed": 2.5, "metric-hides-failure": 1.5,
@@ -255,7 +267,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_same={"bad-init": -2.0},
     ),
     Experiment(
-        key="twice", subject="the same step twice", fine="both losses are equal", same="they differ",
+        key="twice", looks=True, subject="the same step twice", fine="both losses are equal", same="they differ",
         do="run the same batch twice from the same checkpoint with the same seed and compare the losses", minutes=3,
         if_fine={"hardware": -4.0},
         if_same={"hardware": 4.0},
@@ -313,7 +325,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_same={"resume-state-missing": -4.0, "stale-master-weights": -4.0, "poisoned-checkpoint": -4.0},
     ),
     Experiment(
-        key="mode", subject="the mode", fine="it is as you expect", same="it is not",
+        key="mode", looks=True, subject="the mode", fine="it is as you expect", same="it is not",
         do="print(model.training) in the training step and in the evaluation", minutes=1,
         if_fine={"wrong-mode": -5.0},
         if_same={"wrong-mode": 5.0},

@@ -11,7 +11,7 @@ from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
-from stayfinite.rules.looking_at_runs import symptoms_of
+from stayfinite.rules.looking_at_runs import FEW, symptoms_of
 from stayfinite.rules.symptoms import Symptoms
 from stayfinite.rules.told_worlds import ToldWorld, told_worlds
 
@@ -50,7 +50,10 @@ class Facts:
     def told_worlds(self) -> list[ToldWorld]:
         """Re-runs with something changed that somebody tells of."""
         tried = {world.subject for world in self.tried}
-        return [*self.tried, *(world for world in told_worlds(self.settings) if world.subject not in tried)]
+        remarks = list(self.settings.notes)
+        if self.symptoms.points <= FEW:  # what a library prints among its numbers is no remark
+            remarks += [(message.where, message.text) for message in self.messages]
+        return [*self.tried, *(world for world in told_worlds(remarks) if world.subject not in tried)]
 
     @cached_property
     def messages(self) -> list[Message]:

@@ -20,6 +20,7 @@ from stayfinite.rules.number_shapes import (
     is_absurd,
     is_flat,
     is_range_test,
+    swings,
     trailing_zeros,
     zero_was_earned,
     zeros_in,
@@ -56,15 +57,20 @@ _DENIED = re.compile(r"\b(?:if|when|whether|no|not|never|without|unless)\b", re.
 """`stops if the loss is NaN` states nothing."""
 
 _SUMMARY = ("train_loss", "training_loss")
-_EVALUATION = re.compile(r"(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
+_EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
+"""Losses of evaluations; the best one so far is infinite before the first."""
+_OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode"
+"""Statistics that are NaN or infinite before there is anything to take them of."""
 _INSIDE = re.compile(
-    r"overflow/|activation|logit|hidden|output|weight|param|grad|reward|return|(?:^|_)kl", re.IGNORECASE
+    rf"^(?!.*(?:{_OVER_NOTHING})).*(?:loss|overflow/|activation|logit|hidden|output|weight|param|grad|reward|return|_kl)",
+    re.IGNORECASE,
 )
-"""Numbers of the model itself, of its gradients or its rewards: one that is lost at the end is enough."""
+"""Numbers of the loss, the model, its gradients or its rewards: one that is lost at the end is enough."""
 _SCORE = re.compile(
     r"bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
+_RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
 GOOD_SCORE = 0.9
 """A score of this and more may well stay where it is."""
 STILL = 5
@@ -214,6 +220,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         lost_metrics=_lost_metrics(seen, bool(finite)),
         printed=_printed(seen, len(finite)),
         chance=at_chance(finite),
+        swings=not expected_to_rise and swings(finite),
         zero_score=_zero_score(seen, finite),
         still_score=_still_score(seen, finite),
     )
@@ -229,7 +236,7 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
         if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name):
-            continue
+            continue  # losses of evaluations are counted apart
         inside = _INSIDE.search(name) is not None
         if inside or (
             lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))
@@ -249,6 +256,11 @@ def _still_score(seen: _Measured, finite: Sequence[float]) -> str:
     falls = len(finite) >= 2 and finite[-1] < FALLEN * finite[0]
     if len(set(finite)) == 1:
         return ""  # a progress bar that shows what it had before
+    guesses = [
+        (name, value) for name, track in seen.run.metrics.items() if _RIGHT.search(name) for value in track.values
+    ]
+    if not finite and len(guesses) >= 2 and _at_chance([value for _, value in guesses]):
+        return guesses[0][0]
     for name, track in seen.run.metrics.items():
         values = track.values
         if len(values) < STILL - (not finite) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:
@@ -257,6 +269,11 @@ def _still_score(seen: _Measured, finite: Sequence[float]) -> str:
         if not good and math.isfinite(values[0]) and not (falls and digits(values[0]) < 3):
             return name
     return ""
+
+
+def _at_chance(scores: Sequence[float]) -> bool:
+    """Whether all of these are the share that a guess among 2, 10 or 100 classes gets right, plain or in percent."""
+    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in (0.5, 50.0, 0.1, 10.0, 0.01))
 
 
 def _zero_score(seen: _Measured, finite: Sequence[float]) -> str:

@@ -24,6 +24,9 @@ JUMP = 4.0
 JUMP_OF_ONE = 5.5
 """The same of a single later loss, which may be that of a hard batch."""
 
+SWING = 3.0
+"""A later loss over the one before it."""
+
 CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: math.log(10), 20: math.log(20),
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
 """The loss of a guess, by the usual numbers of classes."""
@@ -74,6 +77,18 @@ def at_chance(losses: Sequence[float]) -> int | None:
         if all(abs(loss - guess) <= 3e-3 * guess for loss in losses):
             return classes
     return None
+
+
+def swings(losses: Sequence[float]) -> bool:
+    """Whether losses above 1 are thrown back up by factors, again and again, to where they had been before.
+
+    Losses of single batches differ by a factor of 2 or 3, and the smaller they are the more.
+    """
+    if len(losses) < 8 or min(losses) < LEAST_FIRST:
+        return False
+    thrown = sum(later >= SWING * earlier and later >= 2.0 for earlier, later in pairwise(losses))
+    third = len(losses) // 3
+    return thrown >= 3 and max(losses[-third:]) >= 0.25 * max(losses[:third])
 
 
 def digits(value: float) -> int:

@@ -32,6 +32,9 @@ GUESSED = (0.14, 0.13, 0.12)
 WELCOME_BELOW = 0.3
 """Where no cause is likelier than this, the usual ones are named."""
 
+TRIED = 2.0
+"""What an experiment counts that somebody made and told, over a remark in passing."""
+
 KEEPS = 0.25
 """The share of its confidence that a finding keeps when a certain one explains it."""
 
@@ -96,11 +99,11 @@ def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
     for world in facts.told_worlds:
         weight = MEANS.get((world.subject, world.good), {}).get(rule.slug)
         if weight is not None:
-            yield Clue(
-                f"it is said to be {'fine' if world.good else 'no better'} with {world.subject}: {world.text}",
-                weight,
-                world.where,
-            )
+            if world in facts.tried:
+                yield Clue(f"tried: {world.text}", TRIED * weight, world.where)
+                continue
+            outcome = "fine" if world.good else "no better"
+            yield Clue(f"it is said to be {outcome} with {world.subject}: {world.text}", weight, world.where)
 
 
 def _explained_away(suspects: list[Suspect]) -> list[Suspect]:

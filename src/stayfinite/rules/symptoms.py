@@ -17,6 +17,7 @@ _SAID: dict[Kind, str] = {
     "weights still": "the weights are said not to change",
     "same answers": "the model is said to answer every input alike",
     "worse after loading": "it is said to be worse after loading",
+    "rate still": "the learning rate is said not to change",
 }
 """What only words can tell; other kinds count as if they had been measured."""
 
@@ -85,6 +86,8 @@ class Symptoms:
     """The learning rate at the first bad point."""
     flat: bool = False
     """Many losses and no movement beyond rounding."""
+    swings: bool = False
+    """The loss is thrown up and down by factors, again and again."""
     chance: int | None = None
     """The number of classes among which the loss guesses, from the first point to the last."""
     diverges: bool = False
@@ -207,6 +210,7 @@ class Symptoms:
             "the loss explodes": self.absurd
             or (self.points > 0 and self.explodes and (self.bad > 0 or self.diverges or self.points < 3)),
             "the loss diverges": self.diverges,
+            "the loss swings": self.swings and not self.diverges,
             f"the loss stays at ln {self.chance}, a guess among {self.chance} classes": self.chance is not None,
             "the loss does not move": self.flat and self.chance is None,
             f"{self.still_score} does not move": bool(self.still_score) and not self.zero_score,

@@ -7,10 +7,8 @@ with one thing changed. What it says of each cause is the same for every rule, s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-from stayfinite.core.settings import Settings
 
 LONGEST = 240
 """Characters of a remark; what is longer is no remark."""
@@ -67,8 +65,9 @@ _SUBJECTS = {
     r"\b(?:torch|pytorch|cuda|cudnn|transformers|deepspeed|apex|tensorflow|tf)[ =:-]{1,3}v?\d+\.\d[\w.+]*(?=[ :,;])",
     "a lower rate": r"\b(?:lower\w*|smaller|reduc\w+|decreas\w+|tenth|halv\w+)\b[^.;]{0,30}"
     r"\b(?:lr|learning[ _-]?rate|rate)\b|"
-    r"\b(?:lr|learning[ _-]?rate)\b[^.;]{0,24}\b(?:lower(?:ed)?|smaller|reduced|decreased|tenth|several|"
-    r"other values|any)\b|"
+    r"\b(?:lr|learning[ _-]?rates?)\b[^.;]{0,24}\b(?:lower(?:ed)?|smaller|reduced|decreased|tenth|several|changed|"
+    r"other values|different|any)\b|"
+    r"\b(?:other|different|several|tried|chang\w+)\b[^.;]{0,30}\b(?:lr|learning[ _-]?rates?)\b|"
     r"\blr ?/ ?10\b",
     "another batch size": r"\b(?:smaller|larger|bigger|lower|other) batch|\b(?:fewer|less) gpus|"
     r"\bbatch[ _-]?size\b(?: of| to|:| =)? ?(?:[2-9]|\d{2,})\b(?=[^.;]*[a-z]{3})",
@@ -108,10 +107,10 @@ class ToldWorld:
     text: str
 
 
-def told_worlds(settings: Settings) -> list[ToldWorld]:
-    """Every re-run that the notes tell of, each subject once."""
+def told_worlds(remarks: Iterable[tuple[str, str]]) -> list[ToldWorld]:
+    """Every re-run that remarks, ``(where, text)``, tell of, each subject once."""
     found: dict[str, ToldWorld] = {}
-    for where, text in settings.notes:
+    for where, text in remarks:
         for world in _in_remark(where, text):
             found.setdefault(world.subject, world)
     return list(found.values())

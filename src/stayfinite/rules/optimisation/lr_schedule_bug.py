@@ -77,6 +77,10 @@ DECAYING = (
 )
 
 
+VANISHED = 1e-8
+"""A rate over the one that it started from, which no schedule is meant to reach."""
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
     yield from planned(facts, "plan.schedule")
@@ -113,6 +117,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if told is not None:
         yield Clue(told[1].strip(), FAIR + HINT, told[0], risk=True)
+    still = facts.symptoms.said("rate still")
+    if still is not None and told is None:
+        yield Clue(f"the rate is said not to follow its schedule: {still.text[:100]}", STRONG, still.where)
+    start, now = facts.settings.value("initial_lr"), facts.settings.find("lr")
+    if (
+        now is not None
+        and isinstance(start, float)
+        and isinstance(now.value, float)
+        and 0 < now.value < VANISHED * start
+    ):
+        yield Clue(f"the rate fell from {start:g} to {now.value:.2g}", STRONG + HINT, now.where)
     yield from _shape(facts, sick)
     off = departure(facts)
     if off is not None:

@@ -104,8 +104,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if broken is None and seen.healthy:
         yield from _unsettled(facts, high)
         return
-    if broken is None and not (seen.diverges or seen.explodes or seen.absurd):
+    if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
         return
+    if seen.swings:
+        yield Clue(
+            "the loss is thrown up and down by factors, again and again", FAIR + HINT, seen.where.get("start", "")
+        )
     where = broken[1] if broken is not None else seen.where.get("largest_loss", "")
     if seen.absurd and not _starts_huge(facts):
         text = "the loss is of a size that no task has, though steps had been taken before"

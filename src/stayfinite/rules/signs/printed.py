@@ -23,7 +23,7 @@ _PRINTED = (
 )
 _SPOKEN_OF = re.compile(
     r"\b(?:no|not|never|without|isn't|aren't|if|when|whether|unless|until|skip\w*|check\w*|assert|ignore\w*|filter\w*|"
-    r"replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|detect_anomaly)\b|==|!=|"
+    r"ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|detect_anomaly)\b|==|!=|"
     r"\b(?:best|improved from|previous|patience|initial|init|threshold|limit|lowest|highest|clip\w*|min_\w+|max_\w+)\b"
     r"[^.;\n]{0,30}\binf",
     re.IGNORECASE,

@@ -19,6 +19,7 @@ Kind = Literal[
     "explodes",
     "same answers",
     "rate 0",
+    "rate still",
     "worse after loading",
 ]
 
@@ -27,7 +28,7 @@ _GRADIENT = r"(?:grad(?:ient)?s?(?:[_ ]norms?)?|grad of)"
 _WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
 _RATE = r"(?:lr|learning[_ ]rate)"
 _SCORE = r"(?:acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
-_LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|it|training|\w+(?=:))"
+_LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|\w+(?=:))"
 _NEAR, _FAR = r"[^.;\n]{0,24}", r"[^.;\n]{0,40}"
 _IS = (
     r"(?:always|constantly|all the time|every (?:step|epoch|iteration)|throughout|from the (?:start|beginning)|only|"
@@ -80,8 +81,16 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "still",
         (
             rf"\b{_LEARNS}\b{_FAR}?[\s:]{_NOT}"
-            r"(?:decreas\w*|go(?:es|ing)? down|come?s? down|chang\w*|mov\w*|improv\w*|learn\w*|converg\w*|diminish\w*|"
-            rf"drop\w*|reduc\w*|fall\w*|increas\w*)|\b{_LEARNS}\b{_FAR}\b(?:stuck|constant|flat|{_STAYS})\b"
+            r"(?:decreas\w*|go(?:es|ing)? down|come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
+            rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
+            rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|{_STAYS})\b"
+        ),
+    ),
+    (
+        "rate still",
+        (
+            rf"\b{_RATE}\b{_NEAR}\b(?:(?:stay|remain)(?:s|ed|ing)? (?:at|the same|constant|fixed)|"
+            r"(?:never|not|n't) (?:decay|chang|warm|follow|updat|decreas)\w*)"
         ),
     ),
     (
@@ -95,6 +104,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "worse after loading",
         (
             rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|results?)\b|"
+            r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d|"
             rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))"
         ),
     ),
@@ -102,9 +112,9 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
 _SENTENCES = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
 
 _DENIED = re.compile(
-    r"\b(?:no longer|fixed|solved|unless|whether|expected|should|would|could|may|might|will be|to (?:avoid|prevent)|"
-    r"did not improve|not improved?\b)|\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|"
-    r"\?\s*$",
+    r"\b(?:no longer|fixed|solved|unless|whether|expected|should|would|could|may|might|will be|ignor\w+|skipp\w+|"
+    r"to (?:avoid|prevent)|did not improve|not improved?\b)|"
+    r"\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
     re.IGNORECASE,
 )
 """What may be, is asked, or is said by an early stop."""
@@ -113,6 +123,13 @@ _CODE = re.compile(
     r"[=({\[]\s*$|^\s*(?:def|class|if|for|while|with|elif|else|try|except)\b.*:\s*$|"
     r"^\s*(?:return|import|from|assert|print)\b[ (]|==|^\s*[\w.]+\(.*\)\s*$|^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
 )
+_FROM_TO = re.compile(
+    r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|\u2192|to|then|up to|\.\.+|,)\s*"
+    r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
+    re.IGNORECASE,
+)
+EXPLODES = 4.0
+"""The later loss over the earlier one."""
 LONGEST = 300
 """Characters of a remark; what is longer is an article."""
 
@@ -135,4 +152,12 @@ def told_symptoms(lines: Iterable[tuple[str, str]]) -> list[ToldSymptom]:
         for kind, pattern in _SENTENCES:
             if kind not in found and pattern.search(text):
                 found[kind] = ToldSymptom(kind, where, text.strip())
+        if "explodes" not in found and told_factor(text) >= EXPLODES:
+            found["explodes"] = ToldSymptom("explodes", where, text.strip())
     return list(found.values())
+
+
+def told_factor(text: str) -> float:
+    """By how much two numbers say that a loss has grown: `loss 1.2 -> 16000`; 0 where none do."""
+    pairs = [(float(before), float(after)) for before, after in _FROM_TO.findall(text)]
+    return max((after / before for before, after in pairs if before > 0), default=0.0)
