@@ -30,15 +30,21 @@ def test_what_remains_predicts_different_outcomes_of_what_is_to_be_tried() -> No
     assert found.experiment.do
 
 
-def test_the_outcome_that_a_cause_predicts_makes_it_likelier_and_the_other_one_less_likely() -> None:
+def share_of(cause: str, found: Diagnosis) -> float:
+    causes = {each.cause: each.confidence for each in found.findings}
+    return causes.get(cause, 0.0) / sum(causes.values())
+
+
+def test_a_cause_gains_by_the_outcome_that_it_predicts_and_loses_by_the_other() -> None:
     open_question = diagnosed().differential
     assert open_question is not None
-    key, first = open_question.experiment.key, diagnosed().findings[0]
-    after = {
-        outcome: {each.cause: each.confidence for each in diagnosed(f"{key}={outcome}").findings}
-        for outcome in ("fine", "same")
-    }
-    assert after["fine"][first.cause] > first.confidence > after["same"].get(first.cause, 0.0)
+    tried = open_question.experiment
+    fine, same = diagnosed(f"{tried.key}=fine"), diagnosed(f"{tried.key}=same")
+    for each in open_question.remaining:
+        if each.predicts == tried.fine:
+            assert share_of(each.cause, fine) > share_of(each.cause, same)
+        elif each.predicts == tried.same:
+            assert share_of(each.cause, same) > share_of(each.cause, fine)
 
 
 def test_what_was_tried_is_not_asked_for_again() -> None:

@@ -18,6 +18,7 @@ from stayfinite.diagnosis.retold import retold_lines, without
 from stayfinite.diagnosis.telling import Told, understand_told
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.readers.logs import LogReader
+from stayfinite.rules.calibration import calibrated
 from stayfinite.rules.context import Context
 from stayfinite.rules.differential import differential
 from stayfinite.rules.facts import Facts
@@ -96,7 +97,8 @@ def judge(
     if lasting and not explained:
         guessed = Facts(_to_judge(runs, refused, whole=True), setup, tried=told.tried)
     open_questions = [] if lasting or explained else [unexplained(source, each) for source, each in refused.items()]
-    findings = with_known(rank(guessed, all_rules()), [*known, *filter(None, open_questions)])
+    from_text = [replace(each, confidence=calibrated(each.confidence)) for each in rank(guessed, all_rules())]
+    findings = with_known(from_text, [*known, *filter(None, open_questions)])
     verdict: Verdict = "unknown"
     lost = facts.symptoms.trouble and not facts.symptoms.doubtful
     if lost or any(finding.severity != "info" for finding in findings):

@@ -14,7 +14,7 @@ from stayfinite.report.printable import printable
 STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
 """Findings that are shown in full."""
-WORTH_SHOWING = 0.3
+WORTH_SHOWING = 0.2
 """Below this confidence a finding that is not the first gets one line."""
 
 
