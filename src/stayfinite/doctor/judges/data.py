@@ -67,31 +67,30 @@ def _time_first(program: Program) -> Iterator[Told]:
 
 def _repeated(program: Program) -> Iterator[Told]:
     for loader in program.loaders.values():
-        if (
-            loader.trained
-            and len(loader.prints) >= FEWEST
-            and len(set(loader.prints)) == 1
-            and _length(loader.loader) > 1
-        ):
-            yield told(
-                "duplicate-rows",
-                [f"The loader has {_length(loader.loader)} batches; all {loader.batches} that were read are the same."],
-                title="Every step trains on the same batch.", weight=2.0, severity="error",
+        length = _length(loader.loader)
+        if loader.trained and len(loader.prints) >= FEWEST and len(set(loader.prints)) == 1 and length > 1:
+            yield _same_batch(
+                program, f"The loader has {length} batches; all {loader.batches} that were read are the same.", 2.0,
                 fix="read the loader in a for loop, or keep one iterator: next(iter(loader)) always begins anew",
-                place=_line_of_training(program), where=short(_line_of_training(program)),
             )  # fmt: skip
             return
     for seen in program.learning_models():
         prints = seen.prints
         if len(prints) >= FEWEST and len(set(prints)) == 1 and seen.part_of_base <= 0.34:
-            yield told(
-                "duplicate-rows",
-                [f"All {len(prints)} training calls got the same rows, {seen.part_of_base:.0%} of their tensor."],
-                title="Every step trains on the same batch.", weight=1.8, severity="error",
+            yield _same_batch(
+                program,
+                f"All {len(prints)} training calls got the same rows, {seen.part_of_base:.0%} of their tensor.", 1.8,
                 fix="move on through the data: x[i:i + batch] with i growing",
-                place=_line_of_training(program), where=short(_line_of_training(program)),
             )  # fmt: skip
             return
+
+
+def _same_batch(program: Program, evidence: str, weight: float, fix: str) -> Told:
+    place = _line_of_training(program)
+    return told(
+        "duplicate-rows", [evidence], title="Every step trains on the same batch.", severity="error",
+        place=place, where=short(place), weight=weight, fix=fix,
+    )  # fmt: skip
 
 
 def _line_of_training(program: Program) -> tuple[str, int]:
