@@ -63,6 +63,10 @@ class StepWatcher(Watching):
         stand_ins.put(Optimizer, "zero_grad", self.zero_grad)
         stand_ins.put(torch.nn.Module, "zero_grad", self.zero_grad)
 
+    def end_at_next_step(self) -> None:
+        """End the program at its next step, if it has not ended by then: it may catch everything that is raised."""
+        self.time_is_up = True
+
     def backward(self, original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """``Tensor.backward``."""
         return self._run_backward(original, loss, (loss, *args), kwargs)
