@@ -26,18 +26,16 @@ LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.co
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor:
-    """Run a training program as it is, watch it from outside, and say what is wrong with it. What follows the program
-    belongs to the program.
-    """
+    """Run a training program unmodified, watch it, and report what is wrong. Arguments after PROGRAM are its own."""
 
     script: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PROGRAM")]
-    """The script, notebook, or with -m the module; all words after it are its own."""
+    """The script or notebook; with -m, the module."""
 
     module: Annotated[bool, tyro.conf.arg(aliases=["-m"])] = False
     """The program is a module, as in python -m."""
 
     guard: bool = False
-    """Refuse bad steps in place. Without it every step is taken as ever."""
+    """Refuse NaN and inf steps. Without it, every step is taken."""
 
     strict: bool = False
     """Stop the program at its first bad step."""
@@ -46,13 +44,13 @@ class Doctor:
     """Only observe: the default."""
 
     minutes: float | None = None
-    """Stop the program after so many minutes, and say what was seen until then."""
+    """Stop the program after this many minutes, and report."""
 
     patch: Path | None = None
     """Write a unified diff of the fix to this file."""
 
     apply: bool = False
-    """Apply the patch to the program's file, once it is verified."""
+    """Apply the patch to the program's file if it is verified."""
 
     instead: Path | None = None
     """Run this file's text in the place of the program's: how a patched copy is tried."""
@@ -148,7 +146,7 @@ def _wrong_use(settings: Doctor) -> str:
     if settings.minutes is not None and not settings.minutes > 0:
         return f"--minutes must be above 0, not {settings.minutes:g}"
     if settings.module and settings.script in LAUNCHERS:
-        return "start the doctor inside: torchrun --nproc-per-node 2 --no-python stayfinite doctor train.py"
+        return "start the doctor under the launcher: torchrun --nproc-per-node 2 --no-python stayfinite doctor train.py"
     if settings.module:
         from importlib.util import find_spec
 
@@ -218,7 +216,7 @@ def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its:
     if plan is not None and started() == 1:
         from stayfinite.doctor.second_run.starting import run_again
 
-        _tell(f"running it again up to step {plan.step}, to see where that goes wrong")
+        _tell(f"re-running up to step {plan.step} to find the cause")
         session.learn(run_again(plan, _words(settings, its), session.watcher.program.seconds))
     seen = session.conclude(examine=code == 0)
     limit = settings.minutes if session.watcher.steps.time_is_up else None

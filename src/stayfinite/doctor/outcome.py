@@ -43,7 +43,7 @@ def outcome(seen: Seen, ended: Ended, script: Path | None, output: Path) -> dict
         said["findings"] += findings_in_texts(seen, script, output)
     sick = any(each["severity"] != "info" for each in said["findings"])
     still = not sick and stands_still(program)
-    words = _in_words(program, ended) or ("the loss stands still, and no cause was found" if still else "")
+    words = _in_words(program, ended) or ("the loss does not move, and no cause was found" if still else "")
     if words:
         said["ended"] = words
     healthy = program.steps >= 2 and ended.code == 0 and not still
@@ -57,7 +57,7 @@ def _in_words(program: Program, ended: Ended) -> str:
     """How a program ended; empty where it ran to its end and trained."""
     if ended.after_minutes is not None:
         stopped = f"stopped after {ended.after_minutes:g} minutes"
-        return stopped if program.trains else f"{stopped}; no backward pass was seen until then"
+        return stopped if program.trains else f"{stopped}; no backward pass was seen"
     if ended.strict and program.bad is not None:
         return f"stopped at its first bad step, {program.bad.step}"
     if not program.trains:
