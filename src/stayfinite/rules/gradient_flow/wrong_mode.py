@@ -1,4 +1,4 @@
-"""Training and evaluation mode are mixed up.
+"""The model trains in evaluation mode, or is evaluated in training mode.
 
 ## What it means
 A model behaves differently in `train()` and in `eval()`: dropout, BatchNorm's statistics, and in some layers whether
@@ -113,7 +113,7 @@ RULE = Rule(
     code="SF410",
     slug="wrong-mode",
     severity="error",
-    title="The model is in evaluation mode while it trains, or in training mode where it must not be.",
+    title="The model trains in evaluation mode, or is evaluated in training mode.",
     fix=(
         "model.train() at the head of every training epoch, model.eval() with torch.no_grad() round the evaluation; "
         "drop_last=True for a batch of one"
