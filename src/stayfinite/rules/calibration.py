@@ -1,6 +1,6 @@
 """Confidence that means what it says: of findings at 0.9, nine in ten are right on runs that no rule was written for.
 
-The rules' own sum of clues is too sure in its middle: at first look at unseen cases (benchmarks/failures, the reliability
+The sum of clues is too sure in its middle: at first look at unseen cases (benchmarks/failures; the reliability
 table in docs/diagnose.md) sums of 0.5 to 0.9 were right in half of the cases, those above 0.9 in nine of ten. A
 piecewise line over log-odds maps one to the other; it never changes an order.
 """

@@ -1,7 +1,7 @@
-"""Training stops with an error.
+"""The first step fails with an error.
 
 ## What it means
-A step raised an exception, in a log or when `preflight` ran it on a real batch. No other rule knows the error.
+Forward or backward pass raised an exception on a real batch. Training would stop at the same place.
 
 ## Why it happens
 Anything that a program can do wrong: shapes that do not fit, an argument that the model does not take, a dtype that
@@ -29,25 +29,19 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import STRONG, Clue, Rule
 
-LAST_RESORT = 2.4
-"""Just enough to be told when no rule knows the error."""
-
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An error that a probe met or a log ends in. Weaker than any rule that knows its words."""
+    """An error that a probe met. Weaker than any rule that knows its words."""
     error = facts.seen("step.error")
     if error is not None and error.value:
         yield Clue(str(error.value), STRONG + 0.5, error.where)
-    crash = facts.symptoms.crash
-    if crash is not None:
-        yield Clue(crash.text.strip().splitlines()[-1][:200], LAST_RESORT, crash.where)
 
 
 RULE = Rule(
     code="SF509",
     slug="step-fails",
     severity="error",
-    title="Training stops with an error.",
+    title="The first step fails with an error.",
     fix="run forward(batch).backward() by hand and mend what its last line says",
     judge=judge,
     page=__doc__,
