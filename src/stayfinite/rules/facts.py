@@ -11,9 +11,12 @@ from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
-from stayfinite.rules.looking_at_runs import FEW, symptoms_of
+from stayfinite.rules.looking_at_runs import symptoms_of
 from stayfinite.rules.symptoms import Symptoms
 from stayfinite.rules.told_worlds import ToldWorld, told_worlds
+
+MOST_REMARKS = 100
+"""Lines of a log that are searched for remarks on other runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,8 @@ class Facts:
         """Re-runs with something changed that somebody tells of."""
         tried = {world.subject for world in self.tried}
         remarks = list(self.settings.notes)
-        if self.symptoms.points <= FEW:  # what a library prints among its numbers is no remark
-            remarks += [(message.where, message.text) for message in self.messages]
+        # What a library prints among its numbers is no remark; nor does anybody remark the same thing again and again.
+        remarks += [(each.where, each.text) for each in self.messages if each.count == 1][:MOST_REMARKS]
         return [*self.tried, *(world for world in told_worlds(remarks) if world.subject not in tried)]
 
     @cached_property

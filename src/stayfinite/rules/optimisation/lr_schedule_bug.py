@@ -172,7 +172,7 @@ def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
         again = None if by_design else _second_rise(rows)
         if again is not None:
             # A cosine or a line that was asked for ends at 0: beyond its end a cosine comes back.
-            ended = again[0] <= 0.02 * again[1] and facts.settings.search(r"\b(?:cosine|linear)\b") is not None
+            ended = again[0] <= 0.02 * again[1] and facts.settings.search(r"\b(?:cosine|linear)(?!ly)") is not None
             yield Clue(
                 f"the rate falls and rises again, from {again[0]:g} to {again[1]:g}",
                 STRONG if ended else 3.0,
