@@ -58,7 +58,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     told = facts.said(
         r"(?:parameters?|params|weights?|layers?)\b.{0,60}\b(?:get|got|receive[sd]?|have|has|had)\b.{0,12}\bno grad|"
-        r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad"
+        r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad|"
+        r"gradients do not exist for variables"
     )
     if told is not None:
         # Under DDP the same words belong to a run that stopped for them.
