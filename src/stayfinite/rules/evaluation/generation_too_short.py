@@ -77,7 +77,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"{clipped[-1][0]:.0%} of the completions are cut, at every step", STRONG, clipped[0][1])
     told = None if facts.symptoms.healthy and facts.symptoms.points > FEW else facts.mentioned(_CUT)
     if told:
-        yield Clue(f"answers end early: {told[1].strip()[:120]}", FAIR + HINT, told[0])
+        yield Clue(f"answers end early: {told[1].strip()[:120]}", STRONG, told[0])
     seen = measured(facts, "evaluation.cut_share")
     if seen is not None and seen[0] > 0.5:
         yield Clue(f"{seen[0]:.0%} of the answers were cut by the limit", STRONG + HINT, seen[1])

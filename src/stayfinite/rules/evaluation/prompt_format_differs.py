@@ -50,6 +50,10 @@ _LEFT_OUT = (
 """A part of the prompt, one of the two occasions, and a word for its absence, in any order."""
 
 
+FEW = 3
+"""Points that cannot vouch for a run that somebody complains of."""
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """A tokenizer without a template, or two formats in the settings."""
     default = facts.said(
@@ -71,8 +75,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if differs:
         yield Clue(differs[1].strip()[:160], STRONG + HINT, differs[0])
-    elif not facts.symptoms.healthy and (missing := facts.mentioned(_LEFT_OUT)) is not None:
-        yield Clue(f"one side has it, the other has not: {missing[1].strip()[:140]}", STRONG, missing[0])
+    elif facts.symptoms.points <= FEW and (missing := facts.mentioned(_LEFT_OUT)) is not None:
+        yield Clue(f"one side has it, the other has not: {missing[1].strip()[:140]}", STRONG + HINT, missing[0])
     seen = facts.seen("evaluation.prompt_matches")
     if seen is not None and seen.value is False:
         yield Clue("an evaluation prompt does not begin as the training rows do", PROOF, seen.where)

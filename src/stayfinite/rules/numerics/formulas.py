@@ -120,6 +120,12 @@ _EDGES: tuple[tuple[str, str, bool, str], ...] = (
             rf"/\s*\([^/]{{0,80}}\b{_SUM}"
         ),
     ),
+    (
+        "division",
+        "a division by the target",
+        True,
+        r"/\s*\(?\s*(?:[\w.]+\.abs\()?(?:y|y_true|true|targets?|gt|labels?|actual)\b(?!\.(?:shape|size|numel))",
+    ),
     ("division", "a division by what may be 0", False, rf"/\s*\(?\s*{_SMALL_NAMES}"),
     ("division", "an inverse", False, rf"{_LIB}reciprocal\(|\.reciprocal\(|\*\*\s*\(?-\s*[\d.]|\.pow\(\s*-"),
     (

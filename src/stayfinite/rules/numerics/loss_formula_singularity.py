@@ -94,6 +94,7 @@ _EDGE_VALUES = (
     r"\b(?:negative|below zero|non-?positive)\b (?:values?|targets?|inputs?|distances?)\b|"
     r"\b(?:values?|targets?|range|inputs?|series|distances?)\b.{0,30}"
     r"\b(?:negative to|negative|below zero|includes? 0|contains? zeros?)\b|"
+    r"\b(?:never|not) (?:seen|present|occurs?|appears?)\b|\b(?:many|some|several|few)\b.{0,20}\b(?:zeros?|0)\b(?!\.\d)|"
     r"\b(?:no|without|lacks?|empty|missing)\b.{0,20}\b(?:lesions?|objects?|foreground|positives?|"
     r"positive (?:pixels?|samples?)|"
     r"neighbou?rs?|valid (?:pixels?|tokens?|points?))\b|\bidentical (?:points|embeddings|vectors|inputs)\b|"

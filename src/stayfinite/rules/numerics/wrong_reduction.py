@@ -62,7 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     first = facts.symptoms.first_loss
     if summed:
         yield Clue(f"the loss is a sum over the batch: {summed[1].strip()[:120]}", FAIR, summed[0], risk=True)
-        if first is not None and first > LARGE:
+        if first is not None and first > LARGE and facts.symptoms.trouble:
             place = facts.symptoms.where.get("start", "")
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
             if facts.symptoms.explodes or facts.symptoms.bad:
