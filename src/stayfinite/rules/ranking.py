@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from stayfinite.core.finding import Finding
+from stayfinite.core.finding import Finding, Severity
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clue, Rule, confidence
@@ -126,13 +126,17 @@ def _finding(suspect: Suspect) -> Finding:
     return Finding(
         code=suspect.rule.code,
         cause=suspect.rule.slug,
-        severity=suspect.rule.severity,
+        severity=_severity(suspect.rule, telling),
         confidence=round(suspect.confidence, 2),
         where=where,
         title=suspect.rule.title,
         evidence=tuple(lines),
         fix="; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix)) or suspect.rule.fix,
     )
+
+
+def _severity(rule: Rule, telling: list[Clue]) -> Severity:
+    return "warning" if rule.severity == "error" and all(clue.mild for clue in telling) else rule.severity
 
 
 def _line(clue: Clue) -> str:

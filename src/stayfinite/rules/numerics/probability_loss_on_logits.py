@@ -46,9 +46,11 @@ _REFUSAL = (
     r"assertion `?(?:\*?input|x) >= 0\.? && (?:\*?input|x) <= 1"
 )
 _FED = re.compile(
-    r"(?:BCELoss\(\)|binary_cross_entropy|nll_loss|NLLLoss\(\))\s*\(\s*\w*(?:logit|score|raw)\w*", re.IGNORECASE
+    r"(?:BCELoss\(\)|binary_cross_entropy|nll_loss|NLLLoss\(\))\s*\(\s*(?!log_)\w*(?:logit|score|raw)\w*", re.IGNORECASE
 )
-
+_LAYERS = re.compile(r"\bnn\.(?:Linear|Conv\w+|LSTM|GRU|RNN|Embedding|Transformer\w*)\b")
+"""The model is in the script, so that what it ends with would be seen."""
+_TURNED = re.compile(r"log_?softmax|sigmoid", re.IGNORECASE)
 
 FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: what Keras's cross entropy gives for a "probability" that was clipped to its upper bound."""
@@ -70,7 +72,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)
     fed = next(((where, text) for where, text in code_lines(facts) if _FED.search(text)), None)
     if fed:
-        yield Clue(f"raw scores in: {fed[1].strip()[:140]}", STRONG + HINT, fed[0])
+        # A name alone is a guess: models in other files return log-probabilities that people call logits.
+        shown = facts.settings.search(_LAYERS) is not None and facts.settings.search(_TURNED) is None
+        weight = STRONG + HINT if facts.runs or shown else HINT
+        yield Clue(f"raw scores in: {fed[1].strip()[:140]}", weight, fed[0])
     yield from _keras(facts)
     if not fed:
         yield from _bare(facts)

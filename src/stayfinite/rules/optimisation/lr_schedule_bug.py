@@ -84,6 +84,7 @@ VANISHED = 1e-8
 def judge(facts: Facts) -> Iterator[Clue]:
     """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
     yield from planned(facts, "plan.schedule")
+    yield from planned(facts, "plan.warmup_too_long", mild=True)  # the rate is lower than meant, and learning goes on
     beyond = facts.said(BEYOND_END)
     if beyond is not None:
         yield Clue(beyond.text, PROOF, beyond.where)
@@ -235,6 +236,7 @@ RULE = Rule(
     observes={
         "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
         "plan.schedule": REMARKS,
+        "plan.warmup_too_long": REMARKS,
         "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
     },
 )

@@ -38,6 +38,9 @@ batch / recipe's batch.
   1.0`.
 
 ## When it is a false alarm
+A rate is judged with its optimizer and what bounds a step. SGD at 20 is fine where gradients are clipped at 0.25: a
+step is at most their product. Norm layers, large batches, soft prompts and adapters of few numbers bear more.
+
 A loss that is NaN in the very first step, before any update, has another cause: data, loss formula, fp16. A single
 spike that heals by itself is a hard batch (SF213).
 """
