@@ -94,7 +94,7 @@ def _filled_later(facts: Facts) -> tuple[str, str] | None:
     """``(where, text)`` of a plain list or dict of the model that layers are put into on another line."""
     plain: set[str] = set()
     layers: set[str] = set()
-    for where, text in facts.settings.notes:
+    for where, text in facts.statements:
         if (kept := _EMPTY.search(text)) is not None:
             plain.add(kept.group(1))
         if (made := _LAYER.search(text)) is not None:
@@ -102,7 +102,8 @@ def _filled_later(facts: Facts) -> tuple[str, str] | None:
         put = _PUT.search(text)
         if put is not None and put.group(1) in plain:
             value = put.group(2)
-            if _IS_LAYER.search(value) or re.match(r"\w+", value).group() in layers:  # type: ignore[union-attr]
+            named = re.match(r"\w+", value)
+            if _IS_LAYER.search(value) or (named is not None and named.group() in layers):
                 wrapped = rf"(?:ModuleList|ModuleDict|Sequential|add_module|register_module)\(.{{0,20}}{put.group(1)}"
                 return None if facts.settings.search(wrapped) else (where, text)
     return None
