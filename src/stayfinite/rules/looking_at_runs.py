@@ -42,7 +42,7 @@ _CRASH = re.compile(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
     r"\bAssertion [`'\"]?.+ failed|"
     r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|^Segmentation fault|core dumped|"
-    r"exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
+    r"^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
     re.IGNORECASE,
 )
 
@@ -272,8 +272,9 @@ def _still_score(seen: _Measured, finite: Sequence[float]) -> str:
 
 
 def _at_chance(scores: Sequence[float]) -> bool:
-    """Whether all of these are the share that a guess among 2, 10 or 100 classes gets right, plain or in percent."""
-    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in (0.5, 50.0, 0.1, 10.0, 0.01))
+    """Whether all are the share that a guess among 2, 10, 100 or 1000 classes gets right, plain or in percent."""
+    guesses = (0.5, 50.0, 0.1, 10.0, 0.01, 0.001)
+    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in guesses)
 
 
 def _zero_score(seen: _Measured, finite: Sequence[float]) -> str:

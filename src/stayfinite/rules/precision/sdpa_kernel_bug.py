@@ -117,6 +117,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"asked for what such kernels lack or learned late ({capped[1].strip()})", FAIR, capped[0], risk=True
             )
+        no_better = next((each for each in facts.told_worlds if each.subject == "fp32" and not each.good), None)
+        if no_better is not None:
+            yield Clue(f"and fp32 is no better: {no_better.text[:80]}", FAIR, no_better.where)
         if precision is None and (version := facts.mentioned(KERNEL_VERSION)) is not None:
             yield Clue(f"the kernel's version is spoken of ({version[1].strip()})", HINT, version[0], risk=True)
     elif attention is not None:

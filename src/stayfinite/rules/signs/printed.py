@@ -13,6 +13,7 @@ _PRINTED = (
     re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`.
     re.compile(rf"^\s*\d(?:{_NUMBERS})*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
+    re.compile(r"^\s*-?nan\s*$", re.IGNORECASE),
     # A name and its value: alone in its line any name, else one of a number that training makes.
     re.compile(rf"^\s*\w{{1,24}}\s*[:=]\s*{_VALUE}\s*$", re.IGNORECASE),
     re.compile(
