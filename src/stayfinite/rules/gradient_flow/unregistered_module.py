@@ -50,6 +50,10 @@ _PLAIN_LIST = (
     r"list (?:instead of|not a|rather than) (?:nn\.)?ModuleList|self\.\w+ ?= ?torch\.\w+\([^)]*requires_grad ?= ?True"
 )
 
+_WEIGHT_ON_CPU = (
+    r"input type \(?(?:torch\.)?cuda[\w.]*\)? and weight type \(?(?:torch\.)?(?!cuda)\w*Tensor|"
+    r"weight.{0,40}\bis on cpu\b.{0,40}\bcuda"
+)
 _EMPTY = re.compile(r"\bself\.(\w+)\s*(?::[^=]{1,40})?=\s*(?:\[\s*\]|\{\s*\}|list\(\)|dict\(\)|OrderedDict\(\))")
 _PUT = re.compile(
     r"\bself\.(\w+)(?:\.(?:append|extend|insert)\(\s*(?:\d+\s*,\s*)?|\[[^\]]{1,30}\]\s*=\s*|\s*\+=\s*\[?\s*)(\w.*)"
@@ -88,6 +92,19 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"a layer was left behind on the CPU: {device.text}", FAIR, device.where)
         elif facts.symptoms.flat or stuck:
             yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+    else:
+        yield from _left_behind(facts)
+
+
+def _left_behind(facts: Facts) -> Iterator[Clue]:
+    """The input is on the GPU and a layer's weight is not, though the model was moved: nobody knew of that layer."""
+    behind = facts.said(_WEIGHT_ON_CPU)
+    if behind is None:
+        return
+    yield Clue(f"a layer's weight was left behind on the CPU: {behind.text.strip()[:100]}", FAIR, behind.where)
+    moved = facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\bon the gpu\b|\.cuda\(gpu\)")
+    if moved is not None:
+        yield Clue(f"though the model is moved: {moved[1].strip()[:80]}", FAIR + 0.5, moved[0])
 
 
 def _filled_later(facts: Facts) -> tuple[str, str] | None:
