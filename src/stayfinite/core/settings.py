@@ -38,6 +38,10 @@ class Setting:
     line: int = 0
     kind: str = "file"
     """Where it comes from: `file`, `script`, `notebook`, `command`, `log`, or `default` (of an argument or a field)."""
+    bound_to: str = ""
+    """Of a call's argument: what the call's result goes to, `ref_model` of `ref_model = Model.from_pretrained(...)`."""
+    doubtful: bool = False
+    """Whether it stands in a branch of which only a run would tell whether it is taken."""
 
     @property
     def where(self) -> str:

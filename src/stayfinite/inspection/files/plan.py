@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stayfinite.core.settings import Expression, Setting, Settings
@@ -15,9 +15,11 @@ from stayfinite.rules.context import ADAPTERS, LR, Context, understand
 from stayfinite.rules.known import Known, is_on, number_in, switched_on, written
 from stayfinite.rules.model_families import family_of
 from stayfinite.rules.optimisation.planned_rate import EPOCHS, STEPS
+from stayfinite.rules.precision_settings import precision_of, weights_of
 
 RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")
 _ARGUMENTS = re.compile(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
+_TRAINER = re.compile(r"(?:^|\.)\w*Trainer\.(?:args|train_dataset)$")
 TELLING = frozenset(
     {
         "per_device_train_batch_size", "num_train_epochs", "save_total_limit", "eval_strategy", "evaluation_strategy",
@@ -55,7 +57,10 @@ class Plan:
     @cached_property
     def context(self) -> Context:
         """Model, precision, optimizer and the rest, whatever the framework calls them."""
-        return understand(self.settings)
+        known = [setting for setting in self.settings if not isinstance(setting.value, Expression)]
+        certain = Settings([setting for setting in known if not setting.doubtful], self.settings.notes)
+        whole = understand(Settings(known, self.settings.notes))
+        return replace(whole, precision=precision_of(certain, ()), weights=weights_of(certain))
 
     @cached_property
     def precision(self) -> Known | None:
@@ -97,7 +102,7 @@ class Plan:
     @cached_property
     def is_transformers(self) -> bool:
         """Whether these are TrainingArguments, by themselves or under another framework's roof."""
-        if any(_ARGUMENTS.match(setting.name) for setting in self.settings):
+        if any(_ARGUMENTS.match(setting.name) or _TRAINER.search(setting.name) for setting in self.settings):
             return True
         names = {last_step(setting) for setting in self.settings}
         return len(names & TELLING) >= 3
