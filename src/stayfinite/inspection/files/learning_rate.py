@@ -31,6 +31,8 @@ _OPTIMIZERS = re.compile(
     r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta)\b", re.IGNORECASE
 )
 
+_OTHER_SCALE = re.compile(r"\bscaled_?adam\b|\bscaled_?adam\.", re.IGNORECASE)
+"""icefall's, whose usual rate is 0.045."""
 _OPTIMIZER_CLASS = ("optim_wrapper_optimizer_type", "optimizer_class_path", "optimizer_target", "optimizer_component")
 """Where mmengine, Lightning, Hydra and torchtune write the class."""
 _ADAMS_OWN = frozenset({"beta1", "beta2", "betas", "adam_beta1", "adam_beta2", "adam_betas"})
@@ -77,7 +79,9 @@ def planned_rate(plan: Plan, known: Known) -> PlannedRate:
 
 
 def optimizer_of(plan: Plan) -> str:
-    """The optimizer's name in small letters; empty where nothing says it."""
+    """The optimizer's name in small letters; empty where nothing says it, and for one with rates of its own."""
+    if plan.says(_OTHER_SCALE):
+        return ""
     for setting in plan.settings.all(*OPTIMIZER, *_OPTIMIZER_CLASS):
         if isinstance(setting.value, str) and (found := _OPTIMIZERS.search(setting.value)):
             return found.group().lower()
@@ -168,9 +172,11 @@ def _bounded(plan: Plan, rate: float) -> bool:
 def _all_zero(plan: Plan) -> bool:
     """Whether no rate is above 0: groups that are not to move have 0 beside another one."""
     counts = plan.find(*RATES)
-    rates = [each for each in plan.settings if last_step(each) in RATES and not isinstance(each.value, Expression)]
-    values = [number_in(each.value) for each in rates if counts is not None and each.source == counts.source]
-    return all(value == 0 for value in values if value is not None)
+    rates = [each for each in plan.settings if last_step(each) in RATES]
+    here = [each for each in rates if counts is not None and each.source == counts.source]
+    if any(isinstance(each.value, Expression) for each in here):
+        return False  # `group["lr"] = rate`: a schedule of one's own sets it
+    return all(value == 0 for each in here if (value := number_in(each.value)) is not None)
 
 
 def _trained_words(planned: PlannedRate) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, trained
 from stayfinite.inspection.files.names import last_step
@@ -22,6 +24,9 @@ _LENGTHS = (
 )
 _MOST_SHARE = 0.9
 """A warmup of this share leaves next to nothing of the training at the rate that was set."""
+
+_OF_EVALUATION = re.compile(r"(?:eval|valid|test)\w*\.", re.IGNORECASE)
+"""`EvalArgs(max_iters=100)` is not the length of the training."""
 
 _SHORTER = "shorten the warmup to a tenth of the training or less"
 
@@ -76,7 +81,7 @@ def _too_long(plan: Plan, warmup: Known | None) -> list[Remark]:
     unit, total = (
         ("epochs", plan.number(*EPOCHS)) if "epoch" in name else ("steps", plan.number("total_num_steps", *STEPS))
     )
-    if total is None or total.value <= 0 or warmup.value < total.value:
+    if total is None or total.value <= 0 or warmup.value < total.value or _OF_EVALUATION.match(total.text):
         return []
     text = f"{warmup.text} takes all {total.value:g} {unit} ({total.where}): the rate that was set is never reached"
     return [(text, warmup.where, _SHORTER)]
