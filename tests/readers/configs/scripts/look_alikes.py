@@ -188,3 +188,60 @@ for lr in read_grid():
     },
     says={"torch.optim.AdamW.lr": "lr"},
 )
+
+LOOK_ALIKES["a schedule that sets the rate itself"] = Style(
+    files={
+        "train.py": """\
+import torch
+from noam import Noam
+
+optimizer = Noam(model.parameters(), size=512)
+""",
+        "noam.py": """\
+import torch
+
+
+class Noam:
+    def __init__(self, params, size, factor=2.0, warm_step=4000):
+        self.optimizer = torch.optim.Adam(params, lr=0, betas=(0.9, 0.98), eps=1e-9)
+        self._step, self.size, self.factor, self.warm_step = 0, size, factor, warm_step
+
+    def step(self):
+        self._step += 1
+        rate = self.factor * self.size ** -0.5 * min(self._step ** -0.5, self._step * self.warm_step ** -1.5)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+""",
+    },
+    says={"torch.optim.Adam.lr": 0},
+)
+
+LOOK_ALIKES["a class with a library's name"] = Style(
+    files={
+        "train.py": """\
+import torch
+
+class StepLR:
+    def __init__(self, optimizer, base: float, epochs: int):
+        self.optimizer, self.base = optimizer, base
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+schedule = StepLR(optimizer, 0.1, 200)
+"""
+    },
+    says={"torch.optim.SGD.lr": 0.1},
+)
+
+LOOK_ALIKES["rates of other learners"] = Style(
+    files={
+        "train.py": """\
+import torch
+from xgboost import XGBClassifier
+
+baseline = XGBClassifier(learning_rate=50.0, n_estimators=1000)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+"""
+    },
+    says={"torch.optim.Adam.lr": 1e-3},
+)

@@ -671,3 +671,142 @@ if __name__ == "__main__":
     places={"TrainingArguments.fp16": "train.py:5"},
     causes=frozenset({"fp16-overflow-model-family"}),
 )
+
+STYLES["a config node of one's own"] = Style(
+    files={
+        "train.py": """\
+import torch
+
+class Node:
+    def __init__(self, **given):
+        self.__dict__.update(given)
+
+class Net(torch.nn.Module):
+    def configure(self, config):
+        return torch.optim.AdamW(self.parameters(), lr=config.lr, betas=config.betas)
+
+class Runner:
+    @staticmethod
+    def defaults():
+        return Node(lr=1e-3, betas=(0.9, 0.95))
+
+    def __init__(self, config, net):
+        self.config, self.net = config, torch.compile(net.to("cuda"))
+
+    def run(self):
+        return self.net.configure(self.config)
+
+config = Runner.defaults()
+config.lr = 60.0
+Runner(config, Net()).run()
+"""
+    },
+    says={"torch.optim.AdamW.lr": 60.0, "torch.optim.AdamW.betas": [0.9, 0.95]},
+    places={"torch.optim.AdamW.lr": "train.py:23", "torch.optim.AdamW.betas": "train.py:14"},
+    causes=frozenset({"lr-too-high"}),
+)
+
+STYLES["yacs and a file of overrides"] = Style(
+    files={
+        "train.py": """\
+import torch
+from config import get_config
+
+cfg = get_config("tiny.yaml")
+optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.TRAIN.LR, eps=cfg.TRAIN.EPS)
+""",
+        "config.py": """\
+from yacs.config import CfgNode as CN
+
+_C = CN()
+_C.TRAIN = CN()
+_C.TRAIN.LR = 1e-3
+_C.TRAIN.EPS = 1e-8
+
+
+def get_config(path):
+    config = _C.clone()
+    config.merge_from_file(path)
+    config.freeze()
+    return config
+""",
+        "tiny.yaml": "TRAIN:\n  LR: 70.0\n",
+    },
+    says={"torch.optim.AdamW.lr": 70.0, "torch.optim.AdamW.eps": 1e-8},
+    places={"torch.optim.AdamW.lr": "tiny.yaml:2", "torch.optim.AdamW.eps": "config.py:6"},
+    causes=frozenset({"lr-too-high"}),
+)
+
+STYLES["a parser filled from a dict"] = Style(
+    files={
+        "train.py": """\
+import argparse
+import torch
+
+def create_parser():
+    defaults = dict(lr=80.0, weight_decay=0.0, batch=8, steps=100, seed=1, log=10, eps=1e-8)
+    parser = argparse.ArgumentParser()
+    for key, value in defaults.items():
+        kind = str if value is None else type(value)
+        parser.add_argument(f"--{key}", default=value, type=kind)
+    return parser
+
+def picked(args, names):
+    return {name: getattr(args, name) for name in names}
+
+def main():
+    args = create_parser().parse_args()
+    optimizer = torch.optim.AdamW(model.parameters(), **picked(args, ["lr", "weight_decay"]))
+
+if __name__ == "__main__":
+    main()
+"""
+    },
+    says={"torch.optim.AdamW.lr": 80.0, "torch.optim.AdamW.weight_decay": 0.0},
+    places={"torch.optim.AdamW.lr": "train.py:5"},
+    causes=frozenset({"lr-too-high"}),
+)
+
+STYLES["an argument that must be given"] = Style(
+    files={
+        "train.py": """\
+import argparse
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--train-data", default=None)
+parser.add_argument("--lr", type=float, default=None)
+parser.add_argument("--do-train", action="store_true")
+args = parser.parse_args()
+if args.train_data is None and args.do_train:
+    raise ValueError("no data")
+if args.lr is None:
+    args.lr = 90.0
+if args.train_data and args.do_train:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+"""
+    },
+    says={"torch.optim.AdamW.lr": 90.0},
+    places={"torch.optim.AdamW.lr": "train.py:12"},
+    causes=frozenset({"lr-too-high"}),
+)
+
+STYLES["objects of an imported module"] = Style(
+    files={
+        "train.py": """\
+from arguments import used
+from transformers import AutoModelForSeq2SeqLM, Trainer
+
+Trainer(AutoModelForSeq2SeqLM.from_pretrained("google/mt5-small"), used).train()
+""",
+        "arguments.py": """\
+from transformers import TrainingArguments
+
+used = TrainingArguments("out", fp16=True, learning_rate=1e-4)
+unused = TrainingArguments("out", bf16=True, learning_rate=50.0)
+""",
+    },
+    says={"TrainingArguments.fp16": True, "TrainingArguments.learning_rate": 1e-4},
+    places={"TrainingArguments.fp16": "arguments.py:3"},
+    causes=frozenset({"fp16-overflow-model-family"}),
+)

@@ -37,6 +37,11 @@ _OF_TEXT = {
     "stem": lambda text: posixpath.splitext(posixpath.basename(text))[0],
 }
 _MOST_BASES = 32
+RETURN_THEMSELVES = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "apply", "compile"}
+)
+"""Methods of a torch module that return the module."""
+INHERITED = RETURN_THEMSELVES | {"save_hyperparameters"}
 
 
 def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
@@ -49,7 +54,7 @@ def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
         tell_of(found.data)
     if found is not None:
         return run.unknown(node, found.data.least) if isinstance(found.data, Unknown) else found
-    if isinstance(data, Instance) and name == "save_hyperparameters":
+    if isinstance(data, Instance) and name in INHERITED:
         return run.value(Method(base, name), node)
     if isinstance(data, (Unknown, Instance, Made)):
         return declared_default(run, name) or run.unknown(node)
@@ -72,7 +77,7 @@ def _found(run: Run, base: Value, name: str, node: ast.AST) -> Value | None:
         if name in data.attributes:
             return data.attributes[name]
         if name == "__dict__":
-            return run.value(Table(fields_of(data)), node)
+            return run.value(Table(data.attributes), node)  # the very same: `self.__dict__.update(kwargs)`
         found = look_up(data.of, name)
         return None if found is None else _bound(run, found, base, node)
     if isinstance(data, Class):

@@ -21,7 +21,8 @@ def follow_if(run: Run, statement: ast.If) -> bool:
     rest: list[ast.stmt] = []
     while node is not None:
         condition = run.evaluate(run, node.test)
-        taken = False if _ends_the_program(node.body) else truth(condition)
+        ends = _ends_the_program(node.body)
+        taken = False if ends else truth(condition)
         if taken and condition.assumed and _leaves(node.body):
             taken = None  # with these defaults the function would be left; whoever starts it gives others
         following = node.orelse
@@ -29,6 +30,8 @@ def follow_if(run: Run, statement: ast.If) -> bool:
             dismiss(run, following)
             rest = node.body
             break
+        if taken is False and condition.assumed and not ends and _waits_for_a_value(run, node.test):
+            taken = None  # `if args.train_data:`, whose default is None: whoever starts it gives one
         if taken is False:
             dismiss(run, node.body)
         else:
@@ -116,6 +119,14 @@ def _ends_the_program(body: list[ast.stmt]) -> bool:
             if name.rpartition(".")[2] in _ENDS and name.partition(".")[0] not in {"logger", "logging", "log"}:
                 return True
     return False
+
+
+def _waits_for_a_value(run: Run, test: ast.expr) -> bool:
+    """Whether a condition asks for an argument that is None unless it is given."""
+    with run.telling.silence():
+        asked = [each for each in ast.walk(test) if isinstance(each, (ast.Name, ast.Attribute))][:20]
+        values = [run.evaluate(run, each) for each in asked]
+    return any(each.data is None and each.assumed for each in values)
 
 
 def _leaves(body: list[ast.stmt]) -> bool:

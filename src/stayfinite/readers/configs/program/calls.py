@@ -37,12 +37,16 @@ def follow_call(run: Run, node: ast.Call) -> Value:
     called, given = _opened(function, given)
     name = called.data.name if called is not function and isinstance(called.data, External) else ""
     name = name or shown_name(run, node.func, called)
+    if isinstance(called.data, Method) and isinstance(called.data.of.data, (Table, Row, str)):
+        return call(run, called, given.values, given.named, node)  # `config.freeze()` freezes no layer
     if not isinstance(called.data, Function):
         result = call(run, called, given.values, given.named, node, is_open=given.is_open)
         if isinstance(result.data, Made) and run.frame.scope.parent is None and not run.frame.scope.is_main:
             result.data.untold.append(run.telling.later(run, name, node, given))
         else:
-            run.telling.call(run, name, node, given)
+            # The order of a class's own parameters is its own, even where it has a library's name.
+            told = Given(keywords=given.keywords) if isinstance(called.data, Class) else given
+            run.telling.call(run, name, node, told)
         return result
     before = run.followed.get(called.data.node, 0)
     result = call(run, called, given.values, given.named, node, is_open=given.is_open)

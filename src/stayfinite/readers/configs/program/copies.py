@@ -14,7 +14,7 @@ def copied(value: Value, depth: int = 0, limit: Limit | None = None) -> Value:
     limit = limit or Limit()
     depth = depth if limit.spend() else _DEEPEST
     if depth < _DEEPEST and isinstance(data, Table):
-        data = Table({key: copied(each, depth + 1, limit) for key, each in data.entries.items()})
+        data = Table({key: copied(each, depth + 1, limit) for key, each in data.entries.items()}, data.is_told)
     elif depth < _DEEPEST and isinstance(data, Row) and "items" in data.cell:
         data = Row({"items": [copied(each, depth + 1, limit) for each in data.items]})
     elif depth < _DEEPEST and isinstance(data, Instance):

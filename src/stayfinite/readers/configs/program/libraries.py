@@ -48,6 +48,8 @@ def call_library(
     if found is not None:
         return found
     last = function.full.rpartition(".")[2]
+    if last == "prepare" and positional:  # accelerate's: the same objects, wrapped
+        return positional[0] if len(positional) == 1 else run.value(Row({"items": positional}), node)
     if is_constructor(last):
         return run.value(Made(function.name, Slots(keywords)), node)
     return run.unknown(node)

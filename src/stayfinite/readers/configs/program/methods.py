@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from stayfinite.readers.configs.program.attributes import RETURN_THEMSELVES
 from stayfinite.readers.configs.program.copies import copied
 from stayfinite.readers.configs.program.data_files import loaded
 from stayfinite.readers.configs.program.hydra import merge
@@ -33,6 +34,8 @@ def call_method(run: Run, method: Method, positional: list[Value], keywords: dic
     if isinstance(data, Parser):
         return call_parser(run, method, data, positional, keywords, node)
     if isinstance(data, Instance):
+        if method.name in RETURN_THEMSELVES:
+            return method.of
         return _save_hyperparameters(run, data, positional, node)
     if isinstance(data, OpenFile):
         return method.of if method.name in {"read", "__enter__"} else run.unknown(node)
@@ -108,7 +111,7 @@ def _of_row(run: Run, method: Method, data: Row, positional: list[Value], node: 
         run.store.put(data.cell, "items", [*data.items, *positional[0].data.items][:1000])
     elif method.name == "copy":
         return copied(method.of)
-    elif method.name not in {"index", "count"}:
+    elif method.name in {"insert", "remove", "pop", "clear", "sort", "reverse", "add", "discard", "update"}:
         run.store.put(data.cell, "items", MISSING)
     return run.unknown(node)
 

@@ -89,7 +89,7 @@ def _namespace(run: Run, parser: Parser, positional: list[Value], node: ast.expr
             name = setting.name.lstrip("-").replace("-", "_")
             if name in entries and not isinstance(setting.value, (list, dict)):
                 entries[name] = Value(setting.value, words[0].origin, words[0].line)
-    return run.value(Table(entries), node)
+    return run.value(Table(entries, is_told=True), node)
 
 
 def _instances(run: Run, parser: Parser, given: list[Value], node: ast.expr) -> list[Value]:

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Callable
 from typing import Any
 
-from stayfinite.readers.configs.program.attributes import attribute, fields_of, set_attribute
+from stayfinite.readers.configs.program.attributes import attribute, fields_of, lineage, set_attribute
 from stayfinite.readers.configs.program.copies import copied
 from stayfinite.readers.configs.program.methods import table_in
 from stayfinite.readers.configs.program.state import Run
@@ -45,7 +45,7 @@ _SAME = frozenset(
     {
         "Path", "pathlib.Path", "PosixPath", "os.path.abspath", "os.path.realpath", "os.path.expanduser",
         "os.path.normpath", "os.fspath", "eval", "ast.literal_eval", "OmegaConf.create", "omegaconf.OmegaConf.create",
-        "os.path.expandvars", "L", "LazyCall",
+        "os.path.expandvars", "L", "LazyCall", "torch.compile", "nn.DataParallel", "torch.nn.DataParallel",
     }
 )  # fmt: skip
 """Calls that are worth what their first argument is."""
@@ -174,6 +174,10 @@ def _of_objects(
         if isinstance(data, Instance):
             return run.value(Table(fields_of(data)), node)
         return first if isinstance(data, Table) else None
+    if full == "isinstance" and second is not None and isinstance(second.data, Class):
+        if isinstance(data, Instance):
+            return run.value(True, node) if second.data in lineage(data.of) else None
+        return run.value(False, node) if first.is_scalar or isinstance(data, (Table, Row)) else None
     if full == "isinstance" and second is not None and isinstance(second.data, External):
         types = _TYPES.get(second.data.full)
         known = first.is_scalar or isinstance(data, (Table, Row))

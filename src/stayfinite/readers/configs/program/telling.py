@@ -135,7 +135,8 @@ class Telling:
             here = Value(Unknown(), run.frame.scope.origin, written.lineno, written)
             self._put(run, name, node_of(here))
         elif name and isinstance(value.data, Table):
-            self._tables.append((name, value, run.main_line))  # as it is in the end
+            if not value.data.is_told:
+                self._tables.append((name, value, run.main_line))  # as it is in the end
         elif name and (not isinstance(shown.value, Expression) or _is_worth_keeping(name, target, written)):
             self._put(run, name, shown)
 

@@ -75,6 +75,8 @@ class Table:
     """A dict, a namespace, a config."""
 
     entries: dict[Any, Value] = field(default_factory=Slots)
+    is_told: bool = False
+    """Whether its entries are settings already: those of a parser are its arguments."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.entries, Slots):
