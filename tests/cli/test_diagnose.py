@@ -160,3 +160,36 @@ def test_a_log_without_a_loss_does_not_claim_to_have_nothing_in_it(tmp_path, cap
     shown = " ".join(capsys.readouterr().out.split())
     assert "38 values and no loss among them" in shown
     assert "0 measurements" not in shown
+
+
+def test_what_is_told_changes_the_answer_and_what_is_left_to_decide_is_shown(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("{'loss': 2.3, 'epoch': 0.1}\n{'loss': 2.2, 'epoch': 0.2}\n{'loss': nan, 'epoch': 0.3}\n")
+    assert main(["diagnose", str(log)]) == 1
+    words = " ".join(capsys.readouterr().out.split())
+    _, found = answer(capsys, log)
+    assert f"Not decided. To decide: try {found['differential']['try']}" in words
+    assert f"--tell {found['differential']['key']}=fine" in words
+    assert answer(capsys, log, "--tell", "rate=fine")[1]["findings"][0]["cause"] == "lr-too-high"
+
+
+def test_a_question_needs_a_terminal(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("{'loss': nan}\n")
+    assert main(["diagnose", str(log), "--ask"]) == 2
+    assert "--tell precision=fp16" in capsys.readouterr().err
+
+
+def test_a_person_is_asked_for_the_missing_fact_and_the_answer_counts(tmp_path):
+    pty = pytest.importorskip("pty", reason="no terminals here")
+    log = tmp_path / "train.log"
+    log.write_text("{'loss': 2.3, 'epoch': 0.1}\n{'loss': 2.2, 'epoch': 0.2}\n{'loss': nan, 'epoch': 0.3}\n")
+    mine, theirs = pty.openpty()
+    command = [sys.executable, "-m", "stayfinite", "diagnose", "--ask", "--json", str(log)]
+    os.write(mine, b"fp16\n" + b"\n" * 6)
+    ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
+    os.close(mine)
+    os.close(theirs)
+    assert "Which precision" in ran.stderr
+    found = json.loads(ran.stdout)["findings"][0]
+    assert any("--tell" in line and "fp16" in line for line in found["evidence"])

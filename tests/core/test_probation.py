@@ -10,19 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from make_signals import finite_numbers
+from stayfinite.core.doubts import Blame, Probation, probation_from
 from stayfinite.core.policy import Policy
 from stayfinite.core.probation import (
     GROWTH,
     HARMLESS,
-    Blame,
     Means,
     Move,
-    Probation,
     begin_trial,
     cannot_compare,
     compared,
     follow,
-    probation_from,
     start_anew,
 )
 from stayfinite.core.signals import Signals

@@ -162,7 +162,22 @@ for epoch in range(4):
 def test_a_flip_of_both_is_fine_and_of_the_image_alone_is_found(tmp_path):
     assert causes(watch(tmp_path, FLIPPED)[0]) == []
     text = changed(FLIPPED, ("image, mask = image.flip(-1), mask.flip(-1)", "image = image.flip(-1)"))
-    assert causes(watch(tmp_path, text)[0]) == ["labels-not-augmented"]
+    seen = watch(tmp_path, text)[0]
+    assert causes(seen) == ["labels-not-augmented"]
+    line = 1 + text.splitlines().index("            image = image.flip(-1)")
+    assert seen.findings[0].place[1] == line
+    assert seen.findings[0].finding.evidence[0] == f"train.py:{line}: image = image.flip(-1)"
+
+
+def test_a_flip_in_somebody_else_s_function_is_found_at_the_head_of_getitem(tmp_path):
+    text = changed(
+        FLIPPED,
+        ("image, mask = image.flip(-1), mask.flip(-1)", "image = mirrored(image)"),
+        ("model = nn.Conv2d", "def mirrored(image):\n    return image.flip(-1)\n\nmodel = nn.Conv2d"),
+    )
+    seen = watch(tmp_path, text)[0]
+    assert causes(seen) == ["labels-not-augmented"]
+    assert text.splitlines()[seen.findings[0].place[1] - 1] == "    def __getitem__(self, i):"
 
 
 WARMING = """

@@ -50,6 +50,8 @@ def test_a_wrong_mode_is_named(tmp_path, words):
     seen, _ = watch(tmp_path, changed(HEALTHY, *MODES[words]), examine=False)
     assert causes(seen) == ["wrong-mode"]
     assert words in seen.findings[0].finding.evidence[0]
+    assert words.split()[-2] in seen.findings[0].finding.title
+    assert "BatchNorm" in seen.findings[0].finding.evidence[1]
 
 
 def test_a_schedule_that_is_stepped_at_every_batch_is_named(tmp_path):

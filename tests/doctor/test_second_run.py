@@ -54,15 +54,15 @@ def test_a_bad_step_fed_by_a_generator_gets_its_origin_from_a_second_run(told_of
     assert (top["cause"], top["known_by"]) == ("loss-formula-singularity", "proved by re-run")
     assert top["where"] == "train.py:21, step 9"
     assert "train.py:21: length = (net(x) ** 2).sum(1).sqrt()" in top["evidence"]
-    assert "Rows 5 of the batch are where it shows." in top["evidence"]
-    assert "A second run gave all 10 losses again to the last bit." in top["evidence"]
+    assert "It shows in row 5 of the batch." in top["evidence"]
+    assert "A second run reproduced all 10 losses to the last bit." in top["evidence"]
     assert (tmp_path / "ended").read_text() == "x"
 
 
 def test_a_program_that_does_not_repeat_itself_is_said_not_to_and_nothing_is_called_proved(told_of):
     top = told_of(STREAM.replace("random.random()", "random.SystemRandom().random()"))["findings"][0]
     assert top["known_by"] == "seen in the running program"
-    assert any(line.startswith("This program does not repeat itself: loss 1 was ") for line in top["evidence"])
+    assert any(line.startswith("The program is not deterministic: loss 1 was ") for line in top["evidence"])
 
 
 def test_once_means_once(told_of):

@@ -35,4 +35,7 @@ def test_steps_that_do_not_repeat_are_not_examined_and_it_is_said(tmp_path):
     chance = "loss = 1e-5 * int.from_bytes(__import__('os').urandom(2)) + bce("
     seen, _ = watch(tmp_path, GAN.replace("loss = bce(", chance))
     assert causes(seen) == []
-    assert plain(seen)["not_examined"] == "Running the first step again gave another loss"
+    assert plain(seen)["not_examined"] == (
+        "re-running the first step gave a different loss. "
+        "Seed its random numbers, and keep the step free of side effects"
+    )

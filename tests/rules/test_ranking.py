@@ -52,6 +52,13 @@ def test_infos_come_last_however_sure_they_are():
     assert [finding.cause for finding in findings] == ["error", "info"]
 
 
+def test_what_training_survives_is_a_warning_unless_something_worse_is_seen():
+    mild = Clue("the warmup is too long", STRONG, mild=True)
+    assert [finding.severity for finding in rank(SICK, [rule("a", mild)])] == ["warning"]
+    assert [finding.severity for finding in rank(SICK, [rule("a", mild, Clue("seen", STRONG))])] == ["error"]
+    assert [finding.severity for finding in rank(SICK, [rule("a", mild, severity="info")])] == ["info"]
+
+
 @given(st.lists(st.floats(-12, 12), min_size=1, max_size=6))
 def test_confidence_is_a_probability_below_certainty_and_grows_with_every_clue_for_it(weights):
     sure = confidence(sum(weights))

@@ -130,14 +130,28 @@ def test_a_loss_that_the_first_update_throws_away_diverges_and_one_that_grows_fr
 
 
 def test_a_few_epochs_that_are_equal_to_the_last_digit_stand_still():
-    assert series(*losses(*[0.6931] * 10)).trouble == ["the loss does not move"]
-    assert series(*losses(*[0.69] * 10)).healthy  # with two digits it may well move
-    assert series(*losses(*[0.6931] * 6)).healthy
-    assert series(*losses(*[0.6931] * 9, 0.6928)).healthy
+    assert series(*losses(*[0.7931] * 10)).trouble == ["the loss does not move"]
+    assert series(*losses(*[0.79] * 10)).healthy  # with two digits it may well move
+    assert series(*losses(*[0.7931] * 6)).healthy
+    assert series(*losses(*[0.7931] * 9, 0.7928)).healthy
 
 
 def test_many_equal_losses_stand_still():
-    assert "the loss does not move" in series(*losses(*[0.6931] * 30)).trouble
+    assert "the loss does not move" in series(*losses(*[0.7931] * 30)).trouble
+
+
+@pytest.mark.parametrize(("stays", "classes"), [(0.6931, 2), (2.302, 10), (4.606, 100)])
+def test_a_loss_that_never_leaves_the_loss_of_a_guess_is_told_with_its_classes(stays, classes):
+    assert series(*losses(*[stays] * 4)).chance == classes
+    assert series(*losses(stays, 0.97 * stays, 0.95 * stays, 0.94 * stays)).healthy
+    assert series(*losses(*[stays] * 3)).healthy
+
+
+def test_a_loss_that_jumps_in_the_second_step_diverges_and_a_growing_sum_does_not():
+    assert "the loss diverges" in series(*losses(1.9, 11.4)).trouble
+    assert "the loss diverges" in series(*losses(1.9, 11.4, 11.2, 11.3)).trouble
+    assert series(*losses(1.9, 3.8, 5.8, 7.7)).healthy
+    assert series(*losses(1.9, 11.4, 2.0, 1.8)).healthy
 
 
 def test_of_several_series_the_sickest_speaks():

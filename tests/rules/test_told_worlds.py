@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rules.example import Example
+from stayfinite.rules.experiments import EXPERIMENTS, MEANS
 from stayfinite.rules.registry import all_rules
-from stayfinite.rules.told_worlds import MEANS, SUBJECTS
+from stayfinite.rules.told_worlds import SUBJECTS
 
 
 def told(remark: str) -> dict[str, bool]:
@@ -50,6 +51,9 @@ def test_a_setting_is_no_remark(remark: str) -> None:
 
 def test_worlds_speak_of_causes_that_there_are() -> None:
     slugs = {rule.slug for rule in all_rules()}
-    for (subject, _), causes in MEANS.items():
-        assert subject in SUBJECTS
+    for causes in MEANS.values():
         assert set(causes) <= slugs
+
+
+def test_what_is_recognised_in_a_remark_is_an_experiment() -> None:
+    assert set(SUBJECTS) <= {experiment.subject for experiment in EXPERIMENTS}

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -26,6 +27,12 @@ class Diagnose:
     all: bool = False
     """Show every finding, not only the likeliest ones."""
 
+    tell: tuple[str, ...] = ()
+    """What no file says, as name=value: precision=fp16 gpu=V100, or how an experiment went: bf16=fine, bf16=same."""
+
+    ask: bool = False
+    """Ask for the missing fact that would change the diagnosis most, and go on with the answer."""
+
     json: bool = False
     """Print the diagnosis as JSON and nothing else."""
 
@@ -39,14 +46,26 @@ def run(arguments: Sequence[str]) -> int:
 def _run(settings: Diagnose) -> int:
     if not settings.paths:
         raise UsageError("name a file or a directory: stayfinite diagnose train.log config.yaml")
-    from stayfinite.diagnosis.diagnose import diagnose, diagnose_text
+    from stayfinite.diagnosis.diagnose import judge_reading, read_text
+    from stayfinite.diagnosis.reading import read_paths
+    from stayfinite.diagnosis.telling import understand_told
     from stayfinite.report.progress import reading_progress
 
+    if settings.ask and (settings.paths == ("-",) or not sys.stdin.isatty()):
+        raise UsageError(
+            "--ask needs a terminal to ask in", fix="tell what you know instead: --tell precision=fp16 gpu=V100"
+        )
+    told = understand_told(settings.tell)
     if settings.paths == ("-",):
-        found = diagnose_text(sys.stdin.buffer.read().decode("utf-8", "replace"))
+        reading = read_text(sys.stdin.buffer.read().decode("utf-8", "replace"))
     else:
         with reading_progress(quiet=settings.json) as progress:
-            found = diagnose(*settings.paths, progress=progress)
+            reading = read_paths([Path(path) for path in settings.paths], progress)
+    if settings.ask:
+        from stayfinite.cli.interview import interview
+
+        told = understand_told(interview(reading, settings.tell))
+    found = judge_reading(reading, told)
     if settings.json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:

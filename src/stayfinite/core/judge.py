@@ -8,19 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from stayfinite.core.decision import Action, Decision
+from stayfinite.core.doubts import Probation, finite_numbers, probation_from
 from stayfinite.core.finding import Finding
 from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, decide
 from stayfinite.core.policy import Policy
-from stayfinite.core.probation import (
-    Followed,
-    Means,
-    Move,
-    Probation,
-    finite_numbers,
-    follow,
-    probation_from,
-    start_anew,
-)
+from stayfinite.core.probation import Followed, Means, Move, follow, start_anew
 from stayfinite.core.rungs import Options, RungState
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict, examine, spread

@@ -157,5 +157,5 @@ class _Index:
 
 def _doubt(setting: Setting) -> int:
     if isinstance(setting.value, Expression):
-        return 2
-    return 1 if setting.kind == "default" else 0
+        return 3
+    return 2 if setting.doubtful else 1 if setting.kind == "default" else 0

@@ -13,17 +13,24 @@ from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
 from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows, unexplained
-from stayfinite.diagnosis.reading import Progress, described, read_paths
+from stayfinite.diagnosis.reading import Progress, Reading, described, read_paths
 from stayfinite.diagnosis.retold import retold_lines, without
+from stayfinite.diagnosis.telling import Told, understand_told
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.readers.logs import LogReader
+from stayfinite.rules.calibration import calibrated
+from stayfinite.rules.context import Context
+from stayfinite.rules.differential import differential
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank
 from stayfinite.rules.registry import all_rules
 
 
 def diagnose(
-    path: str | os.PathLike[str], *more_paths: str | os.PathLike[str], progress: Progress | None = None
+    path: str | os.PathLike[str],
+    *more_paths: str | os.PathLike[str],
+    progress: Progress | None = None,
+    tell: Sequence[str] = (),
 ) -> Diagnosis:
     """Read logs, configs and directories of one run, and name the likeliest causes of its trouble.
 
@@ -31,20 +38,32 @@ def diagnose(
         path: a file or a directory; which kind of log or config it is, is found out.
         more_paths: others of the same run.
         progress: told how far reading has come.
+        tell: what no file says, as `precision=fp16`, or how an experiment went, as `bf16=fine`.
 
     Raises:
-        UsageError: when nothing of it could be read.
+        UsageError: when nothing of it could be read, or something told is no `name=value`.
     """
-    reading = read_paths([Path(given) for given in (path, *more_paths)], progress)
-    return judge(reading.runs, reading.settings, reading.sources, reading.known, reading.refusals)
+    told = understand_told(tell)
+    return judge_reading(read_paths([Path(given) for given in (path, *more_paths)], progress), told)
 
 
-def diagnose_text(text: str, name: str = "stdin") -> Diagnosis:
-    """The same for a log that is no file."""
+def read_text(text: str, name: str = "stdin") -> Reading:
+    """Read a log that is no file."""
     reader = LogReader(name)
     reader.feed(text)
     reader.close()
-    return judge(reader.series, Settings(), [Source(path=name, read_as="log", said=described(reader.series))])
+    source = Source(path=name, read_as="log", said=described(reader.series))
+    return Reading(runs=list(reader.series), sources=[source])
+
+
+def judge_reading(reading: Reading, told: Told | None = None) -> Diagnosis:
+    """Let the rules judge files that were read, and what was told."""
+    return judge(reading.runs, reading.settings, reading.sources, reading.known, reading.refusals, told)
+
+
+def context_of(reading: Reading, told: Told) -> Context:
+    """What is known of the set-up: model, precision, card."""
+    return Facts(reading.runs, _setup(reading.runs, reading.settings, told)).context
 
 
 def judge(
@@ -53,6 +72,7 @@ def judge(
     sources: Sequence[Source] = (),
     known: Sequence[Finding] = (),
     refusals: Mapping[str, Refusals] | None = None,
+    told: Told | None = None,
 ) -> Diagnosis:
     """Let the rules judge what was read.
 
@@ -64,18 +84,24 @@ def judge(
         refusals: by source, what a guard has refused: no symptom of the run, and judged only where the run never came
             back from it. Where no autopsy explains it, the rules may guess why if it was more than single bad batches;
             else values that were not finite are a finding without a cause.
+        told: what somebody knows besides.
     """
+    told = told or Told()
     in_rows = {run.source: found for run in runs if (found := refusals_in_rows(run))}
     refused = in_rows | dict(refusals or {})
-    inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
-    facts = Facts(_to_judge(runs, refused), settings + inside)
+    setup = _setup(runs, settings, told)
+    facts = Facts(_to_judge(runs, refused), setup, tried=told.tried)
     lasting = any(each.lasting for each in refused.values())
     explained = any(finding.where.endswith(AUTOPSY) for finding in known)
-    guessed = Facts(_to_judge(runs, refused, whole=True), settings + inside) if lasting and not explained else facts
+    guessed = facts
+    if lasting and not explained:
+        guessed = Facts(_to_judge(runs, refused, whole=True), setup, tried=told.tried)
     open_questions = [] if lasting or explained else [unexplained(source, each) for source, each in refused.items()]
-    findings = with_known(rank(guessed, all_rules()), [*known, *filter(None, open_questions)])
+    from_text = [replace(each, confidence=calibrated(each.confidence)) for each in rank(guessed, all_rules())]
+    findings = with_known(from_text, [*known, *filter(None, open_questions)])
     verdict: Verdict = "unknown"
-    if any(finding.severity != "info" for finding in findings):
+    lost = facts.symptoms.trouble and not facts.symptoms.doubtful
+    if lost or any(finding.severity != "info" for finding in findings):
         verdict = "sick"
     elif facts.symptoms.healthy and not lasting:
         verdict = "healthy"
@@ -89,8 +115,15 @@ def judge(
             if each.codes
         ],
         sources=sources,
+        differential=differential(findings, guessed) if verdict == "sick" else None,
         runs=runs,
     )
+
+
+def _setup(runs: Sequence[RunSeries], settings: Settings, told: Told) -> Settings:
+    """What was told, what the files say, and what the logs say of themselves."""
+    inside = settings_in_text((message.where, message.text) for run in runs for message in run.messages)
+    return told.settings + settings + inside
 
 
 def _to_judge(runs: Sequence[RunSeries], refused: Mapping[str, Refusals], *, whole: bool = False) -> list[RunSeries]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
+from stayfinite.rules.differential import Differential
 
 Verdict = Literal["healthy", "sick", "unknown"]
 
@@ -28,8 +29,8 @@ class Diagnosis:
     """The answer of `diagnose`."""
 
     verdict: Verdict
-    """`sick` when there is a finding of severity error or warning, `healthy` when measurements were read and nothing is
-    wrong with them, `unknown` otherwise."""
+    """`sick` when the numbers show trouble or a finding is an error or a warning, `healthy` when measurements were read
+    and nothing is wrong with them, `unknown` otherwise."""
     findings: Sequence[Finding]
     """The likeliest cause first; those of severity info at the end."""
     trouble: Sequence[str]
@@ -38,6 +39,8 @@ class Diagnosis:
     """What was read."""
     refused: Sequence[str] = ()
     """What a guard refused, a sentence a run. It never touched the weights: no trouble of the training."""
+    differential: Differential | None = None
+    """Where the text cannot decide: the causes that remain and what to try."""
     runs: Sequence[RunSeries] = ()
     """The measurements themselves, for whoever wants to draw them."""
 
@@ -53,5 +56,6 @@ class Diagnosis:
             "findings": [finding.to_json() for finding in self.findings],
             "trouble": list(self.trouble),
             "refused": list(self.refused),
+            "differential": None if self.differential is None else self.differential.to_json(),
             "sources": [{"path": s.path, "read_as": s.read_as, "said": s.said} for s in self.sources],
         }

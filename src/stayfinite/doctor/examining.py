@@ -46,6 +46,11 @@ WEIGHTS = {
 """What explains more weighs more."""
 
 
+NOT_REPEATED = (
+    "re-running the first step gave a different loss. Seed its random numbers, and keep the step free of side effects"
+)
+
+
 class Examiner:
     """Runs a step of the beginning again and puts the probes to it."""
 
@@ -60,10 +65,10 @@ class Examiner:
         program = watcher.program
         stepping = [each for each in program.optimizers.values() if each.steps]
         if not watcher.steps.early or program.bad is not None:
-            self.why_not = "no step was there to run again"
+            self.why_not = "no backward pass was recorded"
             return
         if program.by_hand or not stepping:
-            self.why_not = "steps are taken without an optimizer of torch's"
+            self.why_not = "the program steps without a torch optimizer"
             return
         start = time.monotonic()
         done: set[int] = set()
@@ -81,11 +86,11 @@ class Examiner:
             yield from self._that_matter(found, optimizer, early.backward, alone=len(stepping) == 1)
         self.seconds = time.monotonic() - start
         if not done:
-            self.why_not = "running the first step again gave another loss"
+            self.why_not = NOT_REPEATED
         elif len(done) < len(stepping):
             others = [each for each in stepping if id(each.optimizer) not in done]
-            named = ", ".join(f"{type(each.optimizer).__name__} of {short(each.place)}" for each in others)
-            self.why_not = f"the first step of {named} could not be run again"
+            named = ", ".join(f"{type(each.optimizer).__name__} ({short(each.place)})" for each in others)
+            self.why_not = f"the first step of {named} could not be re-run"
 
     def _that_matter(self, found: list[Finding], optimizer: Any, backward: Backward, *, alone: bool) -> Iterator[Told]:
         """Of a training with several optimizers, where losses rise by design, only what is always a fault."""

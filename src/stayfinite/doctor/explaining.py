@@ -56,7 +56,7 @@ class Explainer:
     ) -> None:
         replay = None if is_sharded(model) else find_replay(backward, model)
         if replay is None:
-            self.why_not = "its statements could not be run again with the same loss"
+            self.why_not = "re-running its statements gave a different loss"
             self.findings.append(_unexplained(bad))
             return
         self.replayed = True
@@ -115,7 +115,7 @@ def _of_another_rank(bad: BadStep) -> Told:
 def _unexplained(bad: BadStep) -> Told:
     return told(
         "nan-loss",
-        [what_happened(bad), "Running the step again gave another loss, so nothing is proved."],
+        [what_happened(bad), "Re-running the step gave a different loss, so the cause is not proved."],
         place=bad.place,
         where=short(bad.place),
         confidence=0.6,
@@ -127,7 +127,7 @@ def what_happened(bad: BadStep) -> str:
     """The bad step in one sentence."""
     if not math.isfinite(bad.loss):
         return f"Step {bad.step}: the loss is {bad.loss}."
-    return f"Step {bad.step}: the loss is {bad.loss:.4g}, the gradients are NaN or inf."
+    return f"Step {bad.step}: the loss is {bad.loss:.4g}, gradients are NaN or inf."
 
 
 def origin_place(origin: Origin | None) -> tuple[str, int]:
@@ -152,7 +152,7 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
         shown = ", ".join(map(str, autopsy.rows[:8]))
         evidence.append(f"{'Rows' if several else 'Row'} {shown} of the batch cause{'' if several else 's'} it.")
     evidence += _reruns(autopsy)
-    evidence += [f"A second fault lies behind it: {sentence(each.conclusion.why)}" for each in autopsy.also]
+    evidence += [f"Behind it is a second fault: {sentence(each.conclusion.why)}" for each in autopsy.also]
     fix = autopsy.fix
     if autopsy.verified_by:
         fix += f" (verified by re-run: {_verified(autopsy)})"

@@ -78,3 +78,11 @@ def moment(frames: list[FrameType], rng: dict[str, Any] | None = None) -> Moment
         [Held(id(f), f.f_code, f.f_lineno, dict(f.f_locals), f.f_globals) for f in frames[:8]],
         rng,
     )
+
+
+def loss_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The loss among the arguments of ``torch.autograd.backward``: its first tensor; None where there is none."""
+    tensors = args[0] if args else kwargs.get("tensors")
+    if isinstance(tensors, Tensor):
+        return tensors
+    return tensors[0] if tensors else None

@@ -18,6 +18,7 @@ from torch import nn
 
 from stayfinite.doctor.replay import CannotReplay
 from stayfinite.doctor.stand_ins import StandIns
+from stayfinite.doctor.told import PROVED
 
 COLLECTIVES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "gather",
@@ -26,6 +27,8 @@ COLLECTIVES = (
 )  # fmt: skip
 SECONDS = 15.0
 """Rank 0 waits so long for the words of the others once it has ended."""
+IN_A_HURRY = 2.0
+"""And only so long where it has failed: the others may never come to their end."""
 
 
 def world_size() -> int:
@@ -39,6 +42,11 @@ def world_size() -> int:
 def rank() -> int:
     """This process's place among those that torchrun has started."""
     return int(os.environ.get("RANK", "0"))
+
+
+def started() -> int:
+    """Processes that torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -105,6 +113,21 @@ def words_of_others(
             sleep(0.05)
     shutil.rmtree(_folder(), ignore_errors=True)
     return found
+
+
+def with_other_ranks(findings: list[dict[str, Any]], *, hurry: bool) -> list[dict[str, Any]]:
+    """What other ranks have proved stands before what rank 0 only saw."""
+    words = words_of_others(IN_A_HURRY if hurry else SECONDS)
+    if findings and findings[0]["known_by"] == PROVED:
+        return findings
+    known: set[str] = set()
+    proved: list[dict[str, Any]] = []
+    for number, theirs in words.items():
+        for each in theirs:
+            if each["cause"] not in known:
+                known.add(each["cause"])
+                proved.append(each | {"evidence": [*each["evidence"], f"Seen on rank {number}."]})
+    return [*proved, *(each for each in findings if not (proved and each["cause"] == "nan-loss"))]
 
 
 def _folder() -> Path:

@@ -139,10 +139,6 @@ def _explained(findings: list[Told]) -> list[Told]:
     return first + [each for each in findings[1:] if each.finding.cause not in beaten]
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}"
-
-
 def plain(seen: Seen) -> dict[str, Any]:
     """As plain data."""
     program = seen.program
@@ -155,7 +151,7 @@ def plain(seen: Seen) -> dict[str, Any]:
         "findings": [each.to_json() for each in seen.findings],
         "replayed": seen.replayed,
         "why_not_replayed": seen.why_not,
-        "not_examined": _sentence(seen.why_not) if program.bad is None and program.steps else "",
+        "not_examined": seen.why_not if program.bad is None and program.steps else "",
         "own_troubles": program.troubles,
         "seconds": round(program.seconds, 3),
     }

@@ -100,6 +100,7 @@ class DrivenGuard(Guard):
             self._recovery.renew()
         self._recorder.launch(self._step, self._launch_record)
         first = not self._judge.memory.ladder.accepted
+        self._ranks.settle(self._shop.roster)
         own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale)
         self._reading = self._ranks.combine(own, self._shop.roster)
         self._step = self._reading.step

@@ -279,6 +279,7 @@ class Guard:
                 self._recovery.renew()
             self._recorder.launch(self._step, self._launch_record)
             first = not self._judge.memory.ladder.accepted
+            self._ranks.settle(self._shop.roster)
             own = self._reader.read(self._step + 1, gathered, first=first)
             reading = self._ranks.combine(own, self._shop.roster)
             self._step = reading.step

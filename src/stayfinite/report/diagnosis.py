@@ -14,7 +14,7 @@ from stayfinite.report.printable import printable
 STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
 """Findings that are shown in full."""
-WORTH_SHOWING = 0.3
+WORTH_SHOWING = 0.2
 """Below this confidence a finding that is not the first gets one line."""
 
 
@@ -34,6 +34,8 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
     if brief:
         names = ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.2f})" for finding in brief)
         console.print(Text(f"\nless likely: {names}", style="dim"))
+    if diagnosis.get("differential"):
+        _show_differential(diagnosis, console)
     for finding in quiet:
         console.print(Text.assemble("\n", (f"{finding['code']} {finding['cause']}", "cyan"), f"  {finding['title']}"))
         _show_evidence(finding, console)
@@ -42,6 +44,22 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
         console.print(Text(f"\nnot read: {source['path']}: {source['said']}", style="yellow"))
     if loud:
         console.print(Text(f"\nstayfinite explain {loud[0]['code']} tells more.", style="dim"))
+
+
+def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
+    """What is left to decide, what each cause predicts, and what to try first."""
+    open_question = diagnosis["differential"]
+    console.print(Text("\nNot decided. To decide:", style="bold"))
+    console.print(Padding(Text.assemble(("try  ", "bold green"), open_question["try"]), (0, 0, 0, 2)))
+    width = max(len(each["cause"]) for each in open_question["remaining"])
+    for each in open_question["remaining"]:
+        console.print(Padding(Text(f"if {each['cause']:<{width}}  then: {each['predicts']}"), (0, 0, 0, 2)))
+    key, outcomes = open_question["key"], open_question["outcomes"]
+    told = f"--tell {key}=fine ({outcomes['fine']}) or --tell {key}=same ({outcomes['same']})"
+    console.print(Padding(Text(f"then diagnose again with {told}"), (0, 0, 0, 2)))
+    script = next((each["path"] for each in diagnosis["sources"] if each["path"].endswith((".py", ".ipynb"))), None)
+    if script is not None:
+        console.print(Padding(Text(f"or have it proved: stayfinite doctor {script}"), (0, 0, 0, 2)))
 
 
 def _clean(part: Any) -> Any:

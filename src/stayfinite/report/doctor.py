@@ -30,7 +30,7 @@ def show_seen(said: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"\npatch  {printable(patch['file'])}: {patch['words']}"))
     if said.get("not_examined"):
         words = printable(said["not_examined"])
-        console.print(Text(f"\nNot tested: whether one batch can be learned. {words}.", style="dim"))
+        console.print(Text(f"\nSkipped the one-batch test: {words}.", style="dim"))
     if loud:
         console.print(Text(f"\nstayfinite explain {loud[0]['code']} tells more.", style="dim"))
 
@@ -38,16 +38,20 @@ def show_seen(said: Mapping[str, Any], console: Console) -> None:
 def headline(said: Mapping[str, Any]) -> str:
     """One line: how far the program came, and what was seen."""
     names = ", ".join(dict.fromkeys(said["optimizers"]))
-    parts = [f"{said['steps']:,} steps{f' with {names}' if names else ''}"]
+    parts = [f"{_steps(said['steps'])}{f' with {names}' if names else ''}"]
     if said["bad_step"] is not None:
         parts.append(f"NaN or inf at step {said['bad_step']}")
     if said["refused"]:
-        parts.append(f"{said['refused']} steps refused")
+        parts.append(f"{_steps(said['refused'])} refused")
     if len(said.get("losses", [])) == 2 and said["bad_step"] not in (0, 1):
         parts.append(f"loss {said['losses'][0]:.4g} to {said['losses'][1]:.4g}")
     if said.get("ended"):
         parts.append(said["ended"])
     return printable("; ".join(parts)) + "."
+
+
+def _steps(count: int) -> str:
+    return f"{count:,} step{'' if count == 1 else 's'}"
 
 
 def _show(finding: Mapping[str, Any], console: Console) -> None:

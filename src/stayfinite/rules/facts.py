@@ -15,6 +15,9 @@ from stayfinite.rules.looking_at_runs import symptoms_of
 from stayfinite.rules.symptoms import Symptoms
 from stayfinite.rules.told_worlds import ToldWorld, told_worlds
 
+MOST_REMARKS = 100
+"""Lines of a log that are searched for remarks on other runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -33,11 +36,13 @@ class Facts:
     settings: Settings = field(default_factory=Settings)
     observed: Mapping[str, Observation] = field(default_factory=dict)
     """By the names that rules declare in `observes`."""
+    tried: Sequence[ToldWorld] = ()
+    """Experiments whose outcome somebody told."""
 
     @cached_property
     def symptoms(self) -> Symptoms:
         """What can be seen in the numbers, of the run that looks sickest."""
-        return symptoms_of(self.runs)
+        return symptoms_of(self.runs, self.settings.notes)
 
     @cached_property
     def context(self) -> Context:
@@ -47,7 +52,11 @@ class Facts:
     @cached_property
     def told_worlds(self) -> list[ToldWorld]:
         """Re-runs with something changed that somebody tells of."""
-        return told_worlds(self.settings)
+        tried = {world.subject for world in self.tried}
+        remarks = list(self.settings.notes)
+        # What a library prints among its numbers is no remark; nor does anybody remark the same thing again and again.
+        remarks += [(each.where, each.text) for each in self.messages if each.count == 1][:MOST_REMARKS]
+        return [*self.tried, *(world for world in told_worlds(remarks) if world.subject not in tried)]
 
     @cached_property
     def messages(self) -> list[Message]:

@@ -5,26 +5,35 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from stayfinite.core.series import Message, Point, RunSeries
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
+    at_chance,
+    digits,
     diverges,
     finite_of,
     growth,
     is_absurd,
     is_flat,
     is_range_test,
+    swings,
     trailing_zeros,
     zero_was_earned,
     zeros_in,
 )
+from stayfinite.rules.signs.printed import prints_not_finite
+from stayfinite.rules.signs.told_symptoms import ToldSymptom, told_symptoms
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
 WENT_ON = 10
 """So many measurements after a crash, and it was not the end."""
+
+FEW = 3
+"""Finite losses that cannot vouch for a run that prints NaN elsewhere."""
 
 ABSURD_PERPLEXITY = 1e12
 """exp of a loss of 28 and more: worse than guessing among all words of any language."""
@@ -48,16 +57,67 @@ _DENIED = re.compile(r"\b(?:if|when|whether|no|not|never|without|unless)\b", re.
 """`stops if the loss is NaN` states nothing."""
 
 _SUMMARY = ("train_loss", "training_loss")
-_EVALUATION = re.compile(r"(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
+_EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
+"""Losses of evaluations; the best one so far is infinite before the first."""
+_OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode"
+"""Statistics that are NaN or infinite before there is anything to take them of."""
+_INSIDE = re.compile(
+    rf"^(?!.*(?:{_OVER_NOTHING})).*(?:loss|overflow/|activation|logit|hidden|output|weight|param|grad|reward|return|_kl)",
+    re.IGNORECASE,
+)
+"""Numbers of the loss, the model, its gradients or its rewards: one that is lost at the end is enough."""
+_SCORE = re.compile(
+    r"bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
+    re.IGNORECASE,
+)
+_RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
+GOOD_SCORE = 0.9
+"""A score of this and more may well stay where it is."""
+STILL = 5
+"""Evaluations before a score that does not move says something."""
+SCORED = 3
+"""Evaluations before a score of exactly 0 says something."""
+FALLEN = 0.8
+"""The last loss over the first where it has fallen."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
-def symptoms_of(runs: Sequence[RunSeries]) -> Symptoms:
-    """The symptoms of the sickest of these series, with a crash of any of them."""
+def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()) -> Symptoms:
+    """The symptoms of the sickest of these series, with a crash of any of them, and with what the notes say of it."""
     crash = next((m for run in runs for m in run.messages if _CRASH.search(m.text) and not _went_on(run, m)), None)
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
-    return max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
+    seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
+    if seen.points > FEW:
+        return seen  # the numbers speak for themselves
+    lines = [*((message.where, message.text) for run in runs for message in run.messages), *notes]
+    return _with_told(seen, told_symptoms(lines))
+
+
+def _with_told(seen: Symptoms, told: Sequence[ToldSymptom]) -> Symptoms:
+    """As if what somebody says had been measured, where nothing was measured that says otherwise."""
+    kinds = {each.kind: each.where for each in told}
+    where = dict(seen.where)
+    changed: dict[str, Any] = {}
+    if "not finite" in kinds and not seen.bad and not seen.bad_losses:
+        changed["bad_losses"] = 1
+        where.setdefault("summary", kinds["not finite"])
+    if "zero loss" in kinds and not seen.good_losses and not seen.bad:
+        changed["zero_losses"] = max(seen.zero_losses, 1)
+        where.setdefault("first_zero", kinds["zero loss"])
+    if "zero gradient" in kinds and seen.typical_norm is None:
+        changed["zero_norms"] = 2
+        where.setdefault("start", kinds["zero gradient"])
+    if "rate 0" in kinds and not seen.lrs:
+        changed["lrs"] = changed["zero_lrs"] = 2
+        where.setdefault("zero_lr", kinds["rate 0"])
+    if "explodes" in kinds and not seen.bad:
+        changed["diverges"] = True
+        where.setdefault("largest_loss", kinds["explodes"])
+    elif "still" in kinds and not seen.bad:
+        changed["flat"] = True
+        where.setdefault("start", kinds["still"])
+    return replace(seen, **changed, where=where, told=tuple(told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +189,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         zero_losses=0 if zero_was_earned(finite) or small_evaluation else zeros_in(told),
         good_losses=sum(loss > TINY_LOSS for loss in told),
         range_test=range_test,
+        rewarded=_rewarded(seen.run),
         zero_norms=sum(norm == 0 for norm in finite_norms),
         first_loss=finite[0] if finite else None,
         best_loss=min(finite, default=None),
@@ -156,13 +217,73 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         crash=crash,
         where=_places(seen),
         recognised=recognised,
-        lost_metrics=0 if seen.losses else sum(_ends_lost(track.values) for track in seen.run.metrics.values()),
+        lost_metrics=_lost_metrics(seen, bool(finite)),
+        printed=_printed(seen, len(finite)),
+        chance=at_chance(finite),
+        swings=not expected_to_rise and swings(finite),
+        zero_score=_zero_score(seen, finite),
+        still_score=_still_score(seen, finite),
     )
 
 
-def _ends_lost(values: Sequence[float]) -> bool:
-    """Not finite to the end: one such value may be that of a class without an example."""
-    return len(values) >= 2 and not any(map(math.isfinite, values[-2:]))
+def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
+    """Metrics that end in values which are not finite.
+
+    One such value may be that of a class without an example. Beside a finite loss a metric was finite once and is lost
+    to the end, or it is one of the model's own numbers.
+    """
+    found = []
+    for name, track in seen.run.metrics.items():
+        lost = len(track.values) - len(finite_of(track.values))
+        if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name):
+            continue  # losses of evaluations are counted apart
+        inside = _INSIDE.search(name) is not None
+        if inside or (
+            lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))
+        ):
+            found.append(name)
+    return tuple(found)
+
+
+def _printed(seen: _Measured, finite: int) -> Message | None:
+    if finite > FEW:
+        return None
+    return next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+
+
+def _still_score(seen: _Measured, finite: Sequence[float]) -> str:
+    """The name of a score that has one value at every evaluation; few digits hide small steps."""
+    falls = len(finite) >= 2 and finite[-1] < FALLEN * finite[0]
+    if len(set(finite)) == 1:
+        return ""  # a progress bar that shows what it had before
+    guesses = [
+        (name, value) for name, track in seen.run.metrics.items() if _RIGHT.search(name) for value in track.values
+    ]
+    if not finite and len(guesses) >= 2 and _at_chance([value for _, value in guesses]):
+        return guesses[0][0]
+    for name, track in seen.run.metrics.items():
+        values = track.values
+        if len(values) < STILL - (not finite) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:
+            continue
+        good = GOOD_SCORE <= values[0] <= 1 or values[0] >= 100 * GOOD_SCORE
+        if not good and math.isfinite(values[0]) and not (falls and digits(values[0]) < 3):
+            return name
+    return ""
+
+
+def _at_chance(scores: Sequence[float]) -> bool:
+    """Whether all of these are the share that a guess among 2, 10 or 100 classes gets right, plain or in percent."""
+    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in (0.5, 50.0, 0.1, 10.0, 0.01))
+
+
+def _zero_score(seen: _Measured, finite: Sequence[float]) -> str:
+    """The name of a score that is exactly 0 at every evaluation while the loss falls."""
+    if len(finite) < 2 or finite[-1] >= FALLEN * finite[0]:
+        return ""
+    for name, track in seen.run.metrics.items():
+        if _SCORE.search(name) and "token" not in name and len(track.values) >= SCORED and not any(track.values):
+            return name
+    return ""
 
 
 def _places(seen: _Measured) -> dict[str, str]:

@@ -26,7 +26,7 @@ _FAMILIES = {
     "Falcon": r"\bfalcon",
     "Granite": r"\bgranite",
     "bf16-trained": r"\b(?:llava|openvla|prismatic|bunny|cogvlm|minicpm|stablelm|smol(?:lm|vlm)|molmo|idefics|"
-    r"starcoder2|nemotron|exaone|command-r)",
+    r"starcoder2|nemotron|exaone|command-r|flux|wan2|hunyuan|sd3|stable-?diffusion-?3|cogvideo\w*)\b",
 }
 _PATTERNS = {family: re.compile(pattern, re.IGNORECASE) for family, pattern in _FAMILIES.items()}
 

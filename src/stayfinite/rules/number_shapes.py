@@ -18,6 +18,19 @@ ABSURD_LOSS = 1e5
 THROWN_AWAY = 1e3
 """A loss that stays so many times above its first one was not thrown there by a hard batch."""
 
+JUMP = 4.0
+"""A loss that lies so many times above the first one in all of a few points was thrown there by the first updates."""
+
+JUMP_OF_ONE = 5.5
+"""The same of a single later loss, which may be that of a hard batch."""
+
+SWING = 3.0
+"""A later loss over the one before it."""
+
+CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: math.log(10), 20: math.log(20),
+          100: math.log(100), 1000: math.log(1000)}  # fmt: skip
+"""The loss of a guess, by the usual numbers of classes."""
+
 LEAST_FIRST = 0.1
 """A first loss below this may be that of targets that are not there yet, as of a value network, and say nothing."""
 
@@ -54,6 +67,33 @@ def is_flat(losses: Sequence[float]) -> bool:
         return False
     middle = median(losses)
     return middle > 0 and (max(losses) - min(losses)) / middle < 2e-3
+
+
+def at_chance(losses: Sequence[float]) -> int | None:
+    """The number of classes among which a loss guesses, from its first point to its last; None for another loss."""
+    if len(losses) < 4:
+        return None
+    for classes, guess in CHANCE.items():
+        if all(abs(loss - guess) <= 3e-3 * guess for loss in losses):
+            return classes
+    return None
+
+
+def swings(losses: Sequence[float]) -> bool:
+    """Whether losses above 1 are thrown back up by factors, again and again, to where they had been before.
+
+    Losses of single batches differ by a factor of 2 or 3, and the smaller they are the more.
+    """
+    if len(losses) < 8 or min(losses) < LEAST_FIRST:
+        return False
+    thrown = sum(later >= SWING * earlier and later >= 2.0 for earlier, later in pairwise(losses))
+    third = len(losses) // 3
+    return thrown >= 3 and max(losses[-third:]) >= 0.25 * max(losses[:third])
+
+
+def digits(value: float) -> int:
+    """How many digits a number was printed with, as far as it shows."""
+    return len(f"{value:.12g}".partition("e")[0].replace(".", "").lstrip("-0"))
 
 
 def zeros_in(losses: Sequence[float]) -> int:
@@ -93,10 +133,20 @@ def _lost_at_once(losses: Sequence[float], ends: float) -> bool:
     return median(losses[1:]) >= THROWN_AWAY * first and ends >= THROWN_AWAY / 10 * first
 
 
+def jumps(losses: Sequence[float]) -> bool:
+    """Whether a few losses all lie far above the first one. A sum that is printed as it grows does so evenly."""
+    if not 2 <= len(losses) < 8 or losses[0] < LEAST_FIRST:
+        return False
+    if min(losses[1:]) < (JUMP_OF_ONE if len(losses) == 2 else JUMP) * losses[0]:
+        return False
+    gains = [later - earlier for earlier, later in pairwise([0.0, *losses])]
+    return len(losses) == 2 or not max(gains) <= 2 * min(gains)
+
+
 def diverges(losses: Sequence[float]) -> bool:
     """Whether losses end far above where they had been."""
     if len(losses) < 8:
-        return False
+        return jumps(losses)
     window = max(3, len(losses) // 10)
     ends = median(losses[-window:])
     if _lost_at_once(losses, ends):

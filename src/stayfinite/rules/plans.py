@@ -15,8 +15,8 @@ REMARKS = "what the settings say of it, each remark with its place"
 """For a rule's `observes`."""
 
 
-def planned(facts: Facts, name: str, weight: float = PROOF) -> Iterator[Clue]:
+def planned(facts: Facts, name: str, weight: float = PROOF, *, mild: bool = False) -> Iterator[Clue]:
     """A clue for each remark under a name. Settings are risks: nothing has happened yet."""
     seen = facts.seen(name)
     for text, where, *fix in [] if seen is None else seen.value:
-        yield Clue(text, weight, where, risk=True, fix=fix[0] if fix else "")
+        yield Clue(text, weight, where, risk=True, fix=fix[0] if fix else "", mild=mild)

@@ -3,17 +3,19 @@
 1. Every rule yields its clues. Their weights add to the rule's prior; the sum as a probability is its confidence.
 2. A cause outranks what it explains: a finding that a likelier one ``beats`` loses confidence in that measure.
 3. Where the run shows no trouble, what only could go wrong is no finding: a healthy run is left in peace.
+4. Where it shows trouble and no cause is likely, the usual causes of that symptom are named, as unlikely as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from stayfinite.core.finding import Finding
+from stayfinite.core.finding import Finding, Severity
+from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clue, Rule, confidence
-from stayfinite.rules.told_worlds import MEANS
+from stayfinite.rules.usual_causes import SYMPTOMS, usual_causes
 
 LEAST = 0.12
 """Findings below this confidence are not worth a person's time."""
@@ -23,6 +25,15 @@ SURE_WITHOUT_TROUBLE = 0.45
 
 MOST_EVIDENCE = 6
 """Lines of evidence in a finding."""
+
+GUESSED = (0.14, 0.13, 0.12)
+"""Confidence in the usual causes of a symptom, by how common each is."""
+
+WELCOME_BELOW = 0.3
+"""Where no cause is likelier than this, the usual ones are named."""
+
+TRIED = 2.0
+"""What an experiment counts that somebody made and told, over a remark in passing."""
 
 KEEPS = 0.25
 """The share of its confidence that a finding keeps when a certain one explains it."""
@@ -44,13 +55,14 @@ class Suspect:
 
 def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
     """Judge the facts by these rules; the likeliest cause first."""
+    rules = list(rules)
     suspects = [suspect for rule in rules if (suspect := _suspect(rule, facts)) is not None]
     if facts.symptoms.healthy:
         suspects = [suspect for suspect in suspects if not suspect.only_risk]
     if facts.runs and not facts.symptoms.trouble:
         # Nothing is seen to be wrong: a guess, or a warning that some library prints, is no reason to alarm anybody.
         suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
-    suspects = _explained_away(suspects)
+    suspects = _explained_away([*suspects, *_usual(facts, rules, suspects)])
     suspects = [suspect for suspect in suspects if suspect.confidence >= LEAST]
     loud = {"error": 0, "warning": 0, "info": 1}
     suspects.sort(key=lambda suspect: (loud[suspect.rule.severity], -suspect.confidence, suspect.rule.code))
@@ -64,6 +76,22 @@ def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
     return Suspect(rule, clues, confidence(rule.prior + sum(clue.weight for clue in clues)))
 
 
+def _usual(facts: Facts, rules: Sequence[Rule], suspects: Sequence[Suspect]) -> Iterator[Suspect]:
+    """The usual causes of the symptom, where nothing better is known and nothing speaks against them."""
+    if any(each.confidence >= WELCOME_BELOW and each.rule.slug not in SYMPTOMS for each in suspects):
+        return
+    symptom, causes = usual_causes(facts)
+    known = {each.rule.slug for each in suspects if each.confidence >= LEAST}
+    by_slug = {rule.slug: rule for rule in rules}
+    for slug, confident in zip(causes, GUESSED, strict=False):
+        if slug not in by_slug or slug in known:
+            continue
+        clues = tuple(by_slug[slug].judge(facts))
+        if sum(clue.weight for clue in clues) > -2.0:
+            usual = Clue(f"a usual cause of {symptom}; nothing in the text tells", 0.1)
+            yield Suspect(by_slug[slug], (*(clue for clue in clues if clue.weight > 0), usual), confident)
+
+
 def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
     """What re-runs that somebody tells of say of this cause; only where there is trouble to explain."""
     if facts.symptoms.healthy:
@@ -71,11 +99,11 @@ def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
     for world in facts.told_worlds:
         weight = MEANS.get((world.subject, world.good), {}).get(rule.slug)
         if weight is not None:
-            yield Clue(
-                f"it is said to be {'fine' if world.good else 'no better'} with {world.subject}: {world.text}",
-                weight,
-                world.where,
-            )
+            if world in facts.tried:
+                yield Clue(f"tried: {world.text}", TRIED * weight, world.where)
+                continue
+            outcome = "fine" if world.good else "no better"
+            yield Clue(f"it is said to be {outcome} with {world.subject}: {world.text}", weight, world.where)
 
 
 def _explained_away(suspects: list[Suspect]) -> list[Suspect]:
@@ -98,13 +126,17 @@ def _finding(suspect: Suspect) -> Finding:
     return Finding(
         code=suspect.rule.code,
         cause=suspect.rule.slug,
-        severity=suspect.rule.severity,
+        severity=_severity(suspect.rule, telling),
         confidence=round(suspect.confidence, 2),
         where=where,
         title=suspect.rule.title,
         evidence=tuple(lines),
         fix="; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix)) or suspect.rule.fix,
     )
+
+
+def _severity(rule: Rule, telling: list[Clue]) -> Severity:
+    return "warning" if rule.severity == "error" and all(clue.mild for clue in telling) else rule.severity
 
 
 def _line(clue: Clue) -> str:

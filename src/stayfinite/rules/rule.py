@@ -58,6 +58,8 @@ class Clue:
     """It says that the failure could happen (a setting), not that it did (a symptom)."""
     fix: str = ""
     """What to do about this very thing, where it is known better than the rule's own fix says."""
+    mild: bool = False
+    """Training goes on in spite of it: a finding that only such clues speak for is a warning, not an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

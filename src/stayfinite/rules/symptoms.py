@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stayfinite.core.series import Message, Point
+from stayfinite.rules.signs.told_symptoms import Kind, ToldSymptom
 
 TINY_LOSS = 1e-7
 """A training loss at or below this is no loss that a model earned: it is 0.0, or was printed from nothing."""
 
 HUGE_LOSS = 1e4
 """No usual loss is so large at any step of a training that works."""
+
+_SAID: dict[Kind, str] = {
+    "weights still": "the weights are said not to change",
+    "same answers": "the model is said to answer every input alike",
+    "worse after loading": "it is said to be worse after loading",
+    "rate still": "the learning rate is said not to change",
+}
+"""What only words can tell; other kinds count as if they had been measured."""
 
 EARLY = 10
 """Points that count as the beginning of a log."""
@@ -77,10 +86,16 @@ class Symptoms:
     """The learning rate at the first bad point."""
     flat: bool = False
     """Many losses and no movement beyond rounding."""
+    swings: bool = False
+    """The loss is thrown up and down by factors, again and again."""
+    chance: int | None = None
+    """The number of classes among which the loss guesses, from the first point to the last."""
     diverges: bool = False
     """Finite to the end and far above where it had been."""
     absurd: bool = False
     """Losses, or perplexities, of a size that no task has, and they do not come down."""
+    rewarded: bool = False
+    """Rewards are what is learned from: the printed loss is near 0 by itself."""
     range_test: bool = False
     """The learning rate is driven up on purpose, to see where training breaks."""
     crash: Message | None = None
@@ -90,8 +105,16 @@ class Symptoms:
     `zero_lr`, `start`: those that there are."""
     recognised: int = 0
     """Measurements of any kind in all logs."""
-    lost_metrics: int = 0
-    """Where no loss is logged: other measurements that end in values which are not finite."""
+    lost_metrics: tuple[str, ...] = ()
+    """Other measurements that end in values which are not finite."""
+    printed: Message | None = None
+    """Where few losses are logged: a line that prints a value which is not finite."""
+    told: tuple[ToldSymptom, ...] = ()
+    """Where few numbers are logged: what somebody says is wrong."""
+    still_score: str = ""
+    """A score that has one value, and not a good one, at every evaluation."""
+    zero_score: str = ""
+    """A score that is exactly 0 at every evaluation while the loss falls."""
 
     @property
     def settles(self) -> bool:
@@ -116,6 +139,11 @@ class Symptoms:
             self.good_losses == 0
             or (self.zero_losses >= 2 and self.last_loss is not None and self.last_loss <= TINY_LOSS)
         )
+
+    @property
+    def learns_at_zero(self) -> bool:
+        """The loss is 0 and gradients are not: by design where rewards are learned from."""
+        return self.rewarded and not self.bad_norms and (self.typical_norm is None or self.typical_norm > 0)
 
     @property
     def found_scale(self) -> bool:
@@ -151,8 +179,8 @@ class Symptoms:
     @property
     def lr_zero(self) -> bool:
         """The learning rate is 0 beyond what a warmup's first step or a schedule's last one has."""
-        if self.lrs == 0 or self.zero_lrs == 0:
-            return False
+        if self.lrs == 0 or self.zero_lrs == 0 or self.skipped >= self.zero_lrs:
+            return False  # a schedule stands still while steps are skipped
         learns = (
             self.points >= 5
             and self.first_loss is not None
@@ -172,18 +200,36 @@ class Symptoms:
             "the loss is not finite": self.bad_losses > 0,
             "the gradient norm is not finite": self.bad_norms > 0 and not self.settles,
             "the evaluation loss is not finite": self.bad_evals > 0,
-            "what is measured is not finite": self.lost_metrics > 0,
-            "the loss is 0": self.zero_loss,
+            f"{', '.join(self.lost_metrics[:3])} {'is' if len(self.lost_metrics) == 1 else 'are'} not finite": bool(
+                self.lost_metrics
+            ),
+            "a printed value is not finite": self.printed is not None and not (self.bad_losses or self.bad_norms),
+            "the loss is 0": self.zero_loss and not self.learns_at_zero,
             "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points,
             "the loss scale collapses": self.collapses,
             "the loss explodes": self.absurd
             or (self.points > 0 and self.explodes and (self.bad > 0 or self.diverges or self.points < 3)),
             "the loss diverges": self.diverges,
-            "the loss does not move": self.flat,
+            "the loss swings": self.swings and not self.diverges,
+            f"the loss stays at ln {self.chance}, a guess among {self.chance} classes": self.chance is not None,
+            "the loss does not move": self.flat and self.chance is None,
+            f"{self.still_score} does not move": bool(self.still_score) and not self.zero_score,
+            f"{self.zero_score} is 0 while the loss falls": bool(self.zero_score),
             "the learning rate is 0": self.lr_zero,
             "the run crashed": self.crash is not None,
         }
-        return [word for word, holds in found.items() if holds]
+        words = [word for word, holds in found.items() if holds]
+        return words + [_SAID[each.kind] for each in self.told if each.kind in _SAID]
+
+    def said(self, kind: Kind) -> ToldSymptom | None:
+        """A sentence of this kind."""
+        return next((each for each in self.told if each.kind == kind), None)
+
+    @property
+    def doubtful(self) -> bool:
+        """All that is odd is a loss of 0, and gradients are alive."""
+        alive = self.typical_norm is not None and self.typical_norm > 0 and not self.bad_norms
+        return alive and self.trouble == ["the loss is 0"]
 
     @property
     def story(self) -> list[str]:

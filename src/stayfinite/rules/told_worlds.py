@@ -7,10 +7,8 @@ with one thing changed. What it says of each cause is the same for every rule, s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-from stayfinite.core.settings import Settings
 
 LONGEST = 240
 """Characters of a remark; what is longer is no remark."""
@@ -67,8 +65,9 @@ _SUBJECTS = {
     r"\b(?:torch|pytorch|cuda|cudnn|transformers|deepspeed|apex|tensorflow|tf)[ =:-]{1,3}v?\d+\.\d[\w.+]*(?=[ :,;])",
     "a lower rate": r"\b(?:lower\w*|smaller|reduc\w+|decreas\w+|tenth|halv\w+)\b[^.;]{0,30}"
     r"\b(?:lr|learning[ _-]?rate|rate)\b|"
-    r"\b(?:lr|learning[ _-]?rate)\b[^.;]{0,24}\b(?:lower(?:ed)?|smaller|reduced|decreased|tenth|several|"
-    r"other values|any)\b|"
+    r"\b(?:lr|learning[ _-]?rates?)\b[^.;]{0,24}\b(?:lower(?:ed)?|smaller|reduced|decreased|tenth|several|changed|"
+    r"other values|different|any)\b|"
+    r"\b(?:other|different|several|tried|chang\w+)\b[^.;]{0,30}\b(?:lr|learning[ _-]?rates?)\b|"
     r"\blr ?/ ?10\b",
     "another batch size": r"\b(?:smaller|larger|bigger|lower|other) batch|\b(?:fewer|less) gpus|"
     r"\bbatch[ _-]?size\b(?: of| to|:| =)? ?(?:[2-9]|\d{2,})\b(?=[^.;]*[a-z]{3})",
@@ -97,62 +96,6 @@ _SUBJECTS = {
 }  # fmt: skip
 SUBJECTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _SUBJECTS.items()}
 
-MEANS: dict[tuple[str, bool], dict[str, float]] = {
-    ("eager attention", True): {"sdpa-kernel-bug": 5.0, "fp16-overflow-model-family": -2.0, "bad-data-row": -3.0},
-    ("eager attention", False): {"sdpa-kernel-bug": -5.0},
-    ("bf16", True): {
-        "fp16-overflow": 2.0, "fp16-overflow-model-family": 2.0, "loss-scale-collapse": 1.0, "bad-data-row": -3.0,
-        "lr-too-high": -1.5,
-    },
-    ("bf16", False): {"fp16-overflow": -4.0, "fp16-overflow-model-family": -4.0},
-    ("fp32", True): {
-        "fp16-overflow": 1.5, "fp16-overflow-model-family": 1.5, "pure-fp16-weights": 1.5, "adam-eps-underflow": 1.0,
-        "loss-scale-collapse": 0.5, "bad-data-row": -4.0, "lr-too-high": -2.0, "nan-weights": -2.0,
-    },
-    ("fp32", False): {
-        "fp16-overflow": -5.0, "fp16-overflow-model-family": -5.0, "pure-fp16-weights": -4.0, "double-fp16": -2.0,
-    },
-    ("another ZeRO stage", True): {"deepspeed-overlap-comm": 5.0, "sdpa-kernel-bug": -1.5, "bad-data-row": -2.0},
-    ("no mask", True): {"attention-fully-masked-row": 5.5, "sdpa-kernel-bug": -0.5},
-    ("no mask", False): {"attention-fully-masked-row": -5.0},
-    ("another device", True): {
-        "environment": 3.0, "hardware": 2.5, "sdpa-kernel-bug": 0.5, "bad-data-row": -3.0, "lr-too-high": -2.0,
-        "fp16-overflow": -1.0,
-    },
-    ("another device", False): {"hardware": -4.0},
-    ("a lower rate", True): {"lr-too-high": 5.0, "bad-data-row": -2.0},
-    ("a lower rate", False): {
-        "lr-too-high": -4.0, "no-warmup": -2.0, "bad-data-row": 1.5, "loss-formula-singularity": 0.5,
-    },
-    ("other data", True): {"bad-data-row": 4.5, "lr-too-high": -2.0, "environment": -2.0},
-    ("other data", False): {"bad-data-row": -4.0},
-    ("another optimizer", True): {"adam-eps-underflow": 2.0, "lr-too-high": 0.5},
-    ("another optimizer", False): {"adam-eps-underflow": -3.0},
-    ("a larger eps", True): {"adam-eps-underflow": 5.0},
-    ("a guarded loss", True): {"loss-formula-singularity": 4.5, "bad-data-row": -1.5, "lr-too-high": -2.0},
-    ("one part in fp32", True): {"fp16-overflow": 4.0, "bad-data-row": -2.0, "lr-too-high": -2.0},
-    ("another version", True): {
-        "environment": 4.0, "upstream-bug": 3.5, "bad-data-row": -2.0, "lr-too-high": -2.0, "fp16-overflow": -1.0,
-    },
-    ("another version", False): {"environment": -2.0},
-    ("another batch size", True): {"lr-too-high": 2.0, "bad-data-row": -0.5},
-    ("a batch of one", True): {"attention-fully-masked-row": 2.5, "lr-too-high": -0.5},
-    ("that batch passed over", True): {"toxic-batch": 4.0, "bad-data-row": 2.0, "lr-too-high": -1.5},
-    ("another seed", True): {"no-warmup": 1.5, "bad-init": 2.0, "lr-too-high": 0.5, "bad-data-row": -1.0},
-    ("another seed", False): {"bad-init": -2.0},
-    ("pretrained weights", True): {"bad-init": 4.0, "bad-data-row": -2.0},
-    ("a longer limit", True): {"all-labels-masked": 4.5, "truncation": 2.0},
-    ("no compilation", True): {"upstream-bug": 3.5, "environment": 1.5, "bad-data-row": -2.0, "lr-too-high": -2.0},
-    ("clipping", True): {"no-clipping": 4.5, "exploding-gradient": 1.5, "lr-too-high": -1.5},
-    ("clipping", False): {"no-clipping": -4.0, "exploding-gradient": -1.5},
-    ("warmup", True): {"no-warmup": 5.0},
-    ("warmup", False): {"no-warmup": -3.0},
-    ("one process", True): {"rank-desync": 2.0, "deepspeed-overlap-comm": 1.0, "lr-too-high": 1.0, "no-warmup": 1.0},
-    ("one process", False): {"rank-desync": -4.0, "deepspeed-overlap-comm": -2.0},
-    ("no checkpointing", True): {"gradient-checkpointing-no-input-grad": 4.0},
-}  # fmt: skip
-"""What a world that went well, or did not, says of causes: log-odds."""
-
 
 @dataclass(frozen=True, slots=True)
 class ToldWorld:
@@ -164,10 +107,10 @@ class ToldWorld:
     text: str
 
 
-def told_worlds(settings: Settings) -> list[ToldWorld]:
-    """Every re-run that the notes tell of, each subject once."""
+def told_worlds(remarks: Iterable[tuple[str, str]]) -> list[ToldWorld]:
+    """Every re-run that remarks, ``(where, text)``, tell of, each subject once."""
     found: dict[str, ToldWorld] = {}
-    for where, text in settings.notes:
+    for where, text in remarks:
         for world in _in_remark(where, text):
             found.setdefault(world.subject, world)
     return list(found.values())

@@ -1,12 +1,13 @@
 """Plans that work, of many kinds and frameworks."""
 
 from inspection.files.healthy_configs import CONFIGS
+from inspection.files.healthy_famous import FAMOUS
 from inspection.files.healthy_fine_tunings import FINE_TUNINGS
 from inspection.files.healthy_less_usual import LESS_USUAL
 from inspection.files.healthy_scripts import SCRIPTS
 from inspection.files.healthy_trainers import TRAINERS
 
-HEALTHY = SCRIPTS | TRAINERS | CONFIGS | FINE_TUNINGS | LESS_USUAL
+HEALTHY = SCRIPTS | TRAINERS | CONFIGS | FINE_TUNINGS | LESS_USUAL | FAMOUS
 
 COMMANDS = """
 python run_glue.py --model_name_or_path bert-base-cased --task_name mrpc --do_train --do_eval --max_seq_length 128 --per_device_train_batch_size 32 --learning_rate 2e-5 --num_train_epochs 3 --output_dir /tmp/mrpc

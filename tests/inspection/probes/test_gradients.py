@@ -54,6 +54,13 @@ def test_a_layer_that_only_decays_is_told_apart_from_one_that_learns():
     assert causes(model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)) == ["unused-parameters"]
 
 
+def test_a_gradient_of_exactly_zero_is_not_called_missing():
+    model = WithSpare(scale=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    found = preflight(model, optimizer, batch(), cross_entropy(model), steps=0)
+    assert found[0].evidence[0] == "the first step: trainable parameters whose gradient is exactly 0: spare.weight"
+
+
 def test_gates_that_start_at_zero_are_fine():
     torch.manual_seed(0)
     setup = mmdit()

@@ -196,7 +196,7 @@ def test_a_log_that_ends_in_a_crash_says_so(tmp_path):
         "step 1 loss 2.5\nstep 2 loss 2.4\nstep 3 loss 2.3\nRuntimeError: disk on fire\n"
     )
     run = shown_run(tmp_path / "train.log")
-    assert run["sentence"] == "The run crashed. Nothing that is known to fail was recognised."
+    assert run["sentence"] == "The run crashed. No cause was recognised."
 
 
 def test_a_mere_guess_is_called_one(tmp_path):

@@ -17,7 +17,7 @@ THROWN_UP = 3.0
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """A model that has stopped to listen."""
+    """A model that answers every row alike."""
     if program.bad is not None:
         return
     for seen in program.learning_models():
@@ -25,11 +25,13 @@ def judge(program: Program) -> Iterator[Told]:
         if len(looks) < FEWEST_LOOKS or not all(looks[-LATE:]):
             continue
         name = type(seen.module).__name__
-        said = f"{name} gives every row of a batch the same answer, at call {1 << (len(looks) - 1):,} and before."
+        call = 1 << (len(looks) - 1)
+        said = f"{name} gave all rows of a batch the same output in the last {LATE} checks, up to call {call:,}."
         if _all_constant(program, seen.module):
             yield told(
-                "bad-init", [said, "Every weight matrix began with one number everywhere: its units never differ."],
-                weight=1.6, severity="error", fix="leave torch's own init, or draw: nn.init.kaiming_normal_(weight)",
+                "bad-init", [said, "Every weight matrix began as a single constant, so its units stay identical."],
+                weight=1.6, severity="error",
+                fix="keep torch's default init, or draw the weights: nn.init.kaiming_normal_(weight)",
             )  # fmt: skip
             return
         course = program.main_loss().finite
@@ -41,8 +43,10 @@ def judge(program: Program) -> Iterator[Told]:
                 confidence=0.85, weight=1.7,
             )  # fmt: skip
         else:
-            began = "from the first call on" if looks[0] else "not at first: its units died in training"
-            yield told("dead-units", [said, f"It does so {began}."], confidence=0.85, weight=1.5, severity="error")
+            began = (
+                "It did so from the first call on." if looks[0] else "At first it did not: its units died in training."
+            )
+            yield told("dead-units", [said, began], confidence=0.85, weight=1.5, severity="error")
         return
 
 

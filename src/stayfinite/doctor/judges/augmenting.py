@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from stayfinite.doctor.frames import is_users, short
+from stayfinite.doctor.patching.text import called
 from stayfinite.doctor.record import Program, tensors_in
+from stayfinite.doctor.slicing import source_line, tree_of
 from stayfinite.doctor.told import Told, told
 from stayfinite.state.rng import capture_rng, restore_rng
 
@@ -20,6 +23,8 @@ ROWS, DRAWS = 4, 8
 SECONDS = 1.5
 ALIKE, UNLIKE = 0.97, 0.9
 """Correlations of a drawn input with an earlier one, turned and as it was."""
+FLIPS = ("flip", "fliplr", "flipud", "hflip", "vflip", "rot90", "rotate")
+"""Functions that turn an input round."""
 TURNS: dict[str, Callable[[Tensor], Tensor]] = {
     "mirrored": lambda t: t.flip(-1),
     "upside down": lambda t: t.flip(-2),
@@ -43,10 +48,12 @@ def judge(program: Program) -> Iterator[Told]:
         finally:
             restore_rng(generators)
         if turned:
-            place = _file_of(dataset), _line_of(dataset)
+            flip = _line_of_flip(dataset)
+            place = _file_of(dataset), flip or _line_of(dataset)
+            said = f"Drawn again, row {turned[0]} of {type(dataset).__name__} came {turned[1]} with the same label."
             yield told(
                 "labels-not-augmented",
-                [f"{type(dataset).__name__} gives row {turned[0]} {turned[1]}, over the same label."],
+                [*([f"{short(place)}: {source_line(*place)}"] if flip else []), said],
                 place=place, where=short(place), weight=1.9,
             )  # fmt: skip
             return
@@ -63,6 +70,35 @@ def _file_of(dataset: Any) -> str:
 
 def _line_of(dataset: Any) -> int:
     return int(type(dataset).__getitem__.__code__.co_firstlineno)
+
+
+def _line_of_flip(dataset: Any) -> int:
+    """The one line of ``__getitem__``, else of its class, that flips or rotates; 0 where none does, or several do."""
+    tree = tree_of(_file_of(dataset))
+    first = _line_of(dataset)
+    for owner in () if tree is None else ast.walk(tree):
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        for method in owner.body:
+            if isinstance(method, ast.FunctionDef) and first in (
+                method.lineno,
+                *(d.lineno for d in method.decorator_list),
+            ):
+                lines = _flips_in(method) or _flips_in(owner)
+                return lines.pop() if len(lines) == 1 else 0
+    return 0
+
+
+def _flips_in(tree: ast.AST) -> set[int]:
+    """Lines that call a flip or a rotation, or read backwards as in ``x[:, ::-1]``."""
+    calls = {n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and called(n) in FLIPS}
+    backwards = {
+        n.lineno
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Subscript)
+        and any(isinstance(s, ast.Slice) and isinstance(s.step, ast.UnaryOp) for s in ast.walk(n.slice))
+    }
+    return calls | backwards
 
 
 def _turned_alone(dataset: Any) -> tuple[int, str] | None:

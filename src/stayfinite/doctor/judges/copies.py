@@ -68,7 +68,7 @@ def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen,
         optimizer = next(iter(program.optimizers.values()))
         yield told(
             "target-out-of-step",
-            [f"{name} began as a copy of the model, and an optimizer trains it as well."],
+            [f"{name} began as a copy of the model. An optimizer trains it, too."],
             title="A target or EMA copy of the model is trained itself.",
             place=optimizer.place, where=short(optimizer.place), weight=1.9,
             fix=f"give the optimizer the model's parameters only; {name}.requires_grad_(False)",
@@ -77,7 +77,7 @@ def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen,
         calls = copy.calls_evaluation + copy.calls_training
         yield told(
             "target-out-of-step",
-            [f"{name} still has the model's first weights after {program.steps:,} steps and {calls} calls."],
+            [f"{name} still has the model's initial weights after {program.steps:,} steps and {calls} calls."],
             where=name, weight=2.0,
         )  # fmt: skip
 
@@ -95,7 +95,7 @@ def _untied(program: Program, model: ModelSeen) -> Iterator[Told]:
             if began_alike and not torch.equal(table.detach(), layer.detach()):
                 yield told(
                     "weights-untied",
-                    [f"{table_name}.weight and {layer_name}.weight began with the same numbers and are two tensors."],
+                    [f"{table_name}.weight and {layer_name}.weight began equal. As two tensors they drifted apart."],
                     where=f"{table_name}, {layer_name}", weight=1.6,
                 )  # fmt: skip
 

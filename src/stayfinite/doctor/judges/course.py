@@ -25,9 +25,9 @@ def judge(program: Program) -> Iterator[Told]:
         begin, end = ends(course)
         yield told(
             "flipped-sign",
-            [f"The loss fell from {begin:.4g} to {end:.4g}, and falls faster and faster: nothing holds it."],
+            [f"The loss fell from {begin:.4g} to {end:.4g}, faster and faster."],
             title="A term of the loss has no lower bound.", confidence=0.7, weight=1.4,
-            fix="check the sign of each term: what is squared, a divergence or a penalty must be added",
+            fix="check each term's sign: squared errors, divergences and penalties are added, not subtracted",
         )  # fmt: skip
     if risen(program, course):
         begin, end = course.finite[0], ends(course)[1]

@@ -59,39 +59,39 @@ def _time_first(program: Program) -> Iterator[Told]:
         if len(rows) == 1 and shape[0] in rows and shape[1] not in rows and shape[0] != shape[1]:
             yield told(
                 "samples-leak",
-                [f"{kind} wants time first and got {list(shape)} for {shape[0]} labels: rows are read as steps."],
-                place=place, where=short(place), weight=1.8, fix="batch_first=True, or transpose(0, 1) before it",
+                [f"{kind} expects time first but got {list(shape)} for {shape[0]} labels: it reads rows as steps."],
+                place=place, where=short(place), weight=1.8,
+                fix="batch_first=True, or x.transpose(0, 1) before the call",
             )  # fmt: skip
             return
 
 
 def _repeated(program: Program) -> Iterator[Told]:
     for loader in program.loaders.values():
-        if (
-            loader.trained
-            and len(loader.prints) >= FEWEST
-            and len(set(loader.prints)) == 1
-            and _length(loader.loader) > 1
-        ):
-            yield told(
-                "duplicate-rows",
-                [f"The loader has {_length(loader.loader)} batches; all {loader.batches} that were read are the same."],
-                title="Every step trains on the same batch.", weight=2.0, severity="error",
-                fix="read the loader in a for loop, or keep one iterator: next(iter(loader)) always begins anew",
-                place=_line_of_training(program), where=short(_line_of_training(program)),
+        length = _length(loader.loader)
+        if loader.trained and len(loader.prints) >= FEWEST and len(set(loader.prints)) == 1 and length > 1:
+            yield _same_batch(
+                program, f"The loader has {length} batches, but all {loader.batches} read were identical.", 2.0,
+                fix="read the loader in a for loop, or keep one iterator: next(iter(loader)) starts over every time",
             )  # fmt: skip
             return
     for seen in program.learning_models():
         prints = seen.prints
         if len(prints) >= FEWEST and len(set(prints)) == 1 and seen.part_of_base <= 0.34:
-            yield told(
-                "duplicate-rows",
-                [f"All {len(prints)} training calls got the same rows, {seen.part_of_base:.0%} of their tensor."],
-                title="Every step trains on the same batch.", weight=1.8, severity="error",
-                fix="move on through the data: x[i:i + batch] with i growing",
-                place=_line_of_training(program), where=short(_line_of_training(program)),
+            yield _same_batch(
+                program,
+                f"All {len(prints)} training calls got the same rows: {seen.part_of_base:.0%} of the tensor.", 1.8,
+                fix="advance through the data: x[i:i + batch_size] with i growing",
             )  # fmt: skip
             return
+
+
+def _same_batch(program: Program, evidence: str, weight: float, fix: str) -> Told:
+    place = _line_of_training(program)
+    return told(
+        "duplicate-rows", [evidence], title="Every step trains on the same batch.", severity="error",
+        place=place, where=short(place), weight=weight, fix=fix,
+    )  # fmt: skip
 
 
 def _line_of_training(program: Program) -> tuple[str, int]:
@@ -119,9 +119,10 @@ def _stored_order(program: Program) -> Iterator[Told]:
         if pure > 0.9 and pure - large > APART and jumps <= 0.5 * len(batches):
             yield told(
                 "unshuffled",
-                [f"{pure:.0%} of a batch are of one class; over {len(batches)} batches the commonest has {large:.0%}."],
+                [f"On average {pure:.0%} of a batch is one class.",
+                 f"Over all {len(batches)} batches no class exceeds {large:.0%}."],
                 place=seen.place, where=short(seen.place), weight=2.0, severity="error",
-                fix="shuffle the training rows: DataLoader(..., shuffle=True) or a new randperm each epoch",
+                fix="shuffle the training rows: DataLoader(..., shuffle=True), or a new randperm each epoch",
             )  # fmt: skip
 
 
@@ -177,9 +178,9 @@ def _own_order(program: Program) -> Iterator[Told]:
             place = _line_of_training(program)
             yield told(
                 "labels-shuffled",
-                ["Two loaders with shuffle=True are read side by side: each has an order of its own."],
+                ["Two loaders with shuffle=True are read side by side. Each draws its own order."],
                 place=place, where=short(place), weight=2.2,
-                fix="one DataLoader over TensorDataset(x, y): it keeps rows whole",
+                fix="use one DataLoader over TensorDataset(x, y): it keeps input and label together",
             )  # fmt: skip
             return
     for filename in dict.fromkeys(place[0] for place in program.losses):
@@ -190,7 +191,7 @@ def _own_order(program: Program) -> Iterator[Told]:
             yield told(
                 "labels-shuffled",
                 [f"{Path(filename).name}:{line}: {names[0]} and {names[1]} are shuffled by two different permutations.",
-                 "The loss has not fallen below what the labels alone allow."],
+                 "The loss has not halved since the first steps."],
                 place=(filename, line), where=f"{Path(filename).name}:{line}", weight=2.1,
             )  # fmt: skip
             return
@@ -203,8 +204,8 @@ def _other_labels(program: Program) -> Iterator[Told]:
         if seen.learns and often and seen.other_label > 0.3 * seen.again and not_learning(program):
             yield told(
                 "labels-shuffled",
-                [f"{seen.other_label} of {seen.again} input rows came again with another label than before.",
-                 "The loss has not fallen below what the labels alone allow."],
+                [f"{seen.other_label} of {seen.again} repeated inputs came with a different label than before.",
+                 "The loss shows no learning."],
                 place=seen.place, where=short(seen.place), weight=2.1,
                 fix="index inputs and labels by the same permutation",
             )  # fmt: skip

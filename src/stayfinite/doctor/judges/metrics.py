@@ -104,7 +104,7 @@ def _impossible(program: Program, series: list[Printed]) -> Iterator[Told]:
             place = next((p for p, (kind, _, _) in program.crossed.items() if kind == "comparison"), ("", 0))
             yield told(
                 "metric-impossible",
-                [f"The program printed \"{each.name} {largest:g}{unit}\"; {limit:g}{unit} is the most."],
+                [f"The program printed \"{each.name} {largest:g}{unit}\"; the maximum is {limit:g}{unit}."],
                 weight=2.0, place=place, where=each.name,
             )  # fmt: skip
             return
@@ -124,7 +124,7 @@ def _stuck(program: Program, series: list[Printed]) -> Iterator[Told]:
             yield told(
                 "metric-stuck",
                 [f"\"{each.name}\" was printed {len(each.values)} times and was always {value:g}.",
-                 f"The loss fell from {begin:.4g} to {end:.4g} meanwhile."],
+                 f"Meanwhile the loss fell from {begin:.4g} to {end:.4g}."],
                 weight=1.9, where=each.name,
             )  # fmt: skip
             return
@@ -142,7 +142,7 @@ def _reward_falls(program: Program, series: list[Printed]) -> Iterator[Told]:
         if max(last) < min(first) and mean(first) - mean(last) > 0.5 * abs(mean(first)):
             yield told(
                 "flipped-sign",
-                [f"\"{each.name}\" fell from {mean(first):.4g} to {mean(last):.4g} while it was trained."],
+                [f"\"{each.name}\" fell from {mean(first):.4g} to {mean(last):.4g} during training."],
                 weight=1.4, where=each.name, confidence=0.7, title="Training makes the reward smaller.",
                 fix="minimize the negative: loss = -(log_prob * advantage).mean()",
             )  # fmt: skip
@@ -205,9 +205,9 @@ def _never_reset(program: Program, series: list[Printed]) -> Iterator[Told]:
                 [
                     (
                         f"The printed \"{each.name}\" grows from {first:.4g} to {last:.4g}: "
-                        "it follows the sum of all losses since the first step."
+                        "it is the sum of all losses since the first step."
                     ),
-                    f"The loss of single batches went from {course.values[0]:.4g} to {course.values[-1]:.4g}.",
+                    f"The per-batch loss went from {course.values[0]:.4g} to {course.values[-1]:.4g}.",
                 ],
                 weight=2.0, where=each.name, severity="error",
             )  # fmt: skip

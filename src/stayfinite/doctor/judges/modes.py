@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from stayfinite.doctor.frames import short
-from stayfinite.doctor.record import Program
+from stayfinite.doctor.record import Place, Program
 from stayfinite.doctor.told import Told, told
 
 FEWEST = 3
@@ -23,27 +23,23 @@ def judge(program: Program) -> Iterator[Told]:
             continue
         name = type(seen.module).__name__
         if seen.eval_in_training >= max(FEWEST, 0.3 * seen.calls_training):
-            place = seen.eval_place
-            yield told(
-                "wrong-mode",
-                [
-                    f"{name} trained in evaluation mode in {seen.eval_in_training} of {seen.calls_training} calls.",
-                    _effect(seen.module, training=False),
-                ],
-                place=place, where=short(place), weight=2.0,
-                fix="model.train() at the head of every training epoch",
+            said = f"{name} trained in evaluation mode in {seen.eval_in_training} of {seen.calls_training} calls."
+            yield _wrong_mode(
+                "The model trains in evaluation mode.", [said, _effect(seen.module, training=False)],
+                seen.eval_place, 2.0,
+                fix="call model.train() at the start of every training epoch",
             )  # fmt: skip
         elif seen.judged_awake >= 1 and len(stepping) == 1 and seen.judged_awake >= 0.8 * max(1, seen.judged):
-            place = seen.train_place
-            yield told(
-                "wrong-mode",
-                [
-                    f"{name} was evaluated in training mode in {seen.judged_awake} calls.",
-                    _effect(seen.module, training=True),
-                ],
-                place=place, where=short(place), weight=1.9,
-                fix="model.eval() before the evaluation, model.train() after it",
+            said = f"{name} was evaluated in training mode in {seen.judged_awake} calls."
+            yield _wrong_mode(
+                "The model is evaluated in training mode.", [said, _effect(seen.module, training=True)],
+                seen.train_place, 1.9,
+                fix="call model.eval() before the evaluation and model.train() after it",
             )  # fmt: skip
+
+
+def _wrong_mode(title: str, evidence: list[str], place: Place, weight: float, fix: str) -> Told:
+    return told("wrong-mode", evidence, title=title, place=place, where=short(place), weight=weight, fix=fix)
 
 
 def _effect(module: nn.Module, *, training: bool) -> str:
@@ -54,4 +50,5 @@ def _effect(module: nn.Module, *, training: bool) -> str:
         said.append("dropout is on" if training else "dropout is off")
     if any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in parts):
         said.append("BatchNorm uses the batch's statistics" if training else "BatchNorm uses its stored statistics")
-    return f"{' and '.join(said)}.".capitalize()
+    words = " and ".join(said)
+    return f"{words[:1].upper()}{words[1:]}."

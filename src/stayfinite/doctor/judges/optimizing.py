@@ -46,9 +46,10 @@ def _cut_off(program: Program) -> Iterator[Told]:
             name = program.names.get(id(model.module), type(model.module).__name__)
             yield told(
                 "detached-loss",
-                [f"{name}: {model.calls_training} training calls, no gradient for any of its {len(mine)} parameters."],
+                [f"{name} ran {model.calls_training} times in training.",
+                 f"None of its {len(mine)} parameters got a gradient."],
                 title="The graph is cut between a model and the loss.", where=name, weight=1.9,
-                fix=f"give the loss what {name} computes: no .data, .detach(), numpy or no_grad on the way",
+                fix=f"let the gradient through: no .data, .detach(), numpy or no_grad between {name} and the loss",
             )  # fmt: skip
             return
 
@@ -60,9 +61,9 @@ def _missing(program: Program) -> Iterator[Told]:
         seen = next(each for each in program.optimizers.values() if each.steps)
         if not any(any(True for _ in each.norms.finite if _ > 0) for each in program.optimizers.values()):
             yield told(
-                "step-missing", [f"The optimizer took {steps} steps, and backward was never called."],
+                "step-missing", [f"The optimizer took {steps} steps. backward was never called."],
                 place=seen.step_place, where=short(seen.step_place), weight=2.6,
-                fix="loss.backward() before optimizer.step()",
+                fix="call loss.backward() before optimizer.step(), with its parentheses",
             )  # fmt: skip
     elif not steps and not program.skipped and program.backwards >= 2 * FEWEST and program.optimizers:
         seen = next(iter(program.optimizers.values()))
@@ -72,8 +73,9 @@ def _missing(program: Program) -> Iterator[Told]:
             place = next(iter(program.losses), seen.place)
             yield told(
                 "step-missing",
-                [f"backward ran {program.backwards} times, and the optimizer of {short(seen.place)} took no step."],
-                place=place, where=short(place), weight=2.6, fix="optimizer.step() after loss.backward()",
+                [f"backward ran {program.backwards} times. The optimizer built at {short(seen.place)} never stepped."],
+                place=place, where=short(place), weight=2.6,
+                fix="call optimizer.step() after loss.backward(); if there is one under an `if`, that was never true",
             )  # fmt: skip
 
 
@@ -85,13 +87,13 @@ def _stale(seen: OptimizerSeen) -> Iterator[Told]:
     if again >= 0.4 * seen.steps:
         yield told(
             "double-step",
-            [f"{again} of {seen.steps} steps used gradients that a step before had used already."],
+            [f"{again} of {seen.steps} steps reused the gradients of the step before."],
             place=place, where=short(place), weight=2.0,
         )  # fmt: skip
         return
     yield told(
         "no-zero-grad",
-        [f"{seen.stale} of {seen.steps} steps added their gradients to those of the steps before."],
+        [f"{seen.stale} of {seen.steps} steps also applied gradients left over from earlier steps."],
         place=place, where=short(place), weight=2.2,
         fix="clear the gradients before loss.backward(), at every step: optimizer.zero_grad()",
     )  # fmt: skip
@@ -115,7 +117,7 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
     if parameters and not any(p.requires_grad for p in parameters):
         yield told(
             "params-frozen",
-            [f"None of the {len(parameters)} parameters of the optimizer requires a gradient."],
+            [f"None of the optimizer's {len(parameters)} parameters requires a gradient."],
             place=seen.place, where=short(seen.place), weight=2.4,
         )  # fmt: skip
         return
@@ -128,7 +130,7 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
                 "params-not-in-optimizer",
                 [
                     f"No parameter of the optimizer built at {short(seen.place)} ever got a gradient.",
-                    f"{_named(others)} got gradients, and no optimizer holds them.",
+                    f"{_named(others)} got gradients, but no optimizer holds them.",
                 ],
                 place=seen.place, where=short(seen.place), weight=2.6,
                 fix="build the optimizer from the model that is trained, after that model is final",
@@ -136,9 +138,9 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
             return
         yield told(
             "detached-loss",
-            [f"No parameter of the {type(seen.optimizer).__name__} of {short(seen.place)} ever got a gradient."],
+            [f"No parameter of the {type(seen.optimizer).__name__} built at {short(seen.place)} ever got a gradient."],
             place=seen.backward_place, where=short(seen.backward_place), weight=2.3,
-            fix="compute the loss from the model's output: no .item(), .data, .detach(), numpy or torch.tensor between",
+            fix="compute the loss from the model's output, without .item(), .data, .detach(), numpy or torch.tensor",
         )  # fmt: skip
         return
     losses = program.main_loss().finite
@@ -205,7 +207,7 @@ def _held_by_nobody(program: Program) -> Iterator[Told]:
     yield told(
         "params-not-in-optimizer",
         [
-            f"{_named(others)}: {len(others)} tensors ({total:,} numbers) get gradients, and no optimizer holds them.",
+            f"{_named(others)}: {len(others)} tensors ({total:,} values) get gradients, but no optimizer holds them.",
             "They have not changed since the first step.",
         ],
         place=place, where=short(place), weight=1.9,

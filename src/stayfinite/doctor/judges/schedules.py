@@ -50,14 +50,14 @@ def _judge_one(program: Program, seen: ScheduleSeen) -> Told | None:
         first = rates.index(max(rates))
         if low is not None and low >= first and low < 0.5 * len(rates):
             return _told(
-                seen, f"{name} was stepped every batch: the rate fell from {top:.3g} to {rates[low]:.3g} in {low} of "
-                f"{len(rates)} steps.", "step the schedule once an epoch, after the loop over batches",
+                seen, f"{name} was stepped every batch: the rate fell from {top:.3g} to {rates[low]:.3g} by step {low} "
+                f"of {len(rates)}.", "step the schedule once per epoch, after the loop over batches",
             )  # fmt: skip
         period = int(getattr(schedule, "T_max", 0) or 0)
         if name == "CosineAnnealingLR" and period and optimizer.steps >= 2.5 * period:
             return _told(
-                seen, f"CosineAnnealingLR(T_max={period}) was stepped every batch, {seen.steps} times: the rate swings "
-                "up again instead of ending low.", "step it once an epoch, or set T_max to all batches of the training",
+                seen, f"CosineAnnealingLR(T_max={period}) was stepped every batch, {seen.steps} times: the rate "
+                "rises again instead of ending low.", "step it once per epoch, or set T_max to all batches of the run",
             )  # fmt: skip
     total = int(getattr(schedule, "total_steps", 0) or getattr(schedule, "T_max", 0) or 0)
     if not each_batch and total >= 4 * max(1, seen.steps) and total >= 0.5 * optimizer.steps and seen.steps >= 2:
@@ -68,12 +68,12 @@ def _judge_one(program: Program, seen: ScheduleSeen) -> Told | None:
     rising = rates == sorted(rates) and rates[-1] > rates[0]
     if not each_batch and name in WARMING and seen.steps >= 2 and rising and rates[-1] < 0.9 * _base(schedule):
         return _told(
-            seen, f"{name} was stepped {seen.steps} times in {optimizer.steps} batches: the warm-up never ended, the "
-            f"rate rose to {rates[-1]:.3g} of {_base(schedule):.3g}.", "step it after every batch",
+            seen, f"{name} was stepped {seen.steps} times in {optimizer.steps} batches: the warm-up never ended. "
+            f"The rate reached {rates[-1]:.3g} of {_base(schedule):.3g}.", "step it after every batch",
         )  # fmt: skip
     if not each_batch and name == "LambdaLR" and seen.steps >= 2 and max(rates) < 0.1 * _base(schedule):
         return _told(
-            seen, f"{name} was stepped {seen.steps} times in {optimizer.steps} batches: the rate never passed "
+            seen, f"{name} was stepped {seen.steps} times in {optimizer.steps} batches: the rate never exceeded "
             f"{max(rates):.3g} of {_base(schedule):.3g}.", "step it after every batch, or warm up in epochs",
         )  # fmt: skip
     return None

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from stayfinite.doctor.patching.statements import (
-    Remedy,
-    backward_statement,
-)
+from stayfinite.doctor.patching.statements import Remedy, backward_statement, owner_of
 from stayfinite.doctor.patching.text import Text, called
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told
@@ -110,8 +107,7 @@ def _detached(text: Text, _: Told, program: Program) -> Iterator[str]:
             yield text.with_node(call, text.source(call.func.value))
     for node in text.find(lambda n: isinstance(n, ast.Attribute) and n.attr == "data" and isinstance(n.ctx, ast.Load)):
         changed = Text(text.with_node(node, text.source(node.value)))
-        calls = changed.calls("requires_grad_")
-        yield changed.with_node(calls[0], changed.source(calls[0].func.value)) if calls else changed.text  # type: ignore[attr-defined]
+        yield _without_requires_grad(changed)
     backward = backward_statement(text, program)
     for node in text.find(lambda n: isinstance(n, ast.With)):
         off = "no_grad" in text.source(node.items[0].context_expr)
@@ -122,6 +118,13 @@ def _detached(text: Text, _: Told, program: Program) -> Iterator[str]:
             and node.lineno < backward.lineno
         ):
             yield text.with_node(node.items[0].context_expr, "torch.enable_grad()")
+
+
+def _without_requires_grad(text: Text) -> str:
+    """The text without its first ``x.requires_grad_()``: x alone."""
+    calls = text.calls("requires_grad_")
+    owner = owner_of(calls[0]) if calls else None
+    return text.text if owner is None else text.with_node(calls[0], text.source(owner))
 
 
 def _metric(text: Text, top: Told, program: Program) -> Iterator[str]:

@@ -31,14 +31,18 @@ def statements_calling(text: Text, name: str, near: ast.stmt) -> list[ast.Expr]:
 
 def optimizer_name(text: Text, near: ast.stmt) -> str:
     """What the program calls its optimizer."""
-    steps = [
-        node for node in statements_calling(text, "step", near)
-        if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
-    ]  # fmt: skip
-    names = [text.source(node.value.func.value) for node in steps]  # type: ignore[attr-defined]
+    owners = [owner_of(node.value) for node in statements_calling(text, "step", near)]
+    names = [text.source(owner) for owner in owners if owner is not None]
     return next((name for name in names if "opt" in name.lower()), names[0] if names else "optimizer")
 
 
-def is_number(node: ast.AST) -> bool:
-    """Whether a node is a plain number."""
-    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+def owner_of(call: ast.AST) -> ast.expr | None:
+    """What a method is called on: ``x`` of ``x.name(...)``; None for other calls."""
+    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+
+
+def number_in(node: ast.AST) -> float | None:
+    """The value of a node that is a plain number, else None."""
+    if not isinstance(node, ast.Constant) or isinstance(node.value, bool):
+        return None
+    return float(node.value) if isinstance(node.value, int | float) else None

@@ -65,7 +65,7 @@ def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> 
     fix = top.finding.fix
     file = _file_of(top, seen, script)
     if file is None:
-        return NoPatch("the fault is in no file of yours", fix)
+        return NoPatch("the fault is not in your files", fix)
     if file.suffix != ".py":
         return NoPatch(f"{file.name} is a notebook", fix)
     original = file.read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> 
         if verified:
             return patch
         best = best or patch
-    return best or NoPatch(f"{top.finding.cause} has no edit of {file.name} that is sure to be meant", fix)
+    return best or NoPatch(f"no edit of {file.name} is known to fix {top.finding.cause}", fix)
 
 
 def _file_of(top: Told, seen: Seen, script: Path | None) -> Path | None:
@@ -154,7 +154,7 @@ def _judged(seen: Seen, cause: str, said: dict[str, Any] | None, code: int) -> t
             past,
             f"verified: the patched copy ran {said['steps']} steps, past step {bad.step}"
             if past
-            else "not verified: it ended early",
+            else "not verified: the patched copy ended early",
         )
     if any(each["severity"] == "error" for each in said["findings"]):
         return False, f"not verified: the patched copy shows {said['findings'][0]['cause']}"

@@ -15,7 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stayfinite.autopsy.tracing.tracer import Tracer
 from stayfinite.doctor.frames import user_frames
-from stayfinite.doctor.moments import Backward, moment
+from stayfinite.doctor.moments import Backward, loss_in, moment
 from stayfinite.doctor.second_run.plan import Answer, Plan
 from stayfinite.doctor.second_run.traced_step import TracedStep
 from stayfinite.doctor.stand_ins import StandIns
@@ -86,9 +86,7 @@ class PassTwo:
         return self._run_backward(original, loss, (loss, *args), kwargs)
 
     def _autograd_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = args[0] if args else kwargs.get("tensors")
-        loss = tensors if isinstance(tensors, Tensor) else (tensors[0] if tensors else None)
-        return self._run_backward(original, loss, args, kwargs)
+        return self._run_backward(original, loss_in(args, kwargs), args, kwargs)
 
     def _run_backward(self, original: Any, loss: Any, args: Any, kwargs: Any) -> Any:
         if self._in_backward or not isinstance(loss, Tensor):

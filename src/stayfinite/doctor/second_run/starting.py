@@ -73,13 +73,13 @@ def tell(answer: Answer, bad: BadStep) -> Told:
         evidence += found["evidence"]
     if answer.differs is not None:
         at, before, now = answer.differs
-        evidence.append(f"This program does not repeat itself: loss {at + 1} was {before:.9g}, then {now:.9g}.")
-        evidence.append("Seed every generator it draws from, and run the doctor again.")
+        evidence.append(f"The program is not deterministic: loss {at + 1} was {before:.9g}, in a second run {now:.9g}.")
+        evidence.append("Seed every random generator it uses, then run the doctor again.")
     elif found is not None:
         count = f"all {bad.backward} losses" if bad.backward > 1 else "its loss"
-        evidence.append(f"A second run gave {count} again to the last bit.")
+        evidence.append(f"A second run reproduced {count} to the last bit.")
     else:
-        evidence.append(f"A second run explains nothing: {answer.error}.")
+        evidence.append(f"A second run did not explain it: {answer.error}.")
     if found is None:
         place, where = bad.place, short(bad.place)
         return told("nan-loss", evidence, place=place, where=where, confidence=0.6, weight=0.5)

@@ -87,7 +87,7 @@ class TracedStep:
         rows = evidence.suspects
         if rows:
             named = ", ".join(map(str, rows[:MOST_ROWS])) + (" ..." if len(rows) > MOST_ROWS else "")
-            lines.append(f"Rows {named} of the batch are where it shows.")
+            lines.append(f"It shows in row{'s' if len(rows) > 1 else ''} {named} of the batch.")
         undecided = conclusion.cause == "nan-loss"
         return {
             "cause": conclusion.cause,

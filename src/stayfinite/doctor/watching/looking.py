@@ -112,7 +112,7 @@ def before_step(seen: OptimizerSeen, norm: float, backwards: int, *, has_gradien
     """Judge the gradients that a step is about to use."""
     seen.idle += seen.steps > 0 and backwards == seen.backwards_before
     seen.backwards_before = backwards
-    nonzero = has_gradients and (norm > 0 or math.isnan(norm))
+    nonzero = has_gradients and norm != 0  # a NaN norm, too, is of gradients that are not 0
     if not nonzero:
         seen.nothing += 1
     if not seen.cleared and nonzero and seen.steps:

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from stayfinite.doctor.frames import place_here, user_frames
 from stayfinite.doctor.gather import names_in
-from stayfinite.doctor.moments import Backward, Early, moment
+from stayfinite.doctor.moments import Backward, Early, loss_in, moment
 from stayfinite.doctor.ranks import world_size
 from stayfinite.doctor.record import BadStep, Course, OptimizerSeen
 from stayfinite.doctor.replay import CannotReplay, LossReached, playing
@@ -63,15 +63,17 @@ class StepWatcher(Watching):
         stand_ins.put(Optimizer, "zero_grad", self.zero_grad)
         stand_ins.put(torch.nn.Module, "zero_grad", self.zero_grad)
 
+    def end_at_next_step(self) -> None:
+        """End the program at its next step, if it has not ended by then: it may catch everything that is raised."""
+        self.time_is_up = True
+
     def backward(self, original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
         """``Tensor.backward``."""
         return self._run_backward(original, loss, (loss, *args), kwargs)
 
     def autograd_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """``torch.autograd.backward``."""
-        tensors = args[0] if args else kwargs.get("tensors")
-        loss = tensors if isinstance(tensors, Tensor) else (tensors[0] if tensors else None)
-        return self._run_backward(original, loss, args, kwargs)
+        return self._run_backward(original, loss_in(args, kwargs), args, kwargs)
 
     def _run_backward(self, original: Any, loss: Any, args: Any, kwargs: Any) -> Any:
         if self._in_backward or not isinstance(loss, Tensor):

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from stayfinite.guard.feeding.batches import Supply
 from stayfinite.guard.ranks.local_gradients import LocalGradients
+from stayfinite.guard.ranks.meshes import holders_of, replicas_of, settle_partial
 from stayfinite.measure.reading import RANK_COLUMNS, Reading
 from stayfinite.measure.roster import Roster
-from stayfinite.state.shards import is_spread
+from stayfinite.state.shards import local_part
 
 
 class Ranks:
@@ -59,6 +60,12 @@ class Ranks:
         together = replace(gradients, norms=norms, total=squares.sum().sqrt().to(total.dtype))
         return replace(reading, loss=rows[:, 0].mean(), gradients=together, ranks=rows)
 
+    def settle(self, roster: Roster) -> None:
+        """Before the gradients are read: those of which each rank holds a summand are added up."""
+        if self.world > 1:
+            for parameter in roster.parameters:
+                settle_partial(parameter)
+
     def stop_looking(self) -> None:
         """The guard is done: its look at this rank's own gradients ends."""
         if self._own is not None:
@@ -94,20 +101,25 @@ class Ranks:
         return said[0]
 
     def compare(self, roster: Roster) -> Tensor | None:
-        """For each parameter 1 if its bits differ between ranks; None where there is nothing to compare."""
-        if self.world == 1 or any(is_spread(parameter) for parameter in roster.parameters):
+        """For each parameter 1 if its bits differ between ranks that should hold the same; None in one process."""
+        if self.world == 1:
             return None
-        sums = torch.stack([_checksum(parameter, roster.device) for parameter in roster.parameters])
-        both = torch.cat([sums, -sums])
-        dist.all_reduce(both, op=dist.ReduceOp.MAX)
-        highest, lowest = both[: len(sums)], -both[len(sums) :]
-        return (highest != lowest).to(torch.float64)
+        parts = [local_part(parameter) for parameter in roster.parameters]
+        sums = torch.stack([_checksum(part, roster.device) for part in parts])
+        differing = torch.zeros(len(sums), dtype=torch.float64, device=sums.device)
+        for group, places in replicas_of(roster.parameters):
+            own = sums[places]
+            both = torch.cat([own, -own])
+            dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
+            differing[places] = torch.maximum(differing[places], (both[: len(own)] != -both[len(own) :]).double())
+        dist.all_reduce(differing, op=dist.ReduceOp.MAX)
+        return differing
 
     def _shares(self, roster: Roster, indices: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor]:
         """Where the gradients stand in the roster, and how much of each one's square this rank contributes."""
         if self._known is None or self._known[0] is not roster or self._known[1] != indices:
-            # What every rank holds in full must count once, not once a rank.
-            shares = [1.0 if is_spread(roster.parameters[index]) else 1.0 / self.world for index in indices]
+            # What several ranks hold must count once, not once a rank.
+            shares = [1.0 / holders_of(roster.parameters[index], self.world) for index in indices]
             places = torch.tensor(indices, dtype=torch.int64, device=like.device)
             self._known = (roster, indices, places, torch.tensor(shares, dtype=like.dtype, device=like.device))
         return self._known[2], self._known[3]

@@ -32,7 +32,8 @@ def look_at_batches(plan: Plan, notes: Notes) -> None:
     remarks = _impossible(plan)
     for source in plan.sources:
         if _is_deepspeed(source):
-            remarks += _products(source) + _offloading(source) + _against_trainer(source, plan)
+            remarks += _products(source) + _offloading(source)
+            remarks += _against_trainer(source, plan) if plan.is_transformers else []
     causes = {contradict(notes, *remark) for remark in remarks}
     found = [plan.find(name) for name in (*ROWS, "gradient_accumulation_steps", "accumulate_grad_batches")]
     told = {id(each): each for each in found if each is not None and number_in(each.value) is not None}

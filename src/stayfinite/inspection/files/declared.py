@@ -23,6 +23,10 @@ _OPEN = re.compile(
 """What lets a program take flags that its own text does not declare."""
 
 
+_CALLED = ("parser", "ap", "argparser")
+"""What people call a parser."""
+
+
 @dataclass(slots=True)
 class Declared:
     """What a script takes on its command line."""
@@ -68,17 +72,22 @@ def declared_in(text: str) -> Declared:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             _take_call(node, declared, classes, functions)
+        elif isinstance(node, ast.Assign) and _comes_from_elsewhere(node, functions):
+            declared.whole = False
     return declared
 
 
+def _comes_from_elsewhere(node: ast.Assign, functions: set[str]) -> bool:
+    """Whether a parser is made by a function of another file: `parser = get_argument_parser()`."""
+    target, call = node.targets[0], node.value
+    if not (isinstance(target, ast.Name) and target.id in _CALLED and isinstance(call, ast.Call)):
+        return False
+    name = _name_of(call)
+    return not name.endswith("Parser") and name != "add_config_arguments" and name not in functions
+
+
 def _take_call(call: ast.Call, declared: Declared, classes: dict[str, ast.ClassDef], functions: set[str]) -> None:
-    name = (
-        call.func.attr
-        if isinstance(call.func, ast.Attribute)
-        else call.func.id
-        if isinstance(call.func, ast.Name)
-        else ""
-    )
+    name = _name_of(call)
     texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     if name in ("add_argument", "option"):
         flags = {each for each in texts if each.startswith("-")}
@@ -96,8 +105,12 @@ def _take_call(call: ast.Call, declared: Declared, classes: dict[str, ast.ClassD
     elif name in _PARSERS:
         for each in _class_names(call):
             _take_class(each, declared, classes)
-    elif any(isinstance(each, ast.Name) and each.id in ("parser", "ap", "argparser") for each in call.args):
+    elif any(isinstance(each, ast.Name) and each.id in _CALLED for each in call.args):
         declared.whole = declared.whole and name in functions
+
+
+def _name_of(call: ast.Call) -> str:
+    return getattr(call.func, "attr", "") or getattr(call.func, "id", "")
 
 
 def _class_names(call: ast.Call) -> Iterator[str]:

@@ -95,7 +95,8 @@ def _metric(plan: Plan) -> list[Remark]:
         found.append((text, metric.where, f"greater_is_better={not upwards}"))
     calls = [source for source in plan.scripts if re.search(r"\bTrainer\(", source.text) or "Trainer(" in source.text]
     computed = any(
-        re.search(r"compute_metrics|class \w+\(\w*Trainer\)|def evaluat", source.text) for source in plan.scripts
+        re.search(r"compute_metrics|class \w+\(\w*Trainer\)|def evaluat|\bevaluator\s*=", source.text)
+        for source in plan.scripts
     )
     if calls and not computed and not name.endswith("loss") and plan.on("load_best_model_at_end") is not None:
         text = f"{metric.name}: {metric.value} is never computed: the Trainer has no compute_metrics"
@@ -120,7 +121,7 @@ def _data(plan: Plan) -> list[Remark]:
         if re.fullmatch(r"(?:\w*\.)*\w*Trainer\.train_dataset", each.name) and each.source == strategy.source
     }
     for call, setting in trainers.items():
-        given = plan.settings.find(f"{call}.eval_dataset")
+        given = plan.settings.find(f"{call}.eval_dataset", f"{call}.evaluator")
         if (given is None or given.value is None) and not re.search(
             rf"{call.rpartition('.')[2]}\([^)]*\*\*", _text(plan, setting.source)
         ):

@@ -102,7 +102,8 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
     if script is None or not declared:
         names = {plain_name(flag) for flag in flags}
         if len(names & TELLING) >= 2:
-            yield _Looked(len(names), "transformers", tuple(_misspelt(names, _TRANSFORMERS, where, "--")))
+            own = _plurals(_TRANSFORMERS) if script is None and place is not None else frozenset()
+            yield _Looked(len(names), "transformers", tuple(_misspelt(names - own, _TRANSFORMERS, where, "--")))
         return
     strange = []
     for flag in flags:
@@ -121,6 +122,11 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
         elif declared.whole and flag.startswith("--"):
             strange.append((f"{script.name} declares no {flag}", where))
     yield _Looked(len(flags), PurePath(script.name).name, tuple(strange))
+
+
+def _plurals(words: frozenset[str]) -> frozenset[str]:
+    """Each word with its last s changed: a program that is not at hand may call a flag of its own so."""
+    return frozenset(word.removesuffix("s") if word.endswith("s") else f"{word}s" for word in words)
 
 
 def _flags(words: Sequence[str]) -> list[str]:

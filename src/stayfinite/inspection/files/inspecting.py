@@ -42,6 +42,9 @@ TOPICS = (
 """In the order of the check list."""
 
 
+_MEND = "write the file again, or mend it where its parser stops"
+
+
 def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspection:
     """Look at the files and commands of one run. Of several values the command's counts, then that of the later file.
 
@@ -78,20 +81,24 @@ def _described(source: Source) -> str:
 
 def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
     """A file that its own format's parser refuses: whatever starts from it ends there."""
-    broken = [
-        (f"{source.name} {text}", where)
+    refused = [
+        (source.kind, f"{source.name} {text}", where)
         for source in plan.sources
         if source.kind in ("json", "yaml", "toml", "notebook")
         for where, text in source.settings.notes
         if where == source.name and text.startswith(("not whole", "read line by line"))
     ]
+    broken = [(text, where) for kind, text, where in refused if kind != "notebook"]
+    cells = [(text, where, _MEND) for kind, text, where in refused if kind == "notebook"]
     for source in plan.sources:
         cut = open_bracket(source.text) if source.kind == "script" and source.name.endswith(".py") else None
         if cut is not None:
             broken.append((f"{source.name} is no Python: {cut[1]}", f"{source.name}:{cut[0]}"))
     for text, where in broken:
-        contradict(notes, text, where, "write the file again, or mend it where its parser stops")
-    if broken:
+        contradict(notes, text, where, _MEND)
+    if cells:  # the other cells run
+        notes.saw("plan.broken_cells", cells)
+    if broken or cells:
         notes.check("Files", "whole, and what their names say", CAUSE)
 
 

@@ -12,6 +12,7 @@ from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP, OPTIMIZER
 from stayfinite.rules.known import Known, number_in, written
+from stayfinite.rules.optimisation.loop_code import learns_nothing
 from stayfinite.rules.optimisation.planned_limits import PlannedRate
 
 _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Baichuan", "InternLM", "Yi", "OLMo",
@@ -25,14 +26,32 @@ _TRANSFORMER = re.compile(
 _SCRATCH = re.compile(r"from_scratch|init_from: scratch|train_from_scratch|\.from_config\b|random_init", re.IGNORECASE)
 _PRETRAINED = ("model_name_or_path", "base_model", "from_pretrained_name", "pretrained_model_name_or_path", "model_id",
                "pretrained_model", "restore_file", "finetune_from_model", "pretrained")  # fmt: skip
-_FACTOR = re.compile(r"\bnoam|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE)
+_FACTOR = re.compile(r"\bnoam|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE)
 _FROZEN = re.compile(r"requires_grad: False|\bfreeze|\bfrozen|linear_prob", re.IGNORECASE)
 _OPTIMIZERS = re.compile(
-    r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta)\b", re.IGNORECASE
+    r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta|lbfgs|rprop|asgd|signsgd|"
+    r"\w*shampoo|soap|d-?adapt\w*)\b",
+    re.IGNORECASE,
 )
 
-_OTHER_SCALE = re.compile(r"\bscaled_?adam\b|\bscaled_?adam\.", re.IGNORECASE)
-"""icefall's, whose usual rate is 0.045."""
+_NORMALISED = re.compile(
+    r"(?:batch|layer|group|instance|rms)_?norm|(?:\b|_)(?:resnet|resnext|densenet|efficientnet|mobilenet|wrn|wide_resnet)",
+    re.IGNORECASE,
+)
+_BY_HAND = re.compile(r"\.(?:add_|sub_)\(.{0,40}\.grad\b.{0,40}\blr\b|-=\s*[\w.]*lr\b\s*\*\s*[\w.]+\.grad\b")
+"""An update of plain gradient descent, written out: `p.data.add_(p.grad, alpha=-lr)`, `p -= lr * p.grad`."""
+_OF_TENSORS = re.compile(r"\(\s*(?:params\s*=\s*)?\[\s*\w+(?:\s*,\s*\w+)*\s*,?\s*\]")
+_LONGEST_CALL = 3
+"""Lines from an optimizer's name to its rate."""
+_JOINED = re.compile(r"(?:vision|image|visual|audio|speech)_(?:tower|model|encoder)\w*")
+_IN_GROUPS = re.compile(r"\[[\"']lr[\"']\]\s*=(?!=)")
+_OF_A_CLASS = re.compile(r"(?:__init__|defaults)\.")
+_VECTORS = re.compile(
+    r"\b(?:P?Vera|IA3|FourierFT|LNTuning|Beft|Frod|C3A|HRA|BOFT|OFT|Adamss|VBLoRA|Road|WaveFT|Shira|BitFit)(?:Config|Model)\b|"
+    r"\bpeft_type\W{1,4}(?:p?vera|ia3|fourierft|ln_tuning|beft|frod|c3a|hra|boft|oft|adamss|vblora|road|waveft|shira)\b",
+    re.IGNORECASE,
+)
+"""Adapters that are vectors, spectra or rotations: a handful of numbers on top of weights that stay."""
 _OPTIMIZER_CLASS = ("optim_wrapper_optimizer_type", "optimizer_class_path", "optimizer_target", "optimizer_component")
 """Where mmengine, Lightning, Hydra and torchtune write the class."""
 _ADAMS_OWN = frozenset({"beta1", "beta2", "betas", "adam_beta1", "adam_beta2", "adam_betas"})
@@ -54,50 +73,74 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     if impossible is not None:
         text = f"{impossible.text}: a learning rate is a number above 0"
         causes = (*causes, contradict(notes, text, impossible.where, "write the rate as a finite number above 0"))
-    elif known.value == 0 and _all_zero(plan):
+    elif known.value == 0 and _all_zero(plan) and not _set_by_hand(plan, setting):
         notes.saw("plan.lr_zero", [(f"{known.text}: nothing is learned", known.where)])
-    planned = planned_rate(plan, known)
+    planned = planned_rate(plan, known, setting)
     notes.saw("plan.rate", planned, known.where)
     for_what = " for ".join(part for part in (planned.optimizer, _trained_words(planned)) if part)
     seen = shown(setting) + (f", {for_what}" if for_what else "")
     notes.check("Learning rate", title, *causes, seen=seen)
 
 
-def planned_rate(plan: Plan, known: Known) -> PlannedRate:
+def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:
     """The rate with all that decides whether it fits."""
+    alone = _moves_tensors(plan, setting)
     return PlannedRate(
         rate=float(known.value),
         text=known.text,
-        optimizer=optimizer_of(plan),
-        trained=trained(plan),
+        optimizer=_own_optimizer(setting) or optimizer_of(plan),
+        trained="tensors" if alone else trained(plan),
         model=model_kind(plan),
         batch=batch_of(plan),
         clipped=_bounded(plan, float(known.value)),
+        normalised=plan.says(_NORMALISED) or any(_NORMALISED.search(each.text) for each in plan.scripts),
         preference=plan.preference,
-        factor=plan.says(_FACTOR) or (plan.adapters is None and plan.says(_FROZEN)),
+        factor=plan.says(_FACTOR)
+        or (plan.adapters is None and plan.says(_FROZEN))
+        or any(learns_nothing(source.settings) for source in plan.scripts if source.name == setting.source),
     )
 
 
 def optimizer_of(plan: Plan) -> str:
-    """The optimizer's name in small letters; empty where nothing says it, and for one with rates of its own."""
-    if plan.says(_OTHER_SCALE):
-        return ""
+    """The optimizer's name in small letters; empty where nothing says it."""
     for setting in plan.settings.all(*OPTIMIZER, *_OPTIMIZER_CLASS):
-        if isinstance(setting.value, str) and (found := _OPTIMIZERS.search(setting.value)):
+        found = _OPTIMIZERS.search(setting.value) if isinstance(setting.value, str) else None
+        if found is not None and setting.where not in plan.switched_off:
             return found.group().lower()
     for setting in plan.settings:
-        found = _OPTIMIZERS.search(setting.name)
-        if found is not None and setting.name.rpartition(".")[2] == "lr":  # torch.optim.SGD.lr
-            return found.group().lower()
+        if setting.where not in plan.switched_off and (name := _own_optimizer(setting)):
+            return name
+    if any(_BY_HAND.search(text) for source in plan.scripts for _, text in source.settings.notes):
+        return "sgd"
+    if plan.find("_base_") is not None:
+        return "inherited"  # from a file that is not at hand
     if any(last_step(setting) in _ADAMS_OWN for setting in plan.settings):
         return "adam"
     return "adamw" if plan.framework else ""
 
 
+def _own_optimizer(setting: Setting) -> str:
+    """`sgd` of `torch.optim.SGD.lr`: the optimizer that this very rate is given to; empty where it is another call."""
+    call, _, name = setting.name.rpartition(".")
+    found = _OPTIMIZERS.search(call) if name == "lr" else None
+    return "" if found is None else found.group().lower()
+
+
+def _moves_tensors(plan: Plan, setting: Setting) -> bool:
+    """Whether the optimizer is given tensors of its own, as in `Adam([image], lr=0.2)`, and no weights of a model."""
+    text = next((source.text for source in plan.scripts if source.name == setting.source), "")
+    lines = text.split("\n")[max(0, setting.line - 1) : setting.line + _LONGEST_CALL]
+    return bool(_own_optimizer(setting)) and _OF_TENSORS.search("\n".join(lines).partition("lr=")[0]) is not None
+
+
 def trained(plan: Plan) -> str:
-    """What is trained: `prompt`, `adapters`, `whole`, `scratch`, or empty where it is not clear."""
+    """What is trained: `prompt`, `adapters`, `vectors` (adapters of another kind than LoRA), `whole`, `scratch`, or
+    empty where it is not clear.
+    """
     if plan.soft_prompt:
         return "prompt"
+    if plan.says(_VECTORS):
+        return "vectors"
     if plan.adapters is not None:
         return "adapters"
     if plan.says(_SCRATCH):
@@ -106,7 +149,8 @@ def trained(plan: Plan) -> str:
         return ""
     setting = plan.settings.find(*_PRETRAINED)
     if setting is not None and setting.value:
-        return "whole"
+        # Where a model of images is joined to one of language, what is learned first lies between them.
+        return "" if any(_JOINED.fullmatch(last_step(each)) for each in plan.settings) else "whole"
     return "scratch" if plan.find("arch", "config_name") and not plan.find("checkpoint", "load") else ""
 
 
@@ -140,13 +184,35 @@ def batch_of(plan: Plan) -> float | None:
 def _counting(plan: Plan) -> Setting | None:
     """The setting that gives the rate: beside others in the same file, that of the optimizer itself."""
     first = next((found for name in RATES if (found := plan.find(name)) and number_in(found.value) is not None), None)
-    if first is None or first.kind != "file":
+    if first is None or first.kind == "command":
         return first
+    if first.kind != "file":
+        return _counting_in_script(plan, first)
     for setting in plan.settings:
         of_optimizer = setting.source == first.source and setting.name.startswith(("optimizer.", "optim."))
         if of_optimizer and last_step(setting) in RATES and number_in(setting.value) is not None:
             return setting
     return first
+
+
+def _counting_in_script(plan: Plan, first: Setting) -> Setting | None:
+    """In a program: what the optimizer is given, before what other calls are and what only looks like a rate."""
+    for setting in plan.settings:
+        same = setting.source == first.source and setting.where not in plan.switched_off
+        if same and _own_optimizer(setting) and number_in(setting.value) is not None and not _computed(setting):
+            return setting
+    # An optimizer's class begins with 0, which its caller replaces; a highest rate is counted up from there.
+    begins = first.kind == "default" and _OF_A_CLASS.match(first.name) is not None
+    return None if number_in(first.value) == 0 and (begins or first.name == "max_lr") else first
+
+
+def _set_by_hand(plan: Plan, setting: Setting) -> bool:
+    """Whether a script writes the rate into the optimizer's groups itself: `group["lr"] = rate`."""
+    return any(source.name == setting.source and _IN_GROUPS.search(source.text) for source in plan.scripts)
+
+
+def _computed(setting: Setting) -> bool:
+    return isinstance(setting.value, Expression)
 
 
 def _impossible(plan: Plan, counts: Known) -> Known | None:
@@ -180,5 +246,6 @@ def _all_zero(plan: Plan) -> bool:
 
 
 def _trained_words(planned: PlannedRate) -> str:
-    words = {"prompt": "soft prompts", "whole": "a whole pre-trained model", "scratch": "a model from scratch"}
+    words = {"prompt": "soft prompts", "whole": "a whole pre-trained model", "scratch": "a model from scratch",
+             "vectors": "adapters", "tensors": "tensors of its own"}  # fmt: skip
     return words.get(planned.trained, planned.trained)

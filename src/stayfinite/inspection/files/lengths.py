@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.names import last_step
@@ -23,6 +25,8 @@ LIMITS = (
     "max_seq_len", "max_len", "seq_length", "block_size", "max_target_length", "generation_max_length",
     "max_new_tokens", "max_completion_length", "max_prompt_length",
 )  # fmt: skip
+_NO_TEXT = re.compile(r"(?:\w+\.)*(?:vision|image|visual|audio|speech)_", re.IGNORECASE)
+"""Models whose rows are no tokens: how long texts may be is for the one beside them to say."""
 DEFAULT_LIMIT = 20
 """What transformers generates where neither the model nor anybody else says more."""
 
@@ -84,7 +88,10 @@ def _named(plan: Plan, name: str) -> tuple[float, Setting] | None:
 
 
 def _beyond_positions(plan: Plan) -> tuple[str, str] | None:
-    if plan.context.model is None and plan.find("max_position_embeddings", "n_positions", "n_ctx") is None:
+    model = plan.context.model
+    if model is None and plan.find("max_position_embeddings", "n_positions", "n_ctx") is None:
+        return None
+    if not plan.trains or (model is not None and _NO_TEXT.match(model.text.lstrip("-"))):
         return None
     if plan.says(r"\brope|rotary|alibi|relative_position|interpolat|position_ids|sliding|stride"):
         return None

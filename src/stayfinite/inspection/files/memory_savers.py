@@ -17,12 +17,15 @@ _LETS_GRADIENTS_IN = re.compile(
     r"\bunsloth\b|\bSFTTrainer\b|\bSFTConfig\b|\b\w{2,4}Trainer\b.{0,20}\btrl\b|from trl\b"
 )
 """What lets gradients reach the first checkpointed block, or trainers that see to it."""
+_OFFERS_ADAPTERS = re.compile(r"\bget_peft_model\b")
+"""What programs call that train adapters, though a switch of another name may be off."""
 
 
 def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
     """Few bits need adapters; re-entrant checkpoints over frozen embeddings need inputs with gradients."""
     bits = _few_bits(plan)
-    if bits is not None and plan.trains and plan.adapters is None and not plan.soft_prompt:
+    offered = plan.adapters is not None or plan.soft_prompt or plan.says(_OFFERS_ADAPTERS)
+    if bits is not None and plan.trains and not offered:
         text = f"{bits.name}: {bits.value}, and no adapters are trained beside it"
         notes.saw("plan.quantized_without_adapters", [(text, bits.where)])
     checkpointing = _checkpointing(plan)

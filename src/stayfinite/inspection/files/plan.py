@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stayfinite.core.settings import Expression, Setting, Settings
+from stayfinite.inspection.files.branches import EitherOr, lines_switched_off
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.sources import Source
 from stayfinite.rules.cards import Card
@@ -66,13 +67,19 @@ class Plan:
     def precision(self) -> Known | None:
         """The number format that is computed in: as it is set, or as a loss scaler tells, which only fp16 needs."""
         known = self.context.precision
-        scaler = next((each for each in self.settings if last_step(each) == "gradscaler" and each.value is True), None)
+        scalers = (each for each in self.settings if last_step(each) == "gradscaler" and each.value is True)
+        scaler = next((each for each in scalers if each.where not in self.switched_off), None)
         return Known("fp16", scaler.where, f"{scaler.name}()") if known is None and scaler is not None else known
 
     def find(self, *names: str) -> Setting | None:
         """The setting of the first of these names whose value is known."""
         setting = self.settings.find(*names)
-        return None if setting is None or isinstance(setting.value, Expression) else setting
+        if setting is None or isinstance(setting.value, Expression):
+            return None
+        if setting.doubtful:  # one of several branches: what they do not agree on is not known
+            others = self.settings.all(last_step(setting))
+            return setting if all(each.value == setting.value for each in others) else None
+        return setting
 
     def number(self, *names: str) -> Known | None:
         """The first of these names that is a number, as written. Unlike `Context`, nothing stands for 0."""
@@ -102,10 +109,25 @@ class Plan:
     @cached_property
     def is_transformers(self) -> bool:
         """Whether these are TrainingArguments, by themselves or under another framework's roof."""
-        if any(_ARGUMENTS.match(setting.name) or _TRAINER.search(setting.name) for setting in self.settings):
+        if self.handed_to_trainer or any(_TRAINER.search(setting.name) for setting in self.settings):
             return True
         names = {last_step(setting) for setting in self.settings}
         return len(names & TELLING) >= 3
+
+    @cached_property
+    def handed_to_trainer(self) -> list[Setting]:
+        """What a script gives to the TrainingArguments that it builds; empty where they come from elsewhere."""
+        return [setting for setting in self.settings if _ARGUMENTS.match(setting.name)]
+
+    @cached_property
+    def switched_off(self) -> frozenset[str]:
+        """Places of scripts that are not reached with these settings: `train.py:111`."""
+        return lines_switched_off(self.scripts, self.settings)
+
+    @cached_property
+    def either_or(self) -> EitherOr:
+        """Which places of a script no run passes both of."""
+        return EitherOr(self.scripts)
 
     @cached_property
     def framework(self) -> str:
@@ -172,10 +194,11 @@ class Plan:
 
     def _classes(self) -> Iterator[tuple[Setting, str]]:
         """`T5ForConditionalGeneration.from_pretrained` -> `T5`."""
+        own = {name for source in self.scripts for name in re.findall(r"(?m)^\s*class (\w+)", source.text)}
         for setting in self.settings:
             first = setting.name.partition(".")[0]
             found = re.match(r"(?!Auto)([A-Z]\w*?)(?:For[A-Z]\w+|Model|LMHeadModel)$", first)
-            if found:
+            if found and first not in own:  # a class of one's own starts from weights of one's own
                 yield setting, found.group(1)
 
 

@@ -17,6 +17,11 @@ _OTHER_MODEL = re.compile(
 """Models beside the one that is trained: they are often held in fp16."""
 _MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\.)*(?:cuda|to|from_pretrained)\b)")
 
+_BEARS_HALF = re.compile(r"(?:^|/)t5-small$")
+"""The smallest of the first T5s is trained in fp16 by its library's own notebooks; larger and gated ones overflow."""
+_ROUNDED = re.compile(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
+"""Where weights are rounded to fp16 and come back, or a copy is: those that are trained stay in fp32."""
+
 
 def look_at_precision(plan: Plan, notes: Notes) -> None:
     """One 16-bit format, the family of the model, and the weights' own format."""
@@ -26,7 +31,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         notes.saw("plan.both_halves", both)
     half = precision is not None and precision.value == "fp16"
     weights = _half_weights(plan) if plan.trains and plan.adapters is None and plan.context.deepspeed is None else None
-    if precision is not None and half and plan.family is not None:
+    if precision is not None and half and plan.family is not None and not _BEARS_HALF.search(plan.family.text):
         adapters = " with adapters" if plan.adapters is not None else ""
         text = (
             f"{_as_written(precision)} with {plan.family.text}{adapters}: {plan.family.value} models leave fp16's range"
@@ -106,6 +111,8 @@ def _meet(one: Setting, other: Setting, plan: Plan) -> bool:
         # What a script leaves to its default, a command may have switched off.
         overruled = {each.plain for each in plan.settings if is_on(each.value) is False and each.kind == "command"}
         return "default" not in (one.kind, other.kind) and not {one.plain, other.plain} & overruled
+    if (one.where, other.where) in plan.either_or:
+        return False
     strip = re.compile(r"(?:^|\.)(?:fp16|bf16)(?:\.enabled)?$")
     return strip.sub("", one.name.lstrip("-")) == strip.sub("", other.name.lstrip("-"))
 
@@ -128,5 +135,13 @@ def _half_weights(plan: Plan) -> Setting | None:
         if setting.doubtful:
             continue
         if last_step(setting) == "half" and _MODEL.match(first_steps(setting)) and is_on(setting.value) is True:
+            if setting.where in plan.switched_off or _ROUNDED.search(_line_of(plan, setting)):
+                continue
             return setting
     return None
+
+
+def _line_of(plan: Plan, setting: Setting) -> str:
+    """The line of a script that a setting stands in; empty where it is not at hand."""
+    text = next((source.text for source in plan.scripts if source.name == setting.source), "")
+    return "".join(text.split("\n")[max(0, setting.line - 1) : setting.line])

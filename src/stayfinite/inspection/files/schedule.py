@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from stayfinite.core.settings import Expression, Setting
+from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, trained
-from stayfinite.inspection.files.names import last_step
+from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import WARMUP
@@ -22,11 +23,9 @@ _LENGTHS = (
     "warmup_proportion",
     "warmup_tokens",
 )
+_OTHER_LENGTHS = re.compile(r"(?:^|\.)(?:eval|valid|test|generat|env|rollout)\w*(?:\.|$)", re.IGNORECASE)
 _MOST_SHARE = 0.9
 """A warmup of this share leaves next to nothing of the training at the rate that was set."""
-
-_OF_EVALUATION = re.compile(r"(?:eval|valid|test)\w*\.", re.IGNORECASE)
-"""`EvalArgs(max_iters=100)` is not the length of the training."""
 
 _SHORTER = "shorten the warmup to a tenth of the training or less"
 
@@ -37,9 +36,12 @@ STEEP = {"scratch": 3e-4, "large": 1e-4, "transformer": 5e-4}
 def look_at_schedule(plan: Plan, notes: Notes) -> None:
     """Warmup against the length of the training, and against the rate."""
     warmup = _warmup(plan)
-    remarks = _too_long(plan, warmup) + _upside_down(plan)
-    if remarks:
-        notes.saw("plan.schedule", remarks)
+    too_long, upside_down = _too_long(plan, warmup), _upside_down(plan)
+    remarks = too_long + upside_down
+    if upside_down:
+        notes.saw("plan.schedule", upside_down)
+    if too_long:
+        notes.saw("plan.warmup_too_long", too_long)
     missing = _missing(plan, warmup)
     if missing is not None:
         notes.saw("plan.no_warmup", [missing])
@@ -78,13 +80,28 @@ def _too_long(plan: Plan, warmup: Known | None) -> list[Remark]:
         return []
     if "token" in name:
         return []
-    unit, total = (
-        ("epochs", plan.number(*EPOCHS)) if "epoch" in name else ("steps", plan.number("total_num_steps", *STEPS))
-    )
-    if total is None or total.value <= 0 or warmup.value < total.value or _OF_EVALUATION.match(total.text):
+    unit, names = ("epochs", EPOCHS) if "epoch" in name else ("steps", ("total_num_steps", *STEPS))
+    total = _length(plan, names)
+    if total is None or total.value <= 0 or warmup.value < total.value:
         return []
     text = f"{warmup.text} takes all {total.value:g} {unit} ({total.where}): the rate that was set is never reached"
     return [(text, warmup.where, _SHORTER)]
+
+
+def _length(plan: Plan, names: Sequence[str]) -> Known | None:
+    """How long the training is to be, by one of these names: not an evaluation's length, nor an episode's."""
+    of_training = Settings(each for each in plan.settings if not _OTHER_LENGTHS.search(first_steps(each)))
+    for name in names:
+        setting = of_training.find(name)
+        value = None if setting is None or isinstance(setting.value, Expression) else number_in(setting.value)
+        if setting is None or value is None:
+            continue
+        # A script that builds its Trainer's arguments itself hands them what they are to know.
+        handed = {last_step(each) for each in plan.handed_to_trainer}
+        if setting.kind in ("script", "default", "notebook") and handed and last_step(setting) not in handed:
+            continue
+        return written(setting, value)
+    return None
 
 
 def _upside_down(plan: Plan) -> list[Remark]:
@@ -114,7 +131,7 @@ def _missing(plan: Plan, warmup: Known | None) -> tuple[str, str] | None:
     if rate is None or (warmup is None and not plan.is_transformers) or (warmup is not None and warmup.value > 0):
         return None
     if any("warm" in last_step(each) and _set(each) for each in plan.settings) or plan.says(
-        r"one_?cycle|pct_start|noam"
+        r"one_?cycle|pct_start|noam|: greedy\b"
     ):
         return None
     what = trained(plan)

@@ -67,7 +67,8 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
     if bench.first.reaches_parameters:
         cuts = _cuts(bench, unused)
         where = cuts[0].rpartition(" ")[2] if cuts else "the first step"
-        notes.saw("gradient.none_parameters", unused, where)
+        notes.saw("gradient.none_parameters", [name for name in unused if name not in stuck], where)
+        notes.saw("gradient.zero_parameters", [name for name in unused if name in stuck], where)
         notes.saw("gradient.cut_at", cuts, where)
     told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
     told += [f"{len(spare)} are left over from a library: {names_in_short(spare)}"] * bool(spare)

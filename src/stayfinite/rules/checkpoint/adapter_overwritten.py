@@ -69,11 +69,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if twice:
         yield Clue(f"a fresh adapter after loading one: {twice[1].strip()[:140]}", STRONG, twice[0])
     jump = restart(facts) if facts.context.adapters and resumed(facts) else None
-    names = facts.mentioned(r"adapter_model\.bin"), facts.mentioned(r"adapter_model\.safetensors")
-    if names[0] and names[1]:
-        grown = jump is not None and jump.before > 0 and jump.after > 1.3 * jump.before
-        text = f"two file names for one adapter: {names[0][1].strip()[:80]}; {names[1][1].strip()[:60]}"
-        yield Clue(text, STRONG + HINT if grown else FAIR + HINT, names[0][0], risk=not grown)
     if jump is not None and jump.first is not None and jump.first > 1.3 * jump.before:
         back = abs(jump.after - jump.first) < 0.15 * (jump.first - jump.before)
         if back:

@@ -6,15 +6,11 @@ loader stops; a lenient one (`strict=False`, most `from_pretrained`) goes on, an
 its random start.
 
 ## Why it happens
-- Another size or version of the model: 13B weights into a 7B configuration, another number of layers, heads, classes or
-  tokens.
+- Another size or version of the model: 13B weights into a 7B configuration, another number of layers, heads or classes.
 - Another wrapper: `module.` (DataParallel), `_orig_mod.` (compiled), `base_model.model.` (peft), `model.` (Lightning)
   stands before every name.
-- Tokens were added: embedding and output rows differ (32,001 against 32,000).
 - A ZeRO-3 or FSDP shard was saved as if it were whole: shapes of `torch.Size([0])`.
 - The code changed since: a renamed module, a fused projection.
-- The optimizer's groups are of another model: `loaded state dict contains a parameter group that doesn't match the size
-  of optimizer's group`.
 
 ## How to recognise it
 - `size mismatch for transformer.h.0.attn.weight: copying a param with shape torch.Size([15360, 5120]) from checkpoint,
@@ -36,17 +32,21 @@ its random start.
   full state dict (`fsdp_config: {"state_dict_type": "FULL_STATE_DICT"}`).
 
 ## When it is a false alarm
+Where only the rows of embedding and output layer differ, it is the vocabulary (`tokenizer-mismatch`).
 A new classification head is missing from every pre-trained checkpoint, a pooler or a language-model head is often left
 over, and buffers such as `position_ids` or `rotary_emb.inv_freq` come and go between versions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.signs.loaded_shapes import LEFT_OUT, other_vocabulary
 from stayfinite.rules.signs.numbers import measured
 
 _SHAPES = (
@@ -54,24 +54,38 @@ _SHAPES = (
     r"whose dimensions in the model are .{0,60}dimensions in the checkpoint|"
     r"shapes? (?:in|of) (?:the )?(?:checkpoint|model|state_dict).{0,60}(?:do(?:es)? not match|mismatch|differ)|"
     r"checkpoint .{0,40}(?:shape|architecture|config\w*) .{0,20}(?:mismatch|differ|does not match)|"
-    r"the model and loaded state dict do not match exactly|architecture mismatch|size of tensor .{0,30}in checkpoint"
+    r"the model and loaded state dict do not match exactly|architecture mismatch|size of tensor .{0,30}in checkpoint|"
+    r"assign requires shapes of both tensors to match|ensure that the architectures match|"
+    r"layer count mismatch when loading|weight file containing \d+ layers into a model with \d+|"
+    r"cannot copy param \d+ weights from layer|(?:layer )?weight shape .{0,30}not compatible with"
 )
 _KEYS = (
     r"error\(?s?\)? in loading state_dict for|missing key\(s\) in state_dict|unexpected key\(s\) in state_dict|"
-    r"missing_keys.{0,40}unexpected_keys|keyerror: ['\"][\w.]*(?:\.weight|\.bias)['\"]"
+    r"missing_keys\W{1,4}['\"\w].{0,400}unexpected_keys|keyerror: ['\"][\w.]*(?:\.weight|\.bias)['\"]|"
+    r"key \S+ not found in checkpoint|missing keys? in (?:source )?state_?dict\W{1,3}\w|"
+    r"keys? (?:are |is )?(?:missing|unexpected|not found) (?:in|from) (?:the )?(?:checkpoint|state_?dict)"
 )
-_GROUPS = r"doesn'?t match the size of optimizer'?s group|different number of parameter groups"
-_PEFT = r"target modules .{0,80}not found in the base model|no modules? (?:were )?targeted"
+_PEFT = (
+    r"target modules .{0,200}not found in the base model|"
+    r"no modules? (?:were |was )?(?:matched|targeted|found)\b.{0,40}(?:lora|adapter|target|base model)|"
+    r"no modules? targeted"
+)
 _INSIDE = (
     r"mat1 and mat2 shapes cannot be multiplied|weight of size \[.{1,40}expected input\[|"
     r"expected input\[.{1,40}to have \d+ channels|shape '\[.{1,40}is invalid for input of size"
 )
 
+_LOADED = r"load_state_dict\(|torch\.load\(|from_pretrained|pre-?trained|\bcheckpoint\b|\bckpt\b|load_weights|\.pth\b"
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The loader's list of names and shapes; shapes that clash in the forward pass are the same thing later."""
-    shapes = facts.said(_SHAPES)
-    keys = facts.said(_KEYS)
+    shapes = _refusal(facts, _SHAPES)
+    keys = _refusal(facts, _KEYS)
+    vocabulary = other_vocabulary(facts)
+    if vocabulary:
+        rows = f"{vocabulary.one[0]} and {vocabulary.other[0]}"
+        yield Clue(f"only the number of tokens differs ({rows}): another vocabulary", AGAINST * 2, vocabulary.where)
     if shapes:
         yield Clue(shapes.text.strip()[:240], PROOF, shapes.where)
         if went_on(facts, shapes):
@@ -80,14 +94,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
         if went_on(facts, keys):
             yield Clue("training went on after it", AGAINST * 3)
-    groups = facts.said(_GROUPS)
-    if groups:
-        yield Clue(groups.text.strip(), FAIR, groups.where)
     target = facts.said(_PEFT)
     if target:
         yield Clue(target.text.strip()[:240], STRONG + HINT, target.where)
     inside = facts.said(_INSIDE)
-    if inside:
+    loaded = facts.mentioned(_LOADED) if inside else None
+    if inside and loaded:
+        yield Clue(f"weights of another model are loaded: {loaded[1].strip()[:80]}", HINT / 2, loaded[0])
         yield Clue(f"shapes clash inside the model: {inside.text.strip()}", STRONG, inside.where)
     unloaded = measured(facts, "checkpoint.unmatched_share")
     if unloaded is not None:
@@ -103,6 +116,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 AGAINST,
                 unloaded[1],
             )
+
+
+def _refusal(facts: Facts, pattern: str) -> Message | None:
+    """The first such line that does not say that the tensor is left out."""
+    return next((one for one in facts.all_said(pattern) if not re.search(LEFT_OUT, one.text, re.IGNORECASE)), None)
 
 
 RULE = Rule(

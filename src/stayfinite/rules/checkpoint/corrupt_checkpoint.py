@@ -53,6 +53,10 @@ _READING = (
     r"not a zip ?archive|badzipfile|file is not a zip file|"
     r"unable to load weights from (?:pytorch )?checkpoint|(?:checkpoint|model|weights?|ckpt)\b.{0,40}\b(?:is |"
     r"seems? |appears? |may be |might be )?(?:corrupt(?:ed)?|truncated|incomplete|damaged)\b|"
+    r"unable to open (?:file|object).{0,40}(?:truncated|signature)|file signature not found|not an? hdf5|"
+    r"data_?loss: .{0,60}(?:checkpoint|sstable|index|table)|checksum does not match|unable to synchronously open|"
+    r"storage has wrong (?:byte )?size|eof when reading|could not parse .{0,20}protobuf|protobuf parsing failed|"
+    r"invalid (?:header|json) in header|incomplete (?:metadata|read|download)|"
     r"tarfile\.readerror|central directory not found|truncated (?:file|tar|archive)|safetensors_?rust\.SafetensorError"
 )
 _WRITING = (

@@ -48,7 +48,9 @@ _SAYS = (
     r"\b(?:checkpoint|ckpt|state_dict|\.safetensors|\.bin|\.pth?)\b.{0,60}\b(?:contains?|has|holds|with|full of|"
     r"are all|is all|are|is)\b.{0,20}\b(?:nan|inf|non-?finite)|"
     r"\b(?:nan|inf)s?\b.{0,30}\bin (?:the )?(?:checkpoint|ckpt|saved (?:weights|model)|state_dict)|(?:saved|merged|"
-    r"converted) (?:weights|model)\b.{0,40}\bnan\b"
+    r"converted|loaded|restored|downloaded) (?:weights|model|param\w*)\b.{0,40}\bnans?\b|"
+    r"\b(?:weights?|bias|param\w*|tensors?|values?|layers?)\b.{0,80}(?:\.(?:pth?|ckpt|bin|safetensors|h5|npz)|checkpoint)\b"
+    r".{0,24}\b(?:nans?|not finite|non-?finite)\b"
 )
 
 

@@ -86,6 +86,13 @@ _LOSS_BEFORE = re.compile(
     r"interrupted))\b",
     re.IGNORECASE,
 )
+_AT_STEP = re.compile(
+    r"\b(?:resum\w*|restor\w*|loaded|loading|continu\w*)\b.{0,80}"
+    r"(?:checkpoint-|step[-_ =:]{1,2}|iter\w*[-_ =:]{1,2})(\d+)",
+    re.IGNORECASE,
+)
+MANY_STEPS = 50
+"""Steps of a checkpoint from which a fresh count can be told."""
 SMALL_JUMP, CLEAR_JUMP, BEYOND_NOISE = 1.1, 1.3, 1.4
 """Loss after a restart over that before it: what wants a second sign, what several points prove, what one proves."""
 
@@ -122,7 +129,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(again[1].strip()[:140], FAIR + HINT, again[0])
     elif facts.symptoms.trouble or missing or groups:
         yield Clue(text, HINT, where, risk=True)
-    said = facts.settings.search(
+    worse = facts.symptoms.said("worse after loading")
+    said = facts.mentioned(
         r"\b(?:loss|perplexity|ppl|metric)\b.{0,60}\b(?:jump|spike|higher|increase|rises?|drop|starts? (?:over|"
         r"again))\w*\b.{0,40}\b(?:resum|restart|load|checkpoint)|"
         r"\b(?:resum|restart|reload|continu|interrupt|re-?start)\w*\b.{0,60}\b(?:loss|perplexity|ppl|accuracy|metric|it)\b"
@@ -131,11 +139,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if said:
         yield Clue(said[1].strip()[:140], STRONG, said[0])
+    elif worse:
+        yield Clue(f"said to be worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
+    yield from _counts_again(facts)
     yield from _rate_from_the_start(facts)
     told = _told_before(facts)
     first = facts.symptoms.first_loss
     if told and jump is None and first is not None and first > SMALL_JUMP * told[0]:
-        yield Clue(f"the loss was {told[0]:.4g} before and starts at {first:.4g} again", STRONG, told[1])
+        yield Clue(f"the loss was {told[0]:.4g} before and starts at {first:.4g} again", STRONG + HINT, told[1])
     for name in _ONLY_WEIGHTS:
         setting = facts.settings.find(name)
         if setting is not None and str(setting.value).lower() in ("true", "1", "yes", "on"):
@@ -162,9 +173,24 @@ def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the rate is {now:g} again, as at the very start ({begun.text})", STRONG + HINT, late.where)
 
 
+def _counts_again(facts: Facts) -> Iterator[Clue]:
+    """A counter that stands at its beginning, though the checkpoint was of a later step."""
+    for run in facts.runs:
+        for message in run.messages:
+            found = _AT_STEP.search(message.text)
+            after = next((point for point in run.points if point.line > message.line and point.step is not None), None)
+            if found is None or after is None or after.step is None:
+                continue
+            saved = float(found.group(1))
+            if saved >= MANY_STEPS and after.step < 0.1 * saved:
+                text = f"the checkpoint is of step {saved:,.0f}, and the log goes on at step {after.step:,.0f}"
+                yield Clue(text, FAIR + HINT / 2, run.where(after.line))
+                return
+
+
 def _told_before(facts: Facts) -> tuple[float, str] | None:
     """``(loss, where)`` that a note gives for the time before the restart."""
-    for where, text in facts.settings.notes:
+    for where, text in [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]:
         found = _LOSS_BEFORE.search(text)
         if found:
             return float(found.group(1) or found.group(2)), where

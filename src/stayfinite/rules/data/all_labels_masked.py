@@ -80,6 +80,10 @@ _ANSWERS = (
 )
 _FINE = r"train(?:ing)?[ _]loss\W{0,2} ?(?:is |stays |looks )?(?:finite|fine|ok|normal|falls|decreas\w+|good)"
 _POLICY = r"\bgrpo\b|\bppo\b|\brloo\b|num_generations|reward_func"
+_BY_COUNT = (
+    r"/ ?\(?\w*(?:tokens?|labels?|targets?|supervised|valid|unmasked|loss_mask|answers?)\w*"
+    r"(?:\.sum\(|\.item\(|\)|,|\s*$|\.shape|\b)"
+)
 SOME = 0.001
 """A share of wholly masked rows above which batches of nothing else are to be met."""
 FEW = 5
@@ -97,12 +101,22 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(said.text, STRONG + 1.0, said.where)
         if facts.symptoms.healthy and facts.symptoms.points >= FEW:
             yield Clue("training goes on as it should: few rows are concerned", REFUTED)
+    yield from _divided(facts)
     symptoms, empty = facts.symptoms, _empty_means(facts)
     if symptoms.zero_loss or symptoms.bad_losses or symptoms.bad_norms or symptoms.bad_evals or empty:
         yield from empty
         yield from _numbers(facts)
         yield from _settings(facts)
         yield from _against(facts)
+
+
+def _divided(facts: Facts) -> Iterator[Clue]:
+    """A division by the number of tokens that count, which was 0."""
+    zero = facts.said(r"ZeroDivisionError|divi\w+ by zero")
+    count = facts.said(_BY_COUNT)
+    if zero is not None and count is not None:
+        text = f"the number of tokens that count is 0: {count.text.strip()[:100]}"
+        yield Clue(text, STRONG + FAIR, count.where)
 
 
 def _numbers(facts: Facts) -> Iterator[Clue]:
@@ -152,10 +166,11 @@ def _empty_means(facts: Facts) -> list[Clue]:
         return []
     for run in facts.runs:
         for name, track in run.metrics.items():
-            if re.search(r"log(?:its|ps)/(?:chosen|rejected)", name) and not all(map(math.isfinite, track.values)):
+            if re.search(r"log(?:its|ps)\W(?:chosen|rejected)|token_acc|completion\w*\W", name) and not all(
+                map(math.isfinite, track.values)
+            ):
                 return [Clue(f"{name} is not a number: a mean over no token", 2.5, run.where(track.lines[0]))]
-    told = facts.said(r"log(?:its|ps)/(?:chosen|rejected)\W{1,4}nan\b")
-    return [] if told is None else [Clue(f"{told.text.strip()[:80]}: a mean over no token", 2.5, told.where)]
+    return []
 
 
 def _against(facts: Facts) -> Iterator[Clue]:
@@ -201,7 +216,7 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     prior=-3.5,
-    beats=("nan-loss", "loss-collapse", "zero-gradient", "truncation"),
+    beats=("nan-loss", "loss-collapse", "zero-gradient", "truncation", "loss-formula-singularity"),
     observes={
         "labels.supervised_share": "the share of a batch's labels that are not ignored, 0 to 1",
         "labels.masked_rows_share": "the share of the data's rows in which no label is left, 0 to 1",

@@ -82,6 +82,12 @@ _REFUSED = (
     r"cv2\.error.{0,80}empty\(\)|"
     r"(?:failed|unable|could not|cannot|error) (?:to )?(?:load|read|open|decod)\w*(?:ing)? .{0,60}"
     r"\.(?:jpe?g|png|wav|flac|mp[34]|npy|npz|tiff?|parquet|avi)\b|BadZipFile|zlib\.error|EOFError: Ran out of input|"
+    r"broken PNG|not a (?:PNG|JPEG) file|invalid JPEG data|truncated (?:file|image|record|jpeg|png)|DataLossError|"
+    r"corrupted record|parquet magic bytes|ArrowInvalid|error tokenizing data|JSON parse error|"
+    r"(?:nan|inf\w*) (?:or infinity|or a value too large)|does not accept missing values|"
+    r"kernel size can'?t be greater than actual input size|output size is too small|"
+    r"padding size should be less than the corresponding input|stack expects each tensor to be equal size|"
+    r"doesn'?t match the broadcast shape \[3,|unsupported image (?:type|mode)|could not find a backend to open|"
     r"expected x_max|expected [xy]_\w+ for bbox|bbox\b.{0,60}\bto be in the range \[0|x_max is less than|"
     r"box(?:es)? (?:with|of|has|have) (?:zero|negative|non-?positive|no) (?:area|width|height|size)"
 )
@@ -234,10 +240,6 @@ def _course(facts: Facts) -> Iterator[Clue]:
     part = _only_regression(facts)
     if part is not None:
         yield Clue(part, 3.0, place)
-    mean = facts.metric("train_loss", "training_loss")
-    if symptoms.zero_loss and symptoms.good_before == 0 and mean and math.isfinite(mean[-1][0]) and mean[-1][0] > 1e-3:
-        text = f"a mean training loss of {mean[-1][0]:.4g}: it began in the middle, after good steps"
-        yield Clue(text, 3.0, mean[-1][1])
     if symptoms.explodes:
         yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.where.get("largest_loss", ""))
     elif symptoms.good_before >= 3:

@@ -18,6 +18,8 @@ process (`Assertion t >= 0 && t < n_classes failed`), and every later call fails
   `SpatialClassNLLCriterion` with `t >= 0 && t < n_classes` or `cur_target >= 0 && cur_target < n_classes`.
 - `Target -1 is out of bounds`, `Class values must be smaller than num_classes` (one_hot),
   `all elements of target should be between 0 and 1` (BCE with class ids).
+- A cross entropy, BCE or Dice loss below 0: labels of 255 where 0 and 1 are meant. With labels in range they never are.
+- `index 10 is out of bounds for axis 1 with size 10`, and the model has 10 classes.
 - One line tells: `labels.unique()` against `logits.shape[1]`.
 
 ## How to fix it
@@ -38,16 +40,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfinite.core.series import Message
 from stayfinite.rules.data.lookups import (
     SCATTER,
+    asked_and_rows,
     bare_assert,
+    is_class_count,
+    is_vocabulary,
     longest_input,
     lookup_failure,
     position_limit,
     target_failure,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
 _CLASSES = (
     r"\bn(?:um)?_?(?:labels|classes)\b|\bclasses\b|\bn_classes\b|ignore_index|ignore_label|\bsegmentation\b|"
@@ -63,6 +69,20 @@ _PICTURES = (
 """Work in which an index that fails is that of a class."""
 
 
+_BOUNDED = (
+    r"\bbce\w*|binary_?cross_?entropy\w*|(?<!nll_)cross[ _]?entropy\w*|\bdice\w*|\bfocal|\bsigmoid_focal|"
+    r"soft_?margin|\bjaccard\w*|\biou_?loss"
+)
+"""Losses that are 0 or more for every label they are made for."""
+_UNBOUNDED = (
+    r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
+    r"entropy[-_ ]?(?:bonus|reg|coef|loss_coef)|"
+    r"\bppo\b|\breward|policy|\bwgan|adversarial|\bcosine|\bmixture|\bmdn\b|\bgaussian|log_?dice|uncertainty|"
+    r"si-?s[nd]r|\bssim\b|\bkl\b|\bmutual|contrastive"
+)
+"""Terms that may be below 0 in a healthy run."""
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """The loss's own words; else a failed gather or a bare assert where classes are about."""
     seen = facts.seen("data.labels_out_of_range")
@@ -71,10 +91,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     target, scatter, vague = target_failure(facts), facts.said(SCATTER), bare_assert(facts)
     if target is not None:
         yield Clue(target.text, PROOF, target.where)
+        if facts.symptoms.healthy:
+            yield Clue("training goes on as it should", REFUTED, facts.symptoms.where.get("start", ""))
     elif scatter is not None:
         yield Clue(scatter.text, 2.5, scatter.where)
+        yield from _counted(facts, scatter)
     elif vague is not None:
         yield Clue(vague.text, 1.5, vague.where)
+    yield from _below_zero(facts)
     sparse = facts.mentioned(r"sparse_?(?:softmax|categorical)_?cross_?entropy|start_positions|end_positions")
     if target is None and sparse is not None and facts.symptoms.bad_losses and facts.symptoms.from_start:
         text = "TensorFlow on a GPU gives NaN, and no error, for a class that does not exist"
@@ -98,6 +122,31 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if declared is not None:
             yield Clue(f"labels that need a map: {declared[1].strip()}", HINT, declared[0])
+
+
+def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
+    """Which table it was, where its size is one that the settings give."""
+    asked = asked_and_rows(scatter)
+    if asked is None:
+        return
+    classes, vocabulary = is_class_count(facts, asked[1]), is_vocabulary(facts, asked[1])
+    if classes is not None:
+        label = "a label beyond them" if asked[0] is None else f"label {asked[0]}"
+        yield Clue(f"{label}, and the model has {asked[1]} classes ({classes[1]})", STRONG, classes[0])
+    elif vocabulary is not None:
+        yield Clue(f"the vocabulary has {asked[1]} rows: it is a token ({vocabulary[1]})", AGAINST, vocabulary[0])
+
+
+def _below_zero(facts: Facts) -> Iterator[Clue]:
+    """A loss that no label within the classes can bring below 0, below 0."""
+    best = facts.symptoms.best_loss
+    if best is None or best >= -0.01:
+        return
+    bounded = facts.mentioned(_BOUNDED)
+    if bounded is not None and facts.mentioned(_UNBOUNDED) is None:
+        text = f"a loss of {best:.4g}, and cross entropy of labels from 0 to 1 is never below 0"
+        yield Clue(text, STRONG + HINT, facts.symptoms.where.get("start", ""))
+        yield Clue(f"the loss is one that cannot be negative: {bounded[1].strip()[:80]}", 1.5, bounded[0])
 
 
 RULE = Rule(

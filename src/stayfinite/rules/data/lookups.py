@@ -14,9 +14,12 @@ from stayfinite.rules.known import number_in
 EMBEDDING = (
     r"srcIndex < srcSelectDimSize|index_?select(?:Large|Small)Index|index out of range in self|"
     r"vectorized[_ ]gather[_ ]kernel|index out of range: Tried to access index \d+ out of table|"
-    r"index out of range at .{0,80}THTensor|embedding.{0,40}index out of (?:range|bounds)|piece id is out of range"
+    r"index out of range at .{0,80}(?:THTensor|TH/)|embedding.{0,40}index out of (?:range|bounds)|"
+    r"piece id is out of range|indices\[[\d, ]*\] ?= ?-?\d+ is not in \[0, ?\d+\)|"
+    r"(?:token|input|word|vocab\w*)[_ ]?(?:ids?|index|indices)\b.{0,40}\b(?:out of (?:range|bounds|vocab\w*)|"
+    r"(?:exceeds?|greater|larger|>=?) .{0,24}vocab)"
 )
-"""What torch, on the CPU and on CUDA, says when a row of a table is asked for that it does not have."""
+"""What torch (CPU and CUDA, old and new), TensorFlow and others say of a table that lacks the row asked for."""
 
 TARGET = (
     r"(?:\bt|cur_target|target_val|target) ?>= ?0 ?&& ?(?:t|cur_target|target_val|target) ?< ?n_?classes|"
@@ -25,14 +28,20 @@ TARGET = (
     r"all elements of target should be between 0 and 1|target_val >= zero && target_val <= one|"
     r"label value of -?\d+ which is outside the valid range|"
     r"blank must be in label range|label must be in \[0, ?num_class\)|"
-    r"labels? (?:values? )?(?:is |are )?out of (?:range|bounds)"
+    r"(?:labels?|targets?|class(?:es| ids?| ind(?:ex|ices))?) (?:values? |tensor )?(?:(?:is |are )?"
+    r"(?:out of (?:range|bounds)|outside (?:of )?the (?:range|valid|classes))|(?:must|should|expected to) be "
+    r"(?:in the range|in \[0|between 0 and|(?:less|smaller) than (?:the )?num))|only support 0 ?<= ?label|"
+    r"y contains previously unseen labels|"
+    r"(?:invalid|expected:?) (?:classes|class(?:es)? inferred).{0,60}(?:got|expected)"
 )
 """What torch and others say when a class index lies outside the classes."""
 
 SCATTER = (
     r"index out of bounds[\"'`]* ?\)?[`'\"]? failed|idx_dim >= 0 && idx_dim < index_size|-sizes\[i\] <= index|"
     r"indexValue >= 0 && indexValue < (?:tensor|src)\.sizes|index out of bounds: 0 <= tmp\d+ < \d+|"
-    r"index -?\d+ is out of bounds for (?:dimension|axis) \d+ with size \d+"
+    r"index -?\d+ is out of bounds for (?:dimension|axis|dim) \d+ with size \d+|"
+    r"index -?\d+ is out of range for (?:dimension|axis|dim) \d+|"
+    r"(?:invalid|wrong) index in (?:gather|scatter)|index(?:es)? (?:must be|should be) (?:smaller|less) than"
 )
 """An index of a gather, a scatter or a subscript that is out of bounds: labels more often than tokens."""
 
@@ -90,7 +99,22 @@ _WRITTEN_LENGTH = re.compile(
     re.IGNORECASE,
 )
 _TABLE = re.compile(r"Tried to access index (\d+) out of table with (\d+) rows", re.IGNORECASE)
-_OF_SIZE = re.compile(r"index (\d+) is out of bounds for (?:dimension|axis) \d+ with size (\d+)", re.IGNORECASE)
+_OF_SIZE = re.compile(
+    r"index (\d+) is out of bounds for (?:dimension|axis|dim) \d+ with size (\d+)|"
+    r"= ?(\d+) is not in \[0, ?(\d+)\)|value of (\d+) which is outside the valid range of \[0, ?(\d+)\)",
+    re.IGNORECASE,
+)
+_BOUND = re.compile(r"\b0 <= \w+ < (\d+)", re.IGNORECASE)
+_VOCABULARY = (
+    "vocab_size", "n_vocab", "vocabulary_size", "num_embeddings", "vocab", "n_tokens", "num_tokens", "ntokens",
+    "src_vocab_size", "tgt_vocab_size", "input_dim", "max_features", "num_words", "voc_size",
+)  # fmt: skip
+_CLASS_COUNT = (
+    "num_classes", "n_classes", "num_labels", "n_labels", "nclass", "num_class", "classes", "nc", "n_class",
+    "number_of_classes", "class_num", "out_features",
+)  # fmt: skip
+_WRITTEN_ROWS = re.compile(r"\bEmbedding\(\s*(\d+)|\bvocab\w*(?: size)?\W{1,6}(\d{3,})\b", re.IGNORECASE)
+_WRITTEN_CLASSES = re.compile(r"\b(\d+) (?:classes|labels|categories)\b", re.IGNORECASE)
 
 
 def lookup_failure(facts: Facts) -> Message | None:
@@ -117,12 +141,42 @@ def table_rows(message: Message) -> int | None:
 
 
 def first_missing(message: Message) -> int | None:
-    """The rows of the table, when the row asked for is the very next one: what counts up meets that one first."""
+    """The rows of the table, where the row asked for is the very next one: what counts up meets that one first."""
+    asked = asked_and_rows(message)
+    return asked[1] if asked is not None and asked[0] == asked[1] else None
+
+
+def asked_and_rows(message: Message) -> tuple[int | None, int] | None:
+    """``(row asked for, rows of the table)``, where the message tells the rows; not every one tells what was asked."""
     old, new = _TABLE.search(message.text), _OF_SIZE.search(message.text)
-    if old is not None and int(old.group(1)) == int(old.group(2)) + 1:
-        return int(old.group(1))
-    if new is not None and int(new.group(1)) == int(new.group(2)):
-        return int(new.group(1))
+    if old is not None:
+        return int(old.group(1)), int(old.group(2)) + 1
+    if new is not None:
+        row, rows = (int(group) for group in new.groups() if group is not None)
+        return row, rows
+    bound = _BOUND.search(message.text)
+    return None if bound is None else (None, int(bound.group(1)))
+
+
+def is_vocabulary(facts: Facts, rows: int) -> tuple[str, str] | None:
+    """``(where, text)`` that gives the vocabulary this very number of rows."""
+    return _of_this_number(facts, rows, _VOCABULARY, _WRITTEN_ROWS)
+
+
+def is_class_count(facts: Facts, rows: int) -> tuple[str, str] | None:
+    """``(where, text)`` that gives the model this very number of classes."""
+    return _of_this_number(facts, rows, _CLASS_COUNT, _WRITTEN_CLASSES)
+
+
+def _of_this_number(
+    facts: Facts, number: int, names: tuple[str, ...], written: re.Pattern[str]
+) -> tuple[str, str] | None:
+    for setting in facts.settings.all(*names):
+        if number_in(setting.value) == number:
+            return setting.where, f"{setting.name}: {setting.value}"
+    for where, text in facts.settings.notes:
+        if any(int(next(filter(None, found.groups()))) == number for found in written.finditer(text)):
+            return where, text.strip()[:80]
     return None
 
 
@@ -143,6 +197,8 @@ def longest_input(facts: Facts) -> tuple[int, str, str] | None:
 def position_limit(facts: Facts) -> tuple[int, str] | None:
     """How many tokens the model's position table holds, and what says so."""
     setting = facts.settings.find("max_position_embeddings", "n_positions", "n_ctx")
+    if setting is None and is_roberta(facts) and _from_scratch(facts):
+        return 510, "RobertaConfig's own max_position_embeddings of 512, of which 510 are used"
     if setting is not None and (value := number_in(setting.value)) is not None and value > 0:
         told = f"{setting.name}: {setting.value}"
         if is_roberta(facts):
@@ -155,6 +211,13 @@ def position_limit(facts: Facts) -> tuple[int, str] | None:
             if re.search(pattern, text, re.IGNORECASE):
                 return limit, f"{text.strip()[:80]} has positions for {limit} tokens"
     return None
+
+
+def _from_scratch(facts: Facts) -> bool:
+    """Whether a model is made from a type's default config and not loaded."""
+    named = facts.settings.find("model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id")
+    made = facts.settings.find("model_type") or facts.settings.search(r"\bfrom_config\(|Config\(\)|\bfrom scratch\b")
+    return named is None and made is not None and facts.settings.search(r"from_pretrained\(['\"][\w/-]*roberta") is None
 
 
 def is_roberta(facts: Facts) -> bool:

@@ -1,6 +1,8 @@
-"""Prediction and target have different shapes, and the loss compares each with every other.
+"""Prediction and target do not fit each other in shape or dtype.
 
 ## What it means
+Some losses refuse such a pair; others compare each prediction with every target and say little.
+
 A prediction of shape (N, 1) against a target of shape (N) is no error in torch: both are stretched to (N, N), and the
 loss is the mean over all pairs. Its minimum is reached when every prediction is the mean of the targets. The loss
 falls, then stays, and the model predicts one constant.
@@ -10,6 +12,8 @@ falls, then stays, and the model predicts one constant.
 - Slicing keeps or drops an axis: `y[:, 0]` against `y[:, :1]`; `out[-1]` of a sequence; `squeeze()` that also drops a
   batch of 1.
 - A wrong `view` or `reshape` merges the batch into one row.
+- One-hot rows, or a column (N, 1), go to cross entropy, which wants N class numbers of dtype long.
+- Class numbers of dtype long, or float64 values from numpy, go to MSE or BCE, which want the prediction's dtype.
 
 ## How to recognise it
 - `UserWarning: Using a target size (torch.Size([64])) that is different to the input size (torch.Size([64, 1])). This
@@ -17,12 +21,16 @@ falls, then stays, and the model predicts one constant.
   broadcasting.` It comes once, at the first step, from `mse_loss`, `l1_loss`, `smooth_l1_loss` or `huber_loss`.
 - `binary_cross_entropy` and `binary_cross_entropy_with_logits` refuse instead:
   `Target size ... must be the same as input size`.
+- `1D target tensor expected, multi-target not supported`, `Expected input batch_size (320) to match target batch_size
+  (32)`, `expected scalar type Long but found Float`, `Found dtype Double but expected Float`, Keras: `Shapes (None, 1)
+  and (None, 10) are incompatible`.
 - A hand-written loss (`((pred - y) ** 2).mean()`) says nothing at all.
 - All predictions end near the mean of the targets; R2 is near 0.
 
 ## How to fix it
 - `loss = F.mse_loss(pred.squeeze(-1), y)`, or `y.unsqueeze(-1)`: give both the same shape, and name the axis in
   `squeeze`.
+- Cross entropy: `F.cross_entropy(logits, y.view(-1).long())`; one-hot rows: `y.argmax(-1)`. MSE, BCE: `y.float()`.
 - `assert pred.shape == y.shape` before the loss, above all before one of your own.
 - transformers: `num_labels=1` and float labels of shape (N) for regression; the model squeezes by itself.
 - Make the warning an error while developing: `warnings.filterwarnings("error", message="Using a target size")`.
@@ -48,6 +56,34 @@ _COLUMN_AND_ROW = (
 )
 """(64, 1) beside (64,): their difference is (64, 64)."""
 
+_OTHER_SHAPE = (
+    r"multi-?target not supported|\d ?d target tensor expected|only batches of spatial targets supported|"
+    r"expected input batch_size ?\(\d+\) to match target batch_size|"
+    r"input and target (?:batch sizes?|shapes?|sizes?)\b"
+    r".{0,20}(?:don'?t|do not|must|should|are not|not)|"
+    r"(?:logits|outputs?|predictions?|y_pred|preds?|inputs?) and (?:labels?|targets?|y_true) "
+    r"(?:must|should|do not|have)\b"
+    r".{0,40}(?:shape|size|dimension|rank|match|broadcast)|"
+    r"shapes \(none.{1,20}\) and \(none.{1,20}\) are incompatible|"
+    r"expected target size .{1,24}, got|target and (?:input|output|prediction)s? (?:must|should|have|shapes?)\b.{0,40}"
+    r"(?:shape|size|number of elements)|"
+    r"(?:target|label)s?\b.{0,30}\bnelement|"
+    r"input and target have different (?:number|sizes?)|"
+    r"number of elements in (?:target|label).{0,40}(?:does not|must) match|"
+    r"classification metrics can'?t handle a mix of|"
+    r"inconsistent numbers? of samples|"
+    r"weight tensor should be defined either for all|target\.?(?:dim|size)\(?\)? .{0,12}(?:==|must)"
+)
+"""How torch, Keras and scikit-learn refuse a target whose shape the loss or the metric does not take."""
+_OTHER_KIND = (
+    r"expected floating point type for target|"
+    r"expected (?!.*(?:half|bfloat))(?:object of )?(?:scalar )?(?:d?type )(?:torch\.)?(?:Long|Double|Float|Byte)"
+    r"(?:Tensor)? but (?:got|found)(?: scalar)?(?: d?type)?|found dtype (?:double|long|int) but expected \w+|"
+    r"not implemented for '(?:int|long|bool|byte|short)'|"
+    r"result type (?:float|double|half|bfloat16) can'?t be cast to (?:the desired output type )?(?:long|int|byte|bool)"
+)
+"""How a loss refuses integers where it wants fractions, or fractions where it wants class numbers."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The loss's own warning, or shapes that a probe saw."""
@@ -61,6 +97,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
         shapes = [[part.strip() for part in text.split(",") if part.strip()] for text in _SIZES.findall(refused.text)]
         alike = len(shapes) == 2 and [n for n in shapes[0] if n != "1"] == [n for n in shapes[1] if n != "1"]
         yield Clue(refused.text, PROOF if alike else STRONG, refused.where)
+    elif (other := facts.said(_OTHER_SHAPE)) is not None:
+        yield Clue(
+            f"the target's shape is not the one that the loss takes: {other.text.strip()[:160]}", 5.0, other.where
+        )
+    kind = facts.said(_OTHER_KIND)
+    if kind is not None and (_of_the_loss(facts) or re.search(r"target|label|dtype double", kind.text, re.IGNORECASE)):
+        yield Clue(f"the target's dtype is not the one that the loss takes: {kind.text.strip()[:160]}", 5.0, kind.where)
     written = facts.mentioned(_COLUMN_AND_ROW)
     regresses = facts.mentioned(r"mse|l1_?loss|\bmae\b|smooth_?l1|huber|regress|bce")
     if warned is None and refused is None and written is not None and regresses is not None:
@@ -68,6 +111,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("loss.broadcast_shapes")
     if seen is not None and seen.value:
         yield Clue(f"the loss compares shapes {seen.value}", PROOF, seen.where)
+
+
+def _of_the_loss(facts: Facts) -> bool:
+    """Whether the traceback ends in a loss."""
+    return (
+        facts.said(r"\b(?:nll_loss|cross_entropy|mse_loss|bce_loss|binary_cross_entropy\w*|l1_loss|criterion\()")
+        is not None
+    )
 
 
 def _pairwise(text: str) -> bool:
@@ -83,10 +134,10 @@ RULE = Rule(
     code="SF316",
     slug="loss-broadcast",
     severity="error",
-    title="Prediction and target have different shapes, and the loss compares each with every other.",
+    title="Prediction and target do not fit each other in shape or dtype.",
     fix=(
-        "give both the same shape before the loss: pred.squeeze(-1) or target.unsqueeze(-1), and assert pred.shape "
-        "== target.shape"
+        "give both the shape and dtype that the loss takes: pred.squeeze(-1) for MSE and BCE, class numbers "
+        "(target.long(), one a row) for cross entropy"
     ),
     judge=judge,
     page=__doc__,

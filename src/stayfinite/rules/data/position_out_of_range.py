@@ -139,8 +139,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     crash = failure or vague
     frames = None
     if crash is None and refusal is None and shapes is None:
-        # An excerpt may end before the error's last line: frames of a model's forward are left to tell of a crash.
-        frames = facts.said(r"\bin forward\b|modeling_\w+\.py|in _call_impl")
+        # An excerpt may end before the error's last line: a traceback's frames are left to tell of a crash.
+        frames = facts.said(r"\.py(?:\", line \d+,)? in (?:forward|_call_impl|__call__)\b|^-{2,}> ?\d+ ")
         if frames is None or facts.symptoms.trouble:
             return
         yield Clue(f"it stopped in a forward: {frames.text.strip()[:80]}", HINT, frames.where)

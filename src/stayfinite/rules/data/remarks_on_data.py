@@ -95,9 +95,6 @@ def impossible_alignment(facts: Facts) -> Iterator[Clue]:
             if "ctc" not in name.lower():
                 continue
             for value, line in zip(track.values, track.lines, strict=True):
-                if value == 0 and not facts.symptoms.zero_loss and facts.symptoms.bad_losses:
-                    yield Clue(f"{name} is exactly 0: no row of the batch was aligned", 2.5, run.where(line))
-                    return
                 if math.isfinite(value) and (value < -1.0 or value > ABSURD):
                     text = f"{name} of {value:.3g}: no alignment has such a probability"
                     yield Clue(text, STRONG + FAIR, run.where(line))

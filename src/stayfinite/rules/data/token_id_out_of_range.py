@@ -42,11 +42,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.data.lookups import (
+    SCATTER,
+    asked_and_rows,
     bare_assert,
+    is_class_count,
+    is_vocabulary,
     longest_input,
     lookup_failure,
     position_limit,
-    table_rows,
     target_failure,
 )
 from stayfinite.rules.data.position_out_of_range import POSITIONS
@@ -58,25 +61,42 @@ VOCABULARY = 5000
 "4,098)."""
 
 
+_EQUAL = (
+    r"(?:len\(tokenizer\)|vocab\w*(?:[_ ]size)?|tokenizer)\b.{0,40}"
+    r"\b(?:equals?|is the same as|match(?:es)?|same size as)\b.{0,30}\b(?:model|config|vocab|embedding)"
+)
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """A failed look-up, and what says that it was the vocabulary's."""
     yield from _observed(facts)
-    failure, vague = lookup_failure(facts), bare_assert(facts)
-    if failure is None and vague is None:
+    failure, vague, scatter = lookup_failure(facts), bare_assert(facts), facts.said(SCATTER)
+    told = failure or scatter
+    asked = None if told is None else asked_and_rows(told)
+    known = None if asked is None else is_vocabulary(facts, asked[1])
+    if failure is None and vague is None and known is None:
         return
     if failure is not None:
         yield Clue(failure.text, 3.2, failure.where)
-        rows = table_rows(failure)
-        if rows is not None:
-            big = rows >= VOCABULARY
+    elif scatter is not None and known is not None:
+        yield Clue(scatter.text, FAIR, scatter.where)
+    if asked is not None:
+        rows, big = asked[1], asked[1] >= VOCABULARY
+        if known is not None:
+            row = "a row beyond it" if asked[0] is None else f"row {asked[0]}"
+            yield Clue(f"{row} is asked for, and the vocabulary has {rows} rows ({known[1]})", STRONG, known[0])
+        elif is_class_count(facts, rows) is None:
             yield Clue(
-                f"a table of about {rows} rows is {'a vocabulary' if big else 'small for a vocabulary'}",
+                f"a table of {rows} rows is {'a vocabulary' if big else 'small for a vocabulary'}",
                 FAIR if big else AGAINST,
             )
+        else:
+            yield Clue(f"the model has {rows} classes: it is a label that is too large", AGAINST)
     elif vague is not None:
         yield Clue(vague.text, HINT, vague.where)
     table = facts.said(
-        r"\b(?:word_embeddings?|embed_tokens|wte|inputs_embeds|tok_embeddings|src_embed|token_embedding)\b"
+        r"\b(?:\w*word_emb\w*|embed_tokens|wte|inputs_embeds|\w*tok(?:en)?_emb\w*|(?:src|tgt|trg|dec|enc)_emb\w*|"
+        r"char_emb\w*|embed_in)\b"
     )
     if table is not None:
         yield Clue(f"the traceback passes the token embedding: {table.text.strip()}", FAIR, table.where)
@@ -85,7 +105,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"resize_token_embeddings|not resized|custom tokenizer|own tokenizer|vocab(?:ulary)?[_ ]?size|pad_token|"
         r"image_token|-200\b"
     )
-    if added is not None:
+    equal = facts.mentioned(_EQUAL)
+    if equal is not None:
+        yield Clue(f"tokenizer and model are said to agree: {equal[1].strip()[:100]}", AGAINST, equal[0])
+    elif added is not None:
         yield Clue(f"the vocabulary was changed: {added[1].strip()}", STRONG if failure else FAIR, added[0])
     elif (
         tokenizer := facts.settings.find("tokenizer_name", "tokenizer_name_or_path", "tokenizer_path", "tokenizer")

@@ -14,11 +14,14 @@ the tokenizer makes. Nothing crashes. Rows are silently masked or shifted, and t
   learnt.
 - Training formats the prompt in one way, generation in another.
 - A vocabulary that does not know the language: most words become the unknown token.
+- A checkpoint of another vocabulary: embedding and output layer differ in their rows, and in nothing else.
 
 ## How to recognise it
 - `WARNING: tokenization mismatch: 276 vs. 272. (ignored)` in almost every row (LLaVA, FastChat and their
   descendants), often with a loss of 0.0 because every label was masked.
 - `The tokenizer class you load from this checkpoint is not the same type as the class this function is called from.`
+- `size mismatch for embed_tokens.weight: ... torch.Size([32001, 4096]) ... torch.Size([32000, 4096])`: one side has
+  another number of tokens.
 - A pre-trained language model whose first loss is 8 to 12 instead of 1 to 4.
 - Decode a batch: `tokenizer.decode(batch["input_ids"][0])`, and the labels that are not -100.
 
@@ -43,7 +46,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.loaded_shapes import other_vocabulary
 
 UNKNOWN = 0.01
 """A share of unknown tokens above which the tokenizer was not made for the text; else there are next to none."""
@@ -61,6 +65,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         characters = facts.seen("data.unknown_characters")
         if characters is not None:
             yield Clue(f"it does not know {' '.join(characters.value)}", HINT, characters.where)
+    rows = other_vocabulary(facts)
+    if rows is not None and not facts.symptoms.healthy:
+        text = f"{rows.name or 'the embedding'} has {rows.one[0]} rows on one side and {rows.other[0]} on the other"
+        mend = f"take the checkpoint's own tokenizer, or resize_token_embeddings({rows.one[0]}) before loading"
+        yield Clue(f"{text}: two vocabularies", PROOF, rows.where, fix=mend)
     mismatches = list(
         facts.all_said(
             r"tokeni[sz]ation mismatch|mismatch(?:ed)? token(?:s|i[sz]ation)|token (?:count|length) mismatch"
@@ -112,17 +121,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if unknown is not None:
         yield Clue(f"the tokenizer does not know the text: {unknown[1].strip()[:100]}", STRONG + HINT, unknown[0])
-    if (
-        facts.context.model is not None
-        and symptoms.first_loss is not None
-        and 7.5 <= symptoms.first_loss <= 13.0
-        and noted is not None
-    ):
-        yield Clue(
-            f"the first loss of {symptoms.first_loss:.3g} is that of a model that knows none of these tokens",
-            FAIR,
-            symptoms.where.get("start", ""),
-        )
 
 
 RULE = Rule(

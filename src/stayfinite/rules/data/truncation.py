@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 CUT = 0.05
 """A share of cut rows above which something is lost."""
@@ -61,8 +61,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if told is not None:
         yield Clue(told.text, STRONG, told.where)
     warned = facts.said(r"Token indices sequence length is longer than the specified maximum")
-    if warned is not None:
-        yield Clue(warned.text, FAIR if told is not None else HINT, warned.where)
+    if warned is not None and told is not None:
+        # Alone it is only the tokenizer's notice that it was asked for a long text.
+        yield Clue(warned.text, FAIR, warned.where)
     noted = facts.mentioned(
         r"(?:answer|response|completion|eos|stop token)s?\b.{0,40}\b(?:cut|truncat)|never stops? generat|"
         r"does not stop generat"

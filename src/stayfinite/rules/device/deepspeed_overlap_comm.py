@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 
@@ -66,11 +66,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"fp16 is on, and overflow is likelier ({facts.context.half.text})", AGAINST, facts.context.half.where
         )
-    cured = facts.mentioned(
-        r"overlap_comm\W{0,6}(?:false|off|disabled).{0,60}\b(?:fine|works?|ok|normal|no nan|cures?|fixed)\b"
-    )
-    if cured:
-        yield Clue(cured[1].strip(), STRONG, cured[0])
 
 
 def _of_stage_two(facts: Facts) -> Iterator[Clue]:

@@ -40,8 +40,10 @@ A 0-dimensional CPU tensor may meet a GPU tensor, so a scalar constant is fine. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
@@ -51,9 +53,6 @@ _REFUSAL = (
     r"all input tensors must be on the same device|"
     r"expected object of (?:device type|backend) \w+ but got (?:device type|backend) \w+|"
     r"expected device \S+ but got device|"
-    r"input type \(torch\.cuda\.\w+\) and weight type \(torch\.(?!cuda)\w+\)|"
-    r"input type \(torch\.(?!cuda)\w+\) and weight type \(torch\.cuda\.\w+\)|"
-    r"input type \(\w*cpu\w*\) and weight type \(cuda|"
     r"tensor for .{0,60}is on (?:cpu|gpu|cuda).{0,40}expected (?:it|them) to be on|"
     r"indices should be either on \W?\w+\W? or on the same device|(?:input|tensors?) .{0,40}(?:are|is) not (?:at|"
     r"on) the same device|"
@@ -65,12 +64,28 @@ _REFUSAL = (
     r"input, output and indices must be on the current device|expected .{0,30}to (?:be|"
     r"have) .{0,20}device .{0,20}(?:but|got)"
 )
-_CONVERSION = r"can'?t convert cuda(?::\d+)? device type tensor to numpy|cannot copy out of meta tensor"
+_WANTED = (
+    r"\b(?:expected|but (?:got|found|is)|must (?:be|have)|should be|(?:not|n't) (?:at|on|be on) the same|incompatible|"
+    r"conflicting|different|mismatch|same device|weight type|required)\b"
+)
+_HEADLINE = re.compile(
+    r"\b\w*(?:Error|Exception|Assert\w*)\b|^\W*(?:expected|input|tensor|all|module|argument)", re.IGNORECASE
+)
+_PLACE = re.compile(
+    r"torch\.(?:cuda\.)?\w+Tensor\b|\b(?:cuda|npu|xpu|mps|hpu|gpu|meta):\d+|\b(?:cpu|cuda|gpu|mps|xpu|npu|hpu)\b(?!\.)",
+    re.IGNORECASE,
+)
+_CONVERSION = (
+    r"can'?t convert (?:cuda(?::\d+)?|mps(?::\d+)?|xpu(?::\d+)?) (?:device type )?tensor to numpy|"
+    r"can'?t convert \w+:\d+ device type tensor|cannot copy out of meta tensor|"
+    r"(?:must|should) be a cuda tensor|expected (?:a )?cuda tensor|is not a cuda tensor|"
+    r"tensor\.is_cuda\(\).{0,30}(?:assert|fail|must)|cpu not supported|only supported (?:on|for) cuda tensors?"
+)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """torch's refusal is proof; where it was raised says which tensor was left behind."""
-    refusal = facts.said(_REFUSAL)
+    refusal = facts.said(_REFUSAL) or (None if facts.symptoms.healthy else _two_places(facts))
     if refusal:
         yield Clue(refusal.text, PROOF, refusal.where)
         step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
@@ -84,6 +99,22 @@ def judge(facts: Facts) -> Iterator[Clue]:
     mixed = facts.seen("device.mixed")
     if mixed and mixed.value:
         yield Clue(f"tensors on different devices: {in_short(mixed.value)}", PROOF, mixed.where)
+
+
+def _two_places(facts: Facts) -> Message | None:
+    """An error that wants one place and got another: two devices, or a tensor type of the CPU and one of CUDA."""
+    for message in facts.all_said(_WANTED):
+        if _HEADLINE.search(message.text) and len({_place(found) for found in _PLACE.findall(message.text)}) > 1:
+            return message
+    return None
+
+
+def _place(word: str) -> str:
+    """The device that a word stands for: `torch.FloatTensor` and `cpu` are one place."""
+    lowered = word.lower().strip("'\"( ")
+    if lowered.startswith("torch."):
+        return "cuda" if "cuda" in lowered else "cpu"
+    return "cuda" if lowered in ("gpu", "cuda") else lowered
 
 
 RULE = Rule(

@@ -10,7 +10,6 @@ numbers: NaN from the first steps on, on this machine only.
 - An extension (flash-attn, apex, bitsandbytes, xformers, mmcv, detectron2, DeepSpeed's ops) was compiled against
   another torch and kept in the cache.
 - The driver is older than the runtime; two CUDA or cuDNN copies lie on `LD_LIBRARY_PATH`.
-- apex was installed without its CUDA extensions and falls back to slow Python paths that behave differently.
 - One library was upgraded alone: `unexpected keyword argument`, `cannot import name`, `has no attribute`.
 - Cards of the GTX 16xx series return NaN from half-precision convolutions with some cuDNN versions: train those in
   fp32.
@@ -82,9 +81,6 @@ _LIBRARY_STATUS = (
     r"cudnn error|cudnn_status_(?:execution_failed|not_supported|mapping_error|internal_error)|"
     r"cublas_status_(?:not_supported|execution_failed|arch_mismatch|invalid_value|not_initialized)"
 )
-_POOR_BUILD = (
-    r"apex was installed without|fused unscale kernel is unavailable|amp_c.{0,30}(?:not found|unavailable|no module)"
-)
 _OTHER_PLACE = (
     r"\b(?:docker|container|conda|colab|kaggle|environment|env|requirements)\b.{0,60}"
     r"\b(?:fine|works?|ok|normal|no nan|stable)\b|"
@@ -118,9 +114,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             break
     bad = not_finite(facts)
     trouble = bad is not None or bool(facts.symptoms.trouble)
-    build = facts.said(_POOR_BUILD)
-    if build and trouble:
-        yield Clue(build.text, STRONG, build.where)
     if not trouble:
         return
     unmet = facts.said(_UNMET)

@@ -44,6 +44,7 @@ of range on the device can surface as a failed allocation in a later call: run o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -53,14 +54,24 @@ from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.numbers import measured
 
 _FULL = (
-    r"\b(?:cuda|hip|xpu|npu|mps|mlu|musa)\b.{0,30}out of memory|outofmemoryerror|out of memory\. tried to allocate|"
-    r"tried to allocate [\d.]+ [gmk]i?b|"
-    r"defaultcpuallocator: (?:can'?t allocate|not enough) memory|not enough memory: you tried to allocate|"
-    r"ran out of memory (?:with exception|in)|"
-    r"oom when allocating tensor|resource_?exhausted.{0,40}(?:oom|memory)|unable to allocate [\d.]+ [gmkt]i?b|"
-    r"std::bad_alloc|"
-    r"\bMemoryError\b|cannot allocate memory|oom[- ]?kill|CUDA error: out of memory|insufficient memory|"
-    r"out of memory: kill(?:ed)? process|out-of-memory handler"
+    r"out[-_ ]?of[-_ ]?memory|tried to allocate [\d.]+ ?[gmk]i?b|\bOOM\b|oom[- ]?kill|"
+    r"(?:can'?t|cannot|could not|unable to|failed to|not) (?:be )?allocat\w+ .{0,30}"
+    r"(?:memory|bytes|[\d.]+ ?[gmkt]i?b|buffer)|"
+    r"not enough (?:\w+ )?(?:memory|vram)|insufficient (?:\w+ )?memory|resource_?exhausted|std::bad_alloc|"
+    r"\bMemoryError\b|cudaErrorMemoryAllocation|memory (?:limit|quota) (?:was |has been )?(?:exceeded|reached)|"
+    r"exceed\w* .{0,24}memory limit|cuda error ?\(?2\b"
+)
+"""Whatever allocates says so: CUDA, cuDNN, the host, numpy, TensorFlow, a cluster's scheduler."""
+_ONLY_TALK = (
+    r"\b(?:if (?:you|the|it|there|training)|in case|avoid\w*|prevent\w*|may|might|can (?:cause|lead|run)|risk|"
+    r"without|no|reduc\w+|sav\w+|less|until|handle\w*|recover\w*|skip\w*|ignor\w*|retry\w*)\b[^.\n]{0,40}"
+    r"(?:out[-_ ]?of[-_ ]?memory|\boom\b)|\boom\w*\W{1,3}(?:0|none|false|true)\b|"
+    r"out[-_ ]?of[-_ ]?memory\W{0,3}(?:checks?|handl\w+|policy|\w+ing\b)"
+)
+"""Advice, a switch, a count of none."""
+_TOLD = (
+    r"\b(?:runs?|ran|running|goes|went|gets?|getting|got|throws?|gives?|fails? with|crash\w*|error)\b.{0,30}"
+    r"\b(?:out[- ]of[- ]memory|OOM)\b|\bOOM(?:s|ed)\b"
 )
 _KILLED = (
     r"killed by signal: (?:killed|9)|exitcode\s*:?\s*-9|exit(?:ed with exit)? (?:code|status) (?:137|-9)|"
@@ -72,11 +83,14 @@ _KILLED = (
 def judge(facts: Facts) -> Iterator[Clue]:
     """The allocator says so; a process that was killed from outside was probably over the host's memory."""
     yield from planned(facts, "plan.too_large_for_card")
-    full = facts.said(_FULL)
+    full = next((one for one in facts.all_said(_FULL) if not re.search(_ONLY_TALK, one.text, re.IGNORECASE)), None)
     if full:
         yield Clue(full.text, PROOF, full.where)
         if went_on(facts, full):
             yield Clue("training went on after it", AGAINST * 3)
+    told = None if full or facts.symptoms.healthy else facts.settings.search(_TOLD)
+    if told:
+        yield Clue(f"memory is said to run out: {told[1].strip()[:120]}", STRONG + HINT, told[0])
     killed = facts.said(_KILLED)
     if killed:
         yield Clue(
@@ -89,7 +103,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(handle.text, STRONG, handle.where)
         if facts.said(r"\bAssertion [`'\"]?.+ failed|device-side assert"):
             yield Clue("an assertion failed on the device first", AGAINST * 2)
-    shared = facts.said(r"bus error.{0,60}(?:shm|shared memory)|insufficient shared memory|out of shared memory")
+    shared = facts.said(
+        r"\bbus error\b|(?:insufficient|out of|not enough) shared memory|shared memory.{0,30}(?:full|exhausted)"
+    )
     if shared:
         yield Clue(f"the loaders' shared memory is full (docker: --shm-size): {shared.text}", STRONG, shared.where)
     estimate = measured(facts, "memory.estimate_share")

@@ -34,6 +34,19 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
+_GENERATES = (
+    r"\.generate\(|\bgenerat(?:e|es|ing|ion)\b|\binference\b|\bdo_sample\b|\bpipeline\(|\bserv(?:e|ing)\b|\bpredict"
+)
+_HALF = r"(?:fp16|float16|half|int8|8-?bit|4-?bit|quanti[sz]ed)"
+_WIDE = r"(?:bf16|bfloat16|fp32|float32|full precision)"
+_TOLD = (
+    rf"\b(?:train(?:ed|ing)?|fine-?tun\w+)\b[^.;\n]{{0,40}}\b{_WIDE}\b[^\n]{{0,80}}\b(?:eval\w*|infer\w*|generat\w*|"
+    rf"load\w*|serv\w*|predict\w*|test\w*)\b[^.;\n]{{0,40}}\b{_HALF}\b|"
+    rf"\b(?:eval\w*|infer\w*|generat\w*|serv\w*|"
+    rf"predict\w*)\b[^.;\n]{{0,40}}\b{_HALF}\b[^\n]{{0,60}}\b(?:train(?:ed|ing)?|"
+    rf"fine-?tun\w+)\b[^.;\n]{{0,40}}\b{_WIDE}\b"
+)
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Healthy training beside NaN in evaluation or generation, and two dtypes in the settings."""
@@ -44,6 +57,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if sampling:
         yield Clue(sampling.text.strip()[:160], STRONG - HINT, sampling.where)
+    untrained = not symptoms.points and facts.context.precision is not None
+    if sampling and untrained:
+        generates = facts.mentioned(_GENERATES)
+        if generates:
+            yield Clue(
+                f"it fails while answers are made, not in training: {generates[1].strip()[:80]}", HINT, generates[0]
+            )
     full = facts.settings.find("fp16_full_eval")
     if full is not None and is_on(full.value):
         yield Clue(f"{full.name}: {full.value}", FAIR, full.where, risk=True)
@@ -60,12 +80,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"\b(?:inference|generat\w+|eval\w*|predict\w*|serving|merged?)\b.{0,60}\b(?:fp16|float16|half)\b"
     )
     if inference and (sampling or symptoms.bad_evals):
-        yield Clue(inference[1].strip()[:140], FAIR, inference[0], risk=True)
+        yield Clue(f"evaluation in fp16: {inference[1].strip()[:120]}", FAIR, inference[0], risk=True)
+    told = None if symptoms.healthy else facts.mentioned(_TOLD)
+    if told:
+        yield Clue(f"another dtype than in training: {told[1].strip()[:120]}", FAIR + HINT, told[0])
     if symptoms.bad_evals and symptoms.good_losses >= 3 and not symptoms.bad:
         yield Clue(
             "the evaluation loss is not finite and every training loss is", FAIR, symptoms.where.get("bad_eval", "")
         )
-    if symptoms.bad_losses or symptoms.bad_norms:
+    if symptoms.bad or (symptoms.bad_losses and not sampling):
         yield Clue("training is not finite either", AGAINST * 2, symptoms.where.get("first_bad", ""))
     seen = facts.seen("worlds.training_dtype.finite")
     if seen is not None and seen.value is True:
@@ -81,6 +104,6 @@ RULE = Rule(
     "fp16_full_eval, no .half()",
     judge=judge,
     page=__doc__,
-    beats=("nan-loss",),
+    beats=("nan-loss", "pure-fp16-weights", "fp16-overflow", "step-fails"),
     observes={"worlds.training_dtype.finite": "whether the evaluation that failed is finite in the training's dtype"},
 )

@@ -44,7 +44,8 @@ _REPLACED = (
     r"torch\.where\(\s*(?:torch\.)?isnan\(\s*\w*loss|(?:unparsable|unparseable|invalid|"
     r"failed)\b.{0,40}\b(?:counted?|scored?) as (?:0|zero|correct|right)|zero_division\s*=\s*1|"
     r"nan (?:loss(?:es)?|values?|batch(?:es)?) .{0,20}(?:replaced|set to (?:0|zero)|filtered|ignored|dropped)|"
-    r"\b(?:nan|inf(?:inite|inity)?|non-?finite|invalid)\b.{0,40}\b(?:sett?ing|set|replac\w+|treat\w*|report\w*|count\w*|"
+    r"\b(?:nan|inf(?:inite|inity)?|non-?finite|invalid)\b.{0,40}\b(?:sett?ing|set|replac\w+|treat\w*|report\w*|"
+    r"count\w*|"
     r"us(?:e|ing)|clamp\w*)\b.{0,40}\b(?:to|with|by|as|instead)\b \(?(?:0(?:\.0+)?|zero|1e\d+|\d+\.0)\b"
 )
 

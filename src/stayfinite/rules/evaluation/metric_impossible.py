@@ -25,10 +25,18 @@ Comparing each row with every other on purpose, as retrieval does, makes a squar
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Rule
+
+_SHARE = re.compile(
+    r"(?:^|[_/ ])(?:acc|accuracy|top[-_]?[15]|f1|dice|iou|miou|recall|auc|auroc)(?:$|[_/@ ])", re.IGNORECASE
+)
+HIGHEST = 100.0
+"""A share in percent. A whole number above it may be a count of rows."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -36,6 +44,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("metric.impossible")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            if not _SHARE.search(name):
+                continue
+            beyond = next(
+                (
+                    (value, line)
+                    for value, line in zip(track.values, track.lines, strict=True)
+                    if math.isfinite(value) and (value < 0 or value > HIGHEST) and value != int(value)
+                ),
+                None,
+            )
+            if beyond:
+                yield Clue(f"{name} is {beyond[0]:g}; a share lies between 0 and 100 %", PROOF, run.where(beyond[1]))
+                return
 
 
 RULE = Rule(
@@ -43,7 +66,7 @@ RULE = Rule(
     slug="metric-impossible",
     severity="error",
     title="A metric has a value that it cannot have.",
-    fix="compare tensors of the same shape, and divide by the number of rows that were compared",
+    fix="compare tensors of one shape, divide by the number of rows compared, and reset the counters each epoch",
     judge=judge,
     page=__doc__,
     observes={"metric.impossible": "the metric and its value, in words; empty where all are possible"},

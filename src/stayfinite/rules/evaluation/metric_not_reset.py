@@ -22,10 +22,16 @@ A sum over the whole training is a fine number if it is meant and labeled so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+
+FEWEST = 6
+"""Epochs before an even growth says something."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -33,6 +39,22 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("metric.sum_since_start")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)
+    for run in facts.runs:
+        rows = [(loss, line) for _, loss, line in run.column("loss") if math.isfinite(loss)]
+        epochs = {point.epoch for point in run.points if point.epoch is not None and point.loss is not None}
+        if len(epochs) >= FEWEST and (gain := _even_gain([loss for loss, _ in rows])) is not None:
+            text = f"the loss grows by about {gain:.3g} at each of {len(rows)} epochs, from {rows[0][0]:.3g} on"
+            yield Clue(f"{text}: a sum does", STRONG, run.where(rows[-1][1]))
+            return
+
+
+def _even_gain(losses: list[float]) -> float | None:
+    """What is added at each line where each adds about the same, the first one too; None for another course."""
+    if len(losses) < FEWEST:
+        return None
+    gains = [later - earlier for earlier, later in pairwise([0.0, *losses])]
+    usual = median(gains)
+    return usual if usual > 0 and all(0.4 * usual <= gain <= 2.5 * usual for gain in gains) else None
 
 
 RULE = Rule(

@@ -28,14 +28,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A metric that is the same for different models."""
+    """A metric that is the same for different models, or at every evaluation."""
     seen = facts.seen("metric.stuck")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)
+    name = facts.symptoms.still_score
+    values = facts.metric(name) if name else []
+    if values:
+        yield Clue(f"{name} is {values[0][0]:g} at all {len(values)} evaluations", STRONG, values[0][1])
 
 
 RULE = Rule(

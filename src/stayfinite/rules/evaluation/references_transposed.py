@@ -51,6 +51,12 @@ _OTHER_CONVENTION = r"\bnltk\b|evaluate\.load|load_metric|torchmetrics"
 _FIRST_ONLY = r"\border\b.{0,40}\b(?:changes?|affects?|matters?|depends?)|\bonly (?:the )?first (?:sentence|line|row)\b"
 
 
+_SELF_SCORED = (
+    r"\b(?:identical|same|references?|exact(?:ly)?|perfect)\b[^.;\n]{0,60}\b(?:bleu|chrf|ter|score)\b[^.;\n]{0,30}"
+    r"(?<![\d.])(?!100)\d{1,2}(?:\.\d+)?\b"
+)
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """The call as written; sacrebleu's complaint about lengths."""
     if facts.mentioned(_OWN_CONVENTION) and not facts.mentioned(_OTHER_CONVENTION):
@@ -73,6 +79,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if lengths:
         yield Clue(lengths.text.strip(), STRONG + FAIR, lengths.where)
+    perfect = facts.mentioned(_SELF_SCORED)
+    if perfect:
+        yield Clue(f"references against themselves do not score 100: {perfect[1].strip()[:120]}", STRONG, perfect[0])
     seen = measured(facts, "evaluation.self_score")
     if seen is not None and seen[0] < 99:
         yield Clue(f"the references scored against themselves give {seen[0]:.4g} and not 100", PROOF, seen[1])

@@ -10,8 +10,12 @@ from stayfinite.rules.facts import Facts
 NO_GRAPH = (
     r"element \d+ of (?:tensors|variables) does not require grad|does not require grad and does not have a grad_fn|"
     r"loss (?:tensor )?does not (?:require|have) (?:a )?grad|"
-    r"can only (?:call|compute) .{0,20}backward.{0,40}requires? grad"
+    r"can only (?:call|compute) .{0,20}backward.{0,40}requires? grad|"
+    r"one of the differentiated tensors does not require grad|no graph nodes that require computing gradients|"
+    r"no gradients? provided for any variable|an operation has `?none`? for gradient|"
+    r"cannot register a hook on a tensor that doesn'?t require grad"
 )
+"""torch's refusals, old and new, and those of TensorFlow and Keras."""
 TRAINS_A_PART = (
     r"\btrain(?:able|ed|ing|s)?\b(?: (?:part|module|layer|param\w*)s?)?: ?"
     r"(?!0\b|none|null|false|\[\])(?:\w+[./]\w|only|the )|"

@@ -39,6 +39,7 @@ A detached value in a log, in a running mean or in a target (a teacher, a stop-g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -58,7 +59,6 @@ _CUTS = (
     r"no_grad\(\)|inference_mode|set_grad_enabled\(False|grad(?:ients?)? (?:is |are |was |were )?disabled|"
     r"(?:accuracy|bleu|iou|rouge|metric)\w* (?:as|is used as) (?:the )?loss"
 )
-_WITHOUT_GRAPH = r"\bloss\w*\s*[=:(]+\s*tensor\((?:(?!grad_fn|requires_grad)[^()])*\)"
 
 
 _CUT_OFF = (
@@ -70,6 +70,14 @@ _CUT_OFF = (
 )
 """A loss that is put in the place of itself without its history, or made to look as if it had one."""
 
+_ASSIGNED = re.compile(r"\s*(\w+)\s*([-+*/]?)=(?!=)\s*(.+)")
+_BACKWARD = re.compile(r"\b(\w+)\.backward\(|\bbackward\((\w+)\)")
+_NUMBERS = re.compile(
+    r"\.(?:item|numpy|tolist|detach)\(\)\s*$|\.data\s*$|\.argmax\([^)]*\)(?:\.\w+\(\))*\s*$|^(?:float|int|round)\(|"
+    r"\.numpy\(\)(?!.*(?:torch\.|loss|criterion|\bF\.))"
+)
+"""An expression that is a number or a tensor without history as a whole; a target may be detached, a loss may not."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Backward's refusal, less what says that the parameters were frozen or checkpointing swallowed the gradient."""
@@ -77,10 +85,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if seen is not None:
         hangs = "hangs on parameters" if seen.value else "hangs on no parameter"
         yield Clue(f"the loss {hangs}", REFUTED if seen.value else PROOF, seen.where)
-    number = facts.said(r"'(?:float|int|numpy\.\w+|ndarray)' object has no attribute 'backward'")
+    number = facts.said(
+        r"'(?:float|int|numpy\.\w+|ndarray|list|tuple|str|NoneType)' object has no attribute 'backward'"
+    )
     if number is not None:
         yield Clue(number.text, PROOF, number.where)
-    refusal, cut = no_graph(facts), facts.mentioned(_CUT_OFF)
+    refusal, cut = no_graph(facts), facts.mentioned(_CUT_OFF) or _made_of_numbers(facts)
     if refusal is None:
         if cut is not None and not facts.symptoms.bad and not _falls(facts):
             yield Clue(f"the loss is cut off before backward: {cut[1].strip()[:100]}", STRONG + 1.0, cut[0])
@@ -92,10 +102,38 @@ def judge(facts: Facts) -> Iterator[Clue]:
     near = cut or facts.mentioned(_CUTS)
     if near is not None:
         yield Clue(f"something cuts the graph: {near[1].strip()[:100]}", FAIR, near[0])
-    bare = facts.said(_WITHOUT_GRAPH)
-    if bare is not None:
-        yield Clue(f"the loss has no grad_fn: {bare.text.strip()[:100]}", 0.5, bare.where)
     yield from _against(facts)
+
+
+def _made_of_numbers(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of the line that makes what backward is called on from numbers, as the code is written."""
+    made: dict[str, tuple[str, str] | None] = {}
+    """By name: the line that cut it off, or None for a plain number; what hangs on a graph is not in it."""
+    for where, text in facts.settings.notes:
+        called = _BACKWARD.search(text)
+        if called is not None and (cut := made.get(called.group(1) or called.group(2))) is not None:
+            return cut
+        assigned = _ASSIGNED.match(text)
+        if assigned is None:
+            continue
+        name, sign, value = assigned.groups()
+        if re.fullmatch(r"-?\d+(?:\.\d*)?\s*", value):
+            made.setdefault(name, None) if sign else made.update({name: None})
+        elif _is_a_number(value) and (not sign or name in made):
+            made[name] = (where, text)
+        else:
+            made.pop(name, None)
+    return None
+
+
+def _is_a_number(value: str) -> bool:
+    """Whether an expression has no history as a whole; in a sum or a product only if nothing of it can have one."""
+    flat = value
+    while (inner := re.sub(r"\([^()]*\)", "", flat)) != flat:
+        flat = inner
+    if re.search(r"\s[-+*/@]\s", flat):
+        return re.fullmatch(r"[\d.]+", flat.split()[0]) is not None and _NUMBERS.search(value) is not None
+    return _NUMBERS.search(value) is not None
 
 
 def _falls(facts: Facts) -> bool:

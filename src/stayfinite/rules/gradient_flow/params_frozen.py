@@ -78,12 +78,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if chosen is not None:
             text = f"the optimizer was given what is trainable, and there is none: {chosen[1].strip()[:100]}"
             yield Clue(text, STRONG, chosen[0])
-    missed = facts.said(
-        r"target modules .{0,200}not found in the base model|"
-        r"no modules? (?:were )?(?:matched|targeted|found) (?:by|for) .{0,20}(?:lora|adapter|target)"
-    )
-    if missed is not None:
-        yield Clue(f"the adapters match no module: {missed.text}", STRONG, missed.where)
     refusal = no_graph(facts)
     stuck = facts.symptoms.flat or facts.symptoms.zero_norms > 0
     loaded = loaded_frozen(facts)

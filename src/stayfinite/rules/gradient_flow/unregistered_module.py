@@ -33,6 +33,7 @@ nor saved.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -44,8 +45,20 @@ _PLAIN_LIST = (
     r"self\.\w+ ?= ?\[ ?(?:nn|torch\.nn)\.\w+\(|self\.\w+\.append\( ?(?:nn|torch\.nn)\.\w+\(|"
     r"self\.\w+ ?= ?\{ ?['\"]?\w*['\"]? ?: ?(?:nn|torch\.nn)\.\w+\(|(?:plain|python) list of (?:layers|modules)|"
     r"(?:layers|modules|blocks|experts) (?:are |is |kept |stored |held )?in a (?:plain |python )?(?:list|dict)\b|"
+    r"self\.\w+ ?= ?\[ ?[A-Z]\w*(?:Layer|Block|Conv\w*|Linear|Head|Cell|Encoder|Decoder|Attention|Norm|MLP|Expert)\("
+    r".{0,80}\) for \w+ in\b|"
     r"list (?:instead of|not a|rather than) (?:nn\.)?ModuleList|self\.\w+ ?= ?torch\.\w+\([^)]*requires_grad ?= ?True"
 )
+
+_EMPTY = re.compile(r"\bself\.(\w+)\s*(?::[^=]{1,40})?=\s*(?:\[\s*\]|\{\s*\}|list\(\)|dict\(\)|OrderedDict\(\))")
+_PUT = re.compile(
+    r"\bself\.(\w+)(?:\.(?:append|extend|insert)\(\s*(?:\d+\s*,\s*)?|\[[^\]]{1,30}\]\s*=\s*|\s*\+=\s*\[?\s*)(\w.*)"
+)
+_IS_LAYER = re.compile(
+    r"^(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(|^[A-Z]\w*(?:Layer|Block|Conv\w*|Linear|Head|Module|Cell|Net|"
+    r"Encoder|Decoder|Attention|Norm|MLP|Expert|LSTM|GRU)\("
+)
+_LAYER = re.compile(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(")
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -56,7 +69,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     stuck = stands_still(facts)
     if facts.symptoms.healthy and not stuck:
         return
-    listed = facts.mentioned(_PLAIN_LIST)
+    listed = facts.mentioned(_PLAIN_LIST) or _filled_later(facts)
     if listed is not None:
         yield Clue(f"layers outside the model's knowledge: {listed[1].strip()[:100]}", STRONG, listed[0])
     empty = facts.said(r"optimizer got an empty parameter list")
@@ -75,6 +88,24 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"a layer was left behind on the CPU: {device.text}", FAIR, device.where)
         elif facts.symptoms.flat or stuck:
             yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+
+
+def _filled_later(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of a plain list or dict of the model that layers are put into on another line."""
+    plain: set[str] = set()
+    layers: set[str] = set()
+    for where, text in facts.settings.notes:
+        if (kept := _EMPTY.search(text)) is not None:
+            plain.add(kept.group(1))
+        if (made := _LAYER.search(text)) is not None:
+            layers.add(made.group(1))
+        put = _PUT.search(text)
+        if put is not None and put.group(1) in plain:
+            value = put.group(2)
+            if _IS_LAYER.search(value) or re.match(r"\w+", value).group() in layers:  # type: ignore[union-attr]
+                wrapped = rf"(?:ModuleList|ModuleDict|Sequential|add_module|register_module)\(.{{0,20}}{put.group(1)}"
+                return None if facts.settings.search(wrapped) else (where, text)
+    return None
 
 
 RULE = Rule(

@@ -1,4 +1,4 @@
-"""Parameters that take part in nothing: they never get a gradient.
+"""Trainable parameters get no gradient, or only zeros: the loss does not depend on them.
 
 ## What it means
 After backward, some trainable parameters have `grad is None` (or exactly 0 in every step): the loss does not depend
@@ -45,6 +45,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("gradient.none_parameters")
     if seen is not None and seen.value:
         yield Clue(f"trainable parameters without a gradient: {in_short(seen.value)}", PROOF, seen.where)
+    zero = facts.seen("gradient.zero_parameters")
+    if zero is not None and zero.value:
+        yield Clue(f"trainable parameters whose gradient is exactly 0: {in_short(zero.value)}", PROOF, zero.where)
     cut = facts.seen("gradient.cut_at")
     if cut is not None and cut.value:
         yield Clue(f"they are used, and cut off from the loss: {in_short(cut.value)}", STRONG, cut.where)
@@ -55,7 +58,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     told = facts.said(
         r"(?:parameters?|params|weights?|layers?)\b.{0,60}\b(?:get|got|receive[sd]?|have|has|had)\b.{0,12}\bno grad|"
-        r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad"
+        r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad|"
+        r"gradients do not exist for variables"
     )
     if told is not None:
         # Under DDP the same words belong to a run that stopped for them.
@@ -72,7 +76,7 @@ RULE = Rule(
     code="SF404",
     slug="unused-parameters",
     severity="warning",
-    title="Trainable parameters get no gradient: the loss does not depend on them.",
+    title="Trainable parameters get no gradient, or only zeros: the loss does not depend on them.",
     fix=(
         "wire these layers into the forward or remove them, without detach, .data or no_grad on the way to the loss; "
         "requires_grad_(False) where they are left over on purpose"
@@ -81,6 +85,7 @@ RULE = Rule(
     page=__doc__,
     observes={
         "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list",
+        "gradient.zero_parameters": "names of trainable parameters whose gradient stays exactly 0, a list",
         "gradient.cut_at": "lines at which such parameters are cut off from the loss, a list",
     },
 )

@@ -1,4 +1,4 @@
-"""Training and evaluation mode are mixed up.
+"""The model trains in evaluation mode, or is evaluated in training mode.
 
 ## What it means
 A model behaves differently in `train()` and in `eval()`: dropout, BatchNorm's statistics, and in some layers whether
@@ -40,11 +40,17 @@ usual with dropout.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import no_graph
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_MODE = re.compile(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b")
+_SCORE = re.compile(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,16}(\d+(?:\.\d+)?)", re.IGNORECASE)
+FAR_APART = 1.5
+"""A score of one mode over that of the other, on the same weights, that dropout does not explain."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -83,6 +89,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"\b(?:good|fine|better|normal\w*|correct|works?|high)|"
         r"\btrain(?:\(\)|ing)? mode\b.{0,40}\b(?:fine|good|well|ok|correct)\b"
     )
+    gap = gap or _measured_in_both(facts)
     if gap is not None and refused is None:
         yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])
         if facts.mentioned(r"batch_?norm|\bbn\b|running_(?:mean|var)|track_running_stats|momentum") is not None:
@@ -109,11 +116,28 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue("and layers that depend on the mode, or a loss that does not move", HINT)
 
 
+def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of a score in evaluation mode that is far from that in training mode, a line each."""
+    scores: dict[str, tuple[float, str, str]] = {}
+    for where, text in [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]:
+        named = set(_MODE.findall(text.lower()))
+        value = _SCORE.search(text)
+        if len(named) == 1 and value is not None:
+            mode = "eval" if "eval" in next(iter(named)) else "train"
+            scores.setdefault(mode, (float(value.group(1)), where, text))
+    if len(scores) < 2:
+        return None
+    evaluated, trained = scores["eval"], scores["train"]
+    low, high = sorted((abs(evaluated[0]), abs(trained[0])))
+    apart = high > FAR_APART * max(low, 1e-9)
+    return (evaluated[1], f"{evaluated[2].strip()}; {trained[2].strip()}") if apart else None
+
+
 RULE = Rule(
     code="SF410",
     slug="wrong-mode",
     severity="error",
-    title="The model is in evaluation mode while it trains, or in training mode where it must not be.",
+    title="The model trains in evaluation mode, or is evaluated in training mode.",
     fix=(
         "model.train() at the head of every training epoch, model.eval() with torch.no_grad() round the evaluation; "
         "drop_last=True for a batch of one"

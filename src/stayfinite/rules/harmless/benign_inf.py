@@ -1,12 +1,14 @@
-"""An infinity that is meant.
+"""An infinity or NaN that says nothing about training.
 
 ## What it means
-Some number in the log or in a tensor is infinite, and the training does not depend on it.
+Some number in the log or in a tensor is infinite or NaN, and the training does not depend on it.
 
 ## Why it happens
 - Attention masks hide keys with minus infinity; `DebugUnderflowOverflow` and hand-written checks report it.
 - A perplexity is `exp(loss)`: a loss of 800, or a sum of losses, makes it infinite while the loss is finite.
 - Length limits and best-so-far values start at infinity (`best_loss: inf`, `early stopping ... improved from inf`).
+- The mean of nothing is NaN: the reward before an episode has ended, the AP of a class without an example, an AUC with
+  one class.
 - `log(0)` behind a mask whose input was made safe first.
 
 ## How to recognise it
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
@@ -38,12 +40,16 @@ _WORDS = (
 )
 
 
+_STATISTIC = re.compile(
+    r"(?:^|[_/ ])(?:ap|map|auc|auroc|iou|f1|recall|precision|rew\w*|return|len\w*|mean|success)", re.IGNORECASE
+)
+
 GROWN = 4.0
 """A loss that has grown so far is no background for a harmless infinity."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An infinite number that is no loss, in a run that is otherwise fine."""
+    """A number that is infinite or NaN and no loss, in a run that is otherwise fine."""
     symptoms = facts.symptoms
     if symptoms.trouble or symptoms.loss_growth >= GROWN:
         return
@@ -53,16 +59,31 @@ def judge(facts: Facts) -> Iterator[Clue]:
             if at is not None and _MEANT.search(name) and "loss" not in name:
                 yield Clue(f"{name} is infinite and every loss is finite", STRONG + FAIR, run.where(at))
                 return
+            empty = _over_nothing(name, track.values)
+            if empty and symptoms.good_losses:
+                at = next(line for value, line in zip(track.values, track.lines, strict=True) if math.isnan(value))
+                yield Clue(f"{name} is NaN {empty}, and every loss is finite", STRONG + FAIR, run.where(at))
+                return
     words = facts.said(_WORDS)
     if words and symptoms.good_losses:
         yield Clue(words.text.strip()[:140], STRONG + FAIR, words.where)
+
+
+def _over_nothing(name: str, values: Sequence[float]) -> str:
+    """Why a statistic is NaN while the run is fine: nothing was there yet, or a class has no example."""
+    if not any(map(math.isnan, values)) or "loss" in name:
+        return ""
+    first = next((index for index, value in enumerate(values) if not math.isnan(value)), None)
+    if first is not None and first > 0 and all(map(math.isfinite, values[first:])):
+        return "until there is something to average"
+    return "for want of an example" if _STATISTIC.search(name) else ""
 
 
 RULE = Rule(
     code="SF904",
     slug="benign-inf",
     severity="info",
-    title="An infinity that is meant: harmless.",
+    title="An infinity or NaN that says nothing about training: harmless.",
     fix="nothing to do",
     judge=judge,
     page=__doc__,

@@ -38,39 +38,53 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Rule
 
-_KNOWN = (
-    r"please also save or load the state of the optimizer|to get the last learning rate computed by the scheduler|"
-    r"the epoch parameter in `?scheduler\.step|new embeddings will be initialized from a multivariate normal|"
-    r"inputs will be cast from .{0,30} during quantization|the model weights are not tied|typedstorage is deprecated|"
-    r"leaked semaphore objects|unable to register cu\w+ factory|non-default generation parameters|"
-    r"you are using a model of type \w+ to instantiate a model of type|torch was not compiled with flash attention|"
-    r"you should probably train this model on a down-?stream task|were not used when initializing|"
-    r"was asked to gather along dimension 0, but all input tensors were scalars|"
-    r"did not find any unused parameters in the forward pass|detected call of `?lr_scheduler\.step\(\)`? before|"
-    r"`?use_cache=true`? is incompatible with gradient checkpointing|"
-    r"setting `?pad_token_id`? to `?eos_token_id|grad strides do not match bucket view strides|"
-    r"the current process just got forked|fused unscale kernel is unavailable|"
-    r"tried to get lr value before scheduler|could not estimate the number of tokens|"
-    r"destroy_process_group\(\) was not called|setting omp_num_threads|"
-    r"using gpu \d+ to perform barrier as devices used by this process are currently unknown|FutureWarning|"
-    r"DeprecationWarning|triton not available|xformers is not available|"
-    r"use_reentrant parameter should be passed explicitly|attention mask and the pad token id were not set|"
-    r"hypothesis contains 0 counts of|"
-    r"special tokens have been added in the vocabulary|legacy behaviou?r of the|not a scalar in the same class|"
-    r"trainer\.tokenizer is now deprecated|"
-    r"does not have many workers which may be a bottleneck|no negative (?:samples|images)|"
-    r"nan or inf found in input tensor|missing from loss dictionary|VisibleDeprecationWarning|"
-    r"overflow(?:ing)? tokens are not returned"
+_OLD = r"FutureWarning|DeprecationWarning|\bdeprecated\b|will be removed in|legacy behaviou?r|is (?:now )?renamed"
+_SLOW = (
+    r"not compiled with|\bis(?: not|n't) available\b|\bunavailable\b|unable to register|does not have many workers|"
+    r"omp_num_threads|strides do not match|find(?:_| )unused parameters|did not find any unused parameters|"
+    r"incompatible with gradient checkpointing|use_reentrant|perform barrier|inputs will be cast|triton not available"
 )
+_NEW_HEAD = (
+    r"newly initialized|not used when initializing|not initialized from the model checkpoint|"
+    r"should probably train this model on a down-?stream task|initialized because the shapes did not match|"
+    r"new embeddings will be initialized|model weights are not tied|to instantiate a model of type"
+)
+_TOKENS = (
+    r"sequence length is longer than the specified maximum|overflow(?:ing)? tokens are not returned|"
+    r"special tokens have been added|"
+    r"setting `?pad_token_id`?|attention mask and the pad token id were not set|non-default generation parameters|"
+    r"could not estimate the number of tokens"
+)
+_OF_NOTHING = (
+    r"only one class (?:is )?present|\b(?:is|are|being) (?:ill-defined|undefined|not defined)\b|mean of empty slice|"
+    r"degrees of freedom <= 0|contains 0 counts|no (?:positive|negative) (?:samples|images|examples)|"
+    r"nan or inf found in input tensor|constant input|missing from loss dictionary"
+)
+_KEEPING_HOUSE = (
+    r"save or load the state of the optimizer|last learning rate computed by the scheduler|the epoch parameter in|"
+    r"lr_scheduler\.step\(\)`? before|tried to get lr value before|gather along dimension 0|process just got forked|"
+    r"leaked semaphore|destroy_process_group\(\) was not called|not a scalar in the same class"
+)
+_KINDS = {
+    "an old spelling": _OLD,
+    "something runs slower than it could": _SLOW,
+    "a new head is trained from scratch": _NEW_HEAD,
+    "a remark on tokens": _TOKENS,
+    "a statistic over nothing": _OF_NOTHING,
+    "housekeeping of a library": _KEEPING_HOUSE,
+}
+"""What such warnings are about: none of it touches the values that are trained."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A known harmless warning, in a run with nothing else wrong."""
     if facts.symptoms.trouble:
         return
-    warning = facts.said(_KNOWN)
-    if warning:
-        yield Clue(warning.text.strip()[:200], PROOF, warning.where)
+    for kind, pattern in _KINDS.items():
+        warning = facts.said(pattern)
+        if warning:
+            yield Clue(f"{kind}: {warning.text.strip()[:180]}", PROOF, warning.where)
+            return
 
 
 RULE = Rule(

@@ -44,7 +44,8 @@ from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Ru
 from stayfinite.rules.signs.witness import not_finite
 
 _MASK_CODE = re.compile(
-    r"(?<!attention_)(?<!loss_)\bmask\s*=\s*\w*mask\b|key_padding_mask\s*[=:]|attn_mask\s*=|memory_mask\s*=|src_mask\s*=|"
+    r"(?<!attention_)(?<!loss_)\bmask\s*=\s*\w*mask\b|key_padding_mask\s*[=:]|attn_mask\s*=|memory_mask\s*=|"
+    r"src_mask\s*=|"
     r"masked_fill_?\(.{0,60}(?:-\s*(?:float\()?['\"]?inf|-\s*(?:torch|np|math)\.inf|finfo)|float\(['\"]-inf['\"]\)|"
     r"\bpadding mask\b|mask(?:ed)? (?:row|softmax|attention)|"
     r"\b\w*(?:padding|src|tgt|attn|attention|token|patch|key)_mask\s*="
@@ -57,7 +58,12 @@ _EMPTY = re.compile(
     r"\b(?:empty|zero[- ]length|"
     r"length 0|no valid)\b.{0,30}\b(?:sequence|sentence|row|text|token|mask|memory)s?\b|"
     r"\b(?:sequence|sentence|row|text|document|sample|example)s?\b.{0,24}\b(?:(?:of )?length (?:0|zero)|"
-    r"(?:is|are) empty|no tokens?|zero tokens|(?:all|only|nothing but) pad\w*)",
+    r"(?:is|are) empty|no tokens?|zero tokens|(?:all|only|nothing but) pad\w*)|"
+    r"\b(?:have|has|having|with|without|are|is)\b (?:no|any|zero|0) (?:\w+ )?(?:neighbou?rs?|tokens?|items?|"
+    r"history|events?|"
+    r"transactions?|frames?|words?|keys?|messages?|objects?|valid (?:positions?|tokens?|keys?|entries))\b|"
+    r"\b(?:len(?:gth)?s?|n|count|num_\w+)\b\s*(?:=|==|is|of|:)\s*0\b(?!\.\d)|\bevery (?:key|position|"
+    r"token)\b.{0,20}\b(?:masked|hidden)",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
@@ -73,6 +79,8 @@ _READY_MADE = (
     r"\bswin|\bdeit|TrainingArguments|import transformers|flash[-_ ]?att|sdpa"
 )
 _PADDED = r"\bpad(?:ded|ding|s)?\b|pad_sequence|different (?:lengths?|sizes?)|variable[- ]length|\bragged\b"
+_ROW_OF_MINUS_INF = r"(?:^|\[)\s*\[?\s*-inf\b(?:\s*,?\s+-inf\b)+\s*,?\s*(?:\.\.\.[^\]\d]*)?\]"
+"""A printed row of scores in which nothing else stands."""
 _ROW_OF_NAN = r"\[?\s*nan\s*,\s+nan\s*,\s+nan|\[\s*nan,\s*nan"
 
 
@@ -81,17 +89,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
     bad = not_finite(facts)
     blamed = anomaly(facts)
     if blamed and re.search(r"softmax|scaleddotproduct", blamed[0], re.IGNORECASE):
-        yield Clue(blamed[1], FAIR + HINT, blamed[2])
+        # The softmax of a loss gets a NaN from anywhere; that of attention has its own way to make one.
+        weight = HINT if re.match(r"log", blamed[0], re.IGNORECASE) else FAIR + HINT
+        yield Clue(f"{blamed[1]} (a row without a key is 0/0)", weight, blamed[2])
     if bad or blamed:
         code = next(((where, text) for where, text in code_lines(facts) if _MASK_CODE.search(text)), None)
         if code:
             filled = re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code[1], re.IGNORECASE) is not None
             weight = 3.5 if filled and facts.context.half is None else FAIR + HINT
             yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
-        elif (mask := facts.settings.search(r"\battention[_ ]mask\b")) is not None:
-            yield Clue(f"an attention mask: {mask[1].strip()[:120]}", HINT, mask[0], risk=True)
         without = facts.mentioned(
-            r"\b(?:without|no|remov\w+|disabl\w+|drop\w+) (?:the |a |any )?(?:\w+[_ ])?(?:padding[_ ])?mask\w*\b.{0,50}"
+            r"\b(?:without|no|remov\w+|disabl\w+|drop\w+) (?:the |a |"
+            r"any )?(?:\w+[_ ])?(?:padding[_ ])?mask\w*\b.{0,50}"
             r"\b(?:fine|finite|works?|ok|runs|no nan|normal\w*|properly)\b|"
             r"\b(?:nan|fails?)\b.{0,20}\b(?:only )?(?:with|when)\b.{0,20}\bmask"
         )
@@ -107,6 +116,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         left = facts.mentioned(r"left[- ]padding|padding_side\W+left|padd(?:ed|ing) on the left")
         if left:
             yield Clue(f"padding on the left: {left[1].strip()[:100]}", HINT, left[0], risk=True)
+        hidden = facts.said(_ROW_OF_MINUS_INF)
+        if hidden:
+            yield Clue(f"a row of scores is -inf throughout: {hidden.text.strip()[:80]}", STRONG, hidden.where)
         rows = facts.said(_ROW_OF_NAN)
         if rows:
             yield Clue(f"whole rows are NaN: {rows.text.strip()[:80]}", FAIR, rows.where)

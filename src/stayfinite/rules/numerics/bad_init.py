@@ -38,6 +38,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
+from stayfinite.rules.numerics.first_losses import first_loss_far_above
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
 
@@ -45,7 +46,11 @@ _CODE = (
     r"init\.(?:zeros_|constant_)\([^)]*weight|weight\.data\.(?:zero_|fill_)\(|"
     r"init\.normal_\([^)]*weight[^)]*(?:std\s*=\s*)?\b(?:[1-9]\d*|1\.0*)\s*\)|"
     r"nn\.Parameter\(\s*torch\.(?:randn|zeros|rand)\((?!.*(?:\*|/|\bsqrt\b|lora|bias|\b1\s*,\s*1\s*,))|"
-    r"weight\.data\.normal_\(0(?:\.0)?,\s*1(?:\.0)?\)"
+    r"weight\.data\.normal_\(0(?:\.0)?,\s*1(?:\.0)?\)|"
+    r"=\s*torch\.randn\([^)]*requires_grad\s*=\s*True[^)]*\)\s*$|"
+    r"=\s*(?:tf\.Variable\()?(?:tf\.random(?:\.|_)normal|tf\.random_uniform)\(\s*\[[^\]]*\]\s*\)\s*\)?\s*$|"
+    r"=\s*np\.random\.(?:randn|normal|rand)\([^()]*\)\s*$|stddev\s*=\s*(?:[1-9]\d*|1\.0*)\b|"
+    r"random_normal_initializer\(\s*\)"
 )
 GEOMETRIC = 0.2
 """Mean change of log10(std) a layer beyond which depth does not stay in range."""
@@ -62,9 +67,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     alike = facts.seen("weights.identical_rows")
     if alike is not None and alike.value:
         yield Clue(f"rows that start alike: {in_short(alike.value)}", STRONG + HINT, alike.where)
-    if not facts.symptoms.trouble or facts.symptoms.crash:
+    if facts.symptoms.crash:
+        return
+    far = first_loss_far_above(facts)
+    if not facts.symptoms.trouble and far is None:
         return
     code = facts.mentioned(_CODE)
+    if far is not None:
+        yield Clue(far[0], FAIR + HINT if code else FAIR, far[1])
     if code:
         yield Clue(f"an init without a scale: {code[1].strip()[:140]}", FAIR, code[0], risk=True)
     scratch = facts.mentioned(
@@ -74,7 +84,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if scratch and facts.symptoms.points and facts.symptoms.good_before < 20:
         yield Clue(scratch[1].strip()[:120], HINT, scratch[0], risk=True)
     first = facts.symptoms.first_loss
-    if (code or scratch) and first is not None and first > 1e3 and facts.context.half is None:
+    if far is None and (code or scratch) and first is not None and first > 1e3 and facts.context.half is None:
         yield Clue(f"the loss starts at {first:.4g}", FAIR, facts.symptoms.where.get("start", ""))
     if facts.context.adapters:
         yield Clue("adapters on pre-trained weights", AGAINST, facts.context.adapters.where)

@@ -34,8 +34,9 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.numerics.first_losses import classes_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
-from stayfinite.rules.signs.numbers import finite, measured
+from stayfinite.rules.signs.numbers import measured
 
 FAR_ABOVE = 3.0
 """Times ln(classes). Large models at their usual init, and pre-trained ones on other data, start at up to twice."""
@@ -52,7 +53,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         elif ratio < 1 / 3:
             yield Clue(f"{text}; pre-trained weights may start there", HINT, initial[1])
         return
-    classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "vocab_size", "padded_vocab_size"))
+    classes = classes_of(facts)
     first = facts.symptoms.first_loss
     if not classes or classes < 2 or first is None or not facts.symptoms.trouble:
         return

@@ -28,6 +28,7 @@ for masking *inputs* (masked autoencoders).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -54,6 +55,11 @@ DROWNS = 0.95
 HIGH = 0.6
 
 
+_IN_CODE = re.compile(
+    r"\b((?:Alpha)?Dropout\d?d?|dropout|keep_?prob)\s*(?:\(\s*(?:p\s*=\s*|rate\s*=\s*)?|=\s*)(0?\.\d+)", re.IGNORECASE
+)
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """A rate beyond what signals survive, in a run that does not learn."""
     for setting in facts.settings.all(*_NAMES):
@@ -63,6 +69,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
             if facts.symptoms.flat or facts.symptoms.zero_norms:
                 yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
             break
+    else:
+        yield from _written(facts)
     largest = measured(facts, "dropout.rate")
     if largest is not None and largest[0] >= DROWNS:
         yield Clue(f"of every value {largest[0]:.4g} is dropped", PROOF, largest[1])
@@ -73,6 +81,20 @@ def judge(facts: Facts) -> Iterator[Clue]:
     gap = measured(facts, "dropout.loss_gap")
     if gap is not None and gap[0] > 1.0:
         yield Clue(f"the loss of the same batch is {gap[0]:.3g} higher with dropout than without", FAIR + HINT, gap[1])
+
+
+def _written(facts: Facts) -> Iterator[Clue]:
+    """A rate in a line of code: `nn.Dropout(0.9)`, `keep_prob=0.1`."""
+    for where, text in facts.settings.notes:
+        for name, number in _IN_CODE.findall(text):
+            rate = 1.0 - float(number) if "keep" in name.lower() else float(number)
+            if HIGH <= rate < 1.0 and facts.symptoms.trouble:
+                yield Clue(
+                    f"of every value {rate:.2g} is dropped: {text.strip()[:80]}",
+                    STRONG if rate >= 0.85 else FAIR,
+                    where,
+                )
+                return
 
 
 RULE = Rule(

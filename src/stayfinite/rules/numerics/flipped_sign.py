@@ -39,6 +39,18 @@ _NEGATED = re.compile(
     r"nll_loss|criterion|smooth_l1_loss)\s*\(|\(-loss\)\.backward\(|-\s*loss\.backward\(",
     re.IGNORECASE,
 )
+_GAIN = re.compile(
+    r"\bloss\w*\s*=\s*(?:\(|torch\.(?:mean|sum)\(|tf\.reduce_(?:mean|sum)\(|K\.(?:mean|sum)\(|np\.(?:mean|sum)\(|\s)*"
+    r"(?:(?:\w*(?:target|label|y|true|gt|onehot|one_hot)\w*)\s*\*\s*(?:\w+\.)*log\(|(?:\w+\.)*\w*log_?probs?\w*\b|"
+    r"(?:\w+\.)*(?:log_likelihood|elbo|dice_coef\w*|dice_score|iou_score|ssim|psnr|accuracy)\b|"
+    r"\w*(?:reward|return|advantage)s?\w*(?:\.mean\(|\s*\*\s*\w*log_?p))|"
+    r"\bloss\s*=\s*['\"]?(?:dice_coef\w*|iou_score|accuracy|ssim|psnr)\b",
+    re.IGNORECASE,
+)
+"""What should grow stands where a loss should, and no minus is near."""
+_TURNED = re.compile(
+    r"=\s*\(?\s*-|-\s*(?:torch|tf|np|K|F)\.|1\.?0?\s*-|\*\s*-\s*1|\(-|\bneg|nll|maximi[sz]e|cross_?entropy|_loss\(|loss_f"
+)
 _LOG_PROBABILITY = re.compile(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IGNORECASE)
 """A negated cross entropy of each token is its log-probability, which reinforcement learning needs."""
 _BY_RIGHT = (
@@ -64,6 +76,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if negated:
         yield Clue(f"a minus before a loss: {negated[1].strip()[:140]}", STRONG + FAIR, negated[0])
+    gain = next(
+        ((where, text) for where, text in code_lines(facts) if _GAIN.search(text) and not _TURNED.search(text)), None
+    )
+    lowest = facts.symptoms.best_loss
+    falls = lowest is not None and lowest < -1e-3 and facts.symptoms.last_loss is not None
+    if gain and not negated and (falls or facts.symptoms.trouble):
+        yield Clue(f"what should grow is minimised: {gain[1].strip()[:140]}", STRONG + HINT, gain[0])
     maximised = facts.settings.find("maximize")
     if maximised is not None and str(maximised.value).lower() in ("true", "1"):
         yield Clue(f"{maximised.name}: {maximised.value}", FAIR, maximised.where)
@@ -74,7 +93,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if by_right:
             yield Clue(f"a loss that may be negative: {by_right[1].strip()[:100]}", AGAINST, by_right[0])
     classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
-    lowest = facts.symptoms.best_loss
     if classification and lowest is not None and lowest < -1e-3:
         yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification[0])
 

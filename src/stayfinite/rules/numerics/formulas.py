@@ -1,11 +1,13 @@
-"""Formulas that have an edge: which operators, how they look in code, and how torch names them in backward."""
+"""Operators with an edge: what they do there, where code uses them, and whether something keeps the input away."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.signs.witness import not_finite
 
 SINGULAR = {
     "pow": r"Pow|TensorPow",
@@ -22,26 +24,180 @@ SINGULAR = {
 }
 """Operators whose derivative is not finite somewhere, by the stem of their backward's name."""
 
+AT_THE_EDGE = {
+    "pow": "a power below 1 has an infinite slope at 0, and no root of a negative number is real",
+    "log": "the logarithm of 0 is infinite, as is its slope",
+    "sqrt": "a root has an infinite slope at 0",
+    "division": "the divisor may be 0",
+    "norm": "a norm has no slope at 0",
+    "inverse trigonometry": "its slope is infinite at -1 and 1",
+    "spread": "a standard deviation has no slope where all values are equal",
+    "matrix decomposition": "its slope is infinite where two singular values are equal or one is 0",
+    "cross entropy of probabilities": "the logarithm of a probability of 0 is infinite",
+    "gamma": "it is infinite at 0",
+    "product": "its gradient divides by each factor",
+}
+"""What happens at the edge of each sort of operator."""
+
 _NOT_A_VECTOR_NORM = re.compile(r"(?:Layer|Batch|Group|Instance|Rms|RMS|Cudnn\w*|Native\w*)Norm", re.IGNORECASE)
 _ANOMALY = re.compile(r"(?:Function '?|Error detected in )(\w+?)Backward\w*'?", re.IGNORECASE)
-_LIBRARY = r"(?:torch\.|np\.|numpy\.|math\.|K\.|tf\.(?:math\.)?|jnp\.|F\.)"
-_CALL = re.compile(
-    rf"{_LIBRARY}(?:log|log2|log10|sqrt|rsqrt|pow|acos|arccos|asin|reciprocal|norm|linalg\.(?:norm|inv|svd|eigh|"
-    rf"cholesky|solve)|cdist|div|std|atan2|inverse|svd)\(|"
-    r"(?<![\w.])(?:log2?|sqrt|pow|acos|arccos|norm)\(|\.(?:log2?|sqrt|rsqrt|acos|std|norm|reciprocal)\((?:dim=[^)]*|"
-    r"-?\d?)?\)|\*\*\s*(?:0\.5|\(?-|\(?\s*1\.?0?\s*/\s*\w)|/\s*\(?(?:torch\.sum\()?\w*(?:mask|weight|valid|num_?(?:pos|neigh)|count|denom|degree|deg|union|std|sigma|norm)\w*|"
-    r"\[[^\]]*(?:==|[<>]|mask|valid|label|pos)[^\]]*\]\s*\.mean\(\)|/\s*\(?[^/+]{0,30}\.sum\([^)]*\)(?!\s*\+\s*\w*(?:eps|smooth))|"
-    r"\.pow\((?:0\.5|-|\w+[^\d)]*\))",
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A formula in somebody's code that is not finite somewhere."""
+
+    kind: str
+    """A key of `AT_THE_EDGE`."""
+    what: str
+    """What it is, in a few words."""
+    where: str
+    text: str
+    near: bool
+    """Ordinary values come to the edge: a softmax reaches 0, an error reaches 0, a mask may be empty."""
+
+
+_LIB = r"(?:\b(?:torch|np|numpy|math|K|tf|tf\.math|tf\.linalg|jnp|F|backend)\.(?:linalg\.)?)"
+_ANY = r"(?:(?<![\w.])|(?<=torch\.)|(?<=np\.)|(?<=numpy\.)|(?<=math\.)|(?<=\bK\.)|(?<=tf\.)|(?<=jnp\.)|(?<=linalg\.))"
+_SUM = r"(?:reduce_)?sum\("
+_SMALL_NAMES = (
+    r"\w*(?:union|denom\w*|count|n_?valid|num_?(?:pos|neg|valid|neigh|tokens)\w*|degree|deg|mask\w*|weights?_sum|"
+    r"total_weight|area\w*|cardinality|std\w*|sigma\w*|var|variance|scale|range|norms?|dist(?:ance)?s?)\b"
+)
+_EDGES: tuple[tuple[str, str, bool, str], ...] = (
+    (
+        "log",
+        "the logarithm of a softmax or sigmoid",
+        True,
+        (
+            rf"{_ANY}log2?\((?:[^()]|\([^()]*\)){{0,20}}?\b(?:softmax|sigmoid)\(|(?<!log_)\b(?:softmax|"
+            rf"sigmoid)\([^()]*\)\.log\(|"
+            rf"{_ANY}log\(\s*(?:1\.?0?\s*-\s*)?(?:\w+\.)*\w*(?:softmax|sigmoid)\w*\("
+        ),
+    ),
+    (
+        "log",
+        "the logarithm of a difference",
+        True,
+        (
+            rf"{_ANY}log\(\s*(?:(?:torch|np|tf|K|math)\.)?exp\([^()]*\)\s*-\s*1|{_ANY}log\(\s*(?:(?:torch|np|tf|K|"
+            rf"math)\.)?expm1\("
+        ),
+    ),
+    (
+        "inverse trigonometry",
+        "an inverse cosine or sine",
+        True,
+        r"(?<![\w])(?:arccos|acos|arcsin|asin|acosh|arccosh|atanh|arctanh)_?\(",
+    ),
+    (
+        "sqrt",
+        "the root of a mean or sum of squares",
+        True,
+        (
+            rf"{_ANY}sqrt_?\(.{{0,60}}(?:mse|square|\*\*\s*2|\bpow\(|\^2|mean|sum|var)|"
+            r"(?:mse\w*|square\w*|mean|sum)\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:\.sqrt\(\)|\*\*\s*(?:0?\.5|\(?1\.?/2))"
+        ),
+    ),
+    (
+        "spread",
+        "a division by a standard deviation",
+        True,
+        r"/\s*\(?\s*(?:(?:torch|np|tf|K)\.)?(?:math\.)?(?:\w+\.)*(?:std|reduce_std)\w*\s*\(",
+    ),
+    (
+        "norm",
+        "a division by a norm",
+        True,
+        rf"/\s*\(?\s*(?:{_LIB}?norm\(|[\w.\[\]]+\.norm\()",
+    ),
+    (
+        "division",
+        "a division by a sum",
+        True,
+        (
+            rf"/\s*\(*\s*(?:{_LIB}?{_SUM}|\w[\w.\[\]]*\.sum\(|\([^()]*\)\.sum\()|/\s*\([^/]{{0,80}}\.sum\(|"
+            rf"/\s*\([^/]{{0,80}}\b{_SUM}"
+        ),
+    ),
+    (
+        "division",
+        "a division by the target",
+        True,
+        r"/\s*\(?\s*(?:[\w.]+\.abs\()?(?:y|y_true|true|targets?|gt|labels?|actual)\b(?!\.(?:shape|size|numel))",
+    ),
+    ("division", "a division by what may be 0", False, rf"/\s*\(?\s*{_SMALL_NAMES}"),
+    ("division", "an inverse", False, rf"{_LIB}reciprocal\(|\.reciprocal\(|\*\*\s*\(?-\s*[\d.]|\.pow\(\s*-"),
+    (
+        "division",
+        "the mean of a selection that may be empty",
+        False,
+        r"\w\[[^\]=]*(?:==|[<>]|mask|valid|label|pos)[^\]]*\]\s*\.mean\(\)",
+    ),
+    (
+        "norm",
+        "a distance or norm in the loss",
+        False,
+        (
+            rf"{_LIB}(?:cdist|pairwise_distance|norm|linalg\.norm|vector_norm)\(|(?<![\w.])(?:cdist|norm)\(|"
+            r"\.norm\((?:dim=[^)]*|-?\d?[^)]{0,20})\)|PairwiseDistance\("
+        ),
+    ),
+    ("log", "a logarithm", False, rf"{_LIB}(?:log|log2|log10)\(|(?<![\w.])log(?:2|10)?\(|\.log(?:2|10)?\(\)"),
+    ("sqrt", "a root", False, rf"{_LIB}r?sqrt_?\(|(?<![\w.])sqrt\(|\.r?sqrt_?\(\)|\*\*\s*\(?\s*(?:0?\.5\b|1\.?0?\s*/)"),
+    (
+        "pow",
+        "a power below 1",
+        False,
+        (
+            rf"\.pow\((?:0?\.\d|\w+[^\d)]*\))|{_LIB}pow\([^()]*,\s*(?:0?\.\d|1\.?/|[a-z])|\*\*\s*\(?\s*(?:0?\.\d|"
+            rf"1\.?0?\s*/\s*\w)|"
+            r"\bgamma\b\s*[=:]\s*0?\.\d"
+        ),
+    ),
+    ("spread", "a standard deviation", False, rf"{_LIB}(?:std|reduce_std)\(|\.std\((?:dim=[^)]*|-?\d?)?\)"),
+    (
+        "matrix decomposition",
+        "a matrix decomposition",
+        False,
+        (
+            rf"{_LIB}(?:svd|eigh?|symeig|inv|inverse|cholesky\w*|solve|slogdet|logdet|det|pinv|lstsq)\(|"
+            r"\.(?:svd|eigh?|symeig|inverse|cholesky|logdet|det)\(\)"
+        ),
+    ),
+    ("inverse trigonometry", "an angle", False, rf"{_LIB}(?:atan2|arctan2|angle)\(|(?<![\w.])atan2\("),
+)
+_COMPILED = tuple(
+    (kind, what, near, re.compile(pattern, re.IGNORECASE if kind != "log" else 0))
+    for kind, what, near, pattern in _EDGES
+)
+
+GUARD = re.compile(
+    r"[+]\s*(?:(?:self|cfg|args|np|tf\.keras\.backend|K|config)\.)?\w*(?:eps\w*|tiny|smooth\w*)|"
+    r"\+\s*(?:10\s*\*\*\s*-|1\.?0?e-0?[1-9]\b|"
+    r"0?\.0+1\b)|\+\s*1\.?0?\s*\)|clamp|clip\(|clip_by|\bmax(?:imum)?\(.{0,60}(?:eps|1e-|\b1(?:\.0)?\))|"
+    r"log1p|logsumexp|no_nan|xlogy|log_softmax|logsigmoid|"
+    r"\beps(?:ilon)?\s*=\s*(?!0(?:\.0*)?\b|1e-(?:1\d|[2-9]\d))|\bor 1\b|F\.normalize",
     re.IGNORECASE,
 )
-_GUARD = re.compile(
-    r"\+\s*(?:\w*eps\w*|1e-[1-7]\b|\w*tiny|\w*smooth)|clamp|clip\(|max\(.{0,30}(?:eps|1e-[1-7])|log1p|logsumexp|"
-    r"nan_to_num",
+"""What keeps an input away from the edge."""
+
+_ASSIGNED = re.compile(r"^\s*(?:self\.)?(\w+)\s*=(?!=)\s*(.+)$")
+_PROBABILITY = re.compile(
+    r"(?<!log_)(?<!log)\b(?:soft_?max|sigmoid)\w*\(|activation\W{1,3}(?:softmax|sigmoid)", re.IGNORECASE
+)
+_LOG_OF_NAME = re.compile(r"\blog2?\(\s*(?:1\.?0?\s*-\s*)?(?:self\.)?(\w+)")
+_CALLED = re.compile(r"[\w.\[\]]+")
+_NO_FORMULA = re.compile(
+    r"\b(?:wandb|self|logger|logging|writer|trainer|mlflow|run|accelerator)\.log\(|\bNormalize\(|"
+    r"^\s*(?:[#\"']|import |from |print\(|def |class |@)|https?://|"
+    r"\b(?:head_dim|d_k|d_model|hidden_size|embed_dim|dim_head|num_heads|fan_in|fan_out|len\()|init\w*\.|init\(|"
+    r"\.item\(\)|no_grad|\bppl\b|perplexity|\blr\b|learning_rate|total_norm|grad_norm|[/\\]norm\w*[/\\.]|"
+    r"[\w.-]+/[\w.-]+/[\w.-]+|\b\d{2,}/\d{2,}",
     re.IGNORECASE,
 )
-_LOG_CALL_OF_A_LOGGER = re.compile(
-    r"\b(?:wandb|self|logger|logging|writer|trainer|mlflow|run|accelerator)\.log\(", re.IGNORECASE
-)
+"""Loggers, paths, constants of the architecture and figures that have no gradient."""
+
 TOO_SMALL = re.compile(
     r"\b1(?:\.0?)?\s*-\s*(?:1e-0?(?:[89]|[1-9]\d)\b|\w*eps\w*\s*\(?1e-(?:[89]|1\d))|"
     r"\b\w*eps(?:ilon)?\w*\W{1,3}\s*1e-(?:1[0-9]|[2-9]\d)\b|[+,]\s*1e-(?:1[0-9]|[2-9]\d)\b",
@@ -69,11 +225,58 @@ def kind_of(operator: str) -> str | None:
     return None
 
 
-def unguarded(facts: Facts) -> Iterator[tuple[str, str]]:
-    """``(where, text)`` of settings and lines of code that call such an operator with nothing in between."""
-    for where, text in code_lines(facts):
-        if _CALL.search(text) and not _GUARD.search(text) and not _LOG_CALL_OF_A_LOGGER.search(text):
-            yield where, text.strip()
+def lost(facts: Facts) -> tuple[str, str] | None:
+    """``(what, where)`` of a value that is NaN or infinite, be it measured, printed or named by a refusal."""
+    bad = not_finite(facts)
+    if bad is not None:
+        return bad
+    printed = facts.symptoms.printed
+    if printed is not None:
+        return printed.text.strip()[:160], printed.where
+    refused = facts.said(r"\bto satisfy the constraint\b|probability tensor contains either|input contains nan")
+    return None if refused is None else (refused.text.strip()[:160], refused.where)
+
+
+def edges(facts: Facts) -> list[Edge]:
+    """Formulas without a guard, in their order; those that ordinary values bring to the edge come first."""
+    lines = list(code_lines(facts))
+    texts = [text for _, text in lines]
+    guarded, probabilities = guarded_names(texts), assigned(texts, _PROBABILITY)
+    found: list[Edge] = []
+    for where, text in lines:
+        edge = edge_in(text, guarded)
+        taken = _LOG_OF_NAME.search(text)
+        if edge is not None and edge[0] == "log" and taken and taken.group(1) in probabilities:
+            edge = "log", "the logarithm of a softmax or sigmoid", True
+        if edge is not None:
+            found.append(Edge(edge[0], edge[1], where, text.strip(), edge[2]))
+    return sorted(found, key=lambda each: not each.near)
+
+
+def edge_in(text: str, guarded: frozenset[str] = frozenset()) -> tuple[str, str, bool] | None:
+    """``(kind, what, near)`` of the first formula in a line that nothing guards."""
+    if GUARD.search(text) or _NO_FORMULA.search(text):
+        return None
+    for kind, what, near, pattern in _COMPILED:
+        match = pattern.search(text)
+        if match is None:
+            continue
+        operand = text[match.start() : match.end() + 40]
+        if not any(name.rpartition(".")[2] in guarded for name in _CALLED.findall(operand)):
+            return kind, what, near
+    return None
+
+
+def assigned(texts: Sequence[str], pattern: re.Pattern[str]) -> frozenset[str]:
+    """Names that some line assigns a value to in which a pattern occurs."""
+    return frozenset(
+        found.group(1) for text in texts if (found := _ASSIGNED.match(text)) and pattern.search(found.group(2))
+    )
+
+
+def guarded_names(texts: Sequence[str]) -> frozenset[str]:
+    """Names that some line assigns a guarded value to."""
+    return assigned(texts, GUARD)
 
 
 def code_lines(facts: Facts) -> Iterator[tuple[str, str]]:

@@ -45,20 +45,37 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import TOO_SMALL, anomaly, code_lines, kind_of, unguarded
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.witness import not_finite, sudden
-
-_FORMULA_LOSS = (
-    r"(?:\b|_)(?:focal|iou|giou|diou|ciou|dice|tversky|lovasz|kl[-_ ]?div\w*|kld|contrastive|supcon|triplet|cosine|"
-    r"arcface|cosface|ang(?:le|ular)|si[-_]?s[nd]r|wing|hausdorff|wasserstein|"
-    r"sinkhorn|gaussian nll|nll_gauss|mse.{0,8}sqrt|"
-    r"rmse|smape|mape|custom|own|hand-?written|ranking|margin|spectral|perceptual|poisson|gamma|beta|evidential|mdn|"
-    r"mixture|nt_?xent|info_?nce|barlow|vicreg|correlation|pearson|chamfer|geodesic|gradient penalty)"
-    r"[-_ ]?\w*[-_ ]?(?:loss|divergence|penalty)|\bloss\b.{0,30}\b(?:custom|own|hand-?written|iou|focal|dice|smape|"
-    r"rmse|kld|elbo|log-?likelihood)\b|(?:Supcon|Focal|Dice|Tversky|Iou|KL|Contrastive|Triplet)\w*Loss\b|beamform|steering|"
-    r"\b(?:GCN\w*|GraphSAGE|SAGEConv|GCNConv|GraphConv|graph (?:neural|conv)\w*|GNN)\b"
+from stayfinite.rules.numerics.formulas import (
+    AT_THE_EDGE,
+    TOO_SMALL,
+    Edge,
+    anomaly,
+    code_lines,
+    edges,
+    kind_of,
+    lost,
 )
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.witness import sudden
+
+_RATIO = r"iou|giou|diou|ciou|dice|tversky|lovasz|jaccard|smape|mape|pearson|correlation|ncc|si[-_]?s[nd]r|r2|f1"
+_LOGARITHM = (
+    r"focal|kl|kld|kl[-_ ]?div\w*|jsd?|supcon|contrastive|nt_?xent|info_?nce|sinkhorn|poisson|gamma|beta|"
+    r"evidential|mdn|"
+    r"mixture|gaussian[-_ ]nll|nll_gauss|survival|weibull|likelihood|log-?likelihood|elbo"
+)
+_ROOT = (
+    r"rmse|rms|triplet|cosine|arcface|cosface|ang(?:le|ular)|margin|wing|hausdorff|wasserstein|spectral|barlow|"
+    r"vicreg|chamfer|geodesic|gradient[-_ ]penalty|euclidean|norm|distance|charbonnier|frobenius"
+)
+_OWN = r"custom|own|hand-?written|self-?(?:made|defined)"
+_NAMES = rf"{_RATIO}|{_LOGARITHM}|{_ROOT}|{_OWN}"
+_FORMULA_LOSS = (
+    rf"(?:\b|_)(?:{_NAMES})[-_ ]?(?:\w+[-_ ])?(?:loss|divergence|penalty|criterion)|"
+    rf"\b(?:loss|criterion|objective)\b.{{0,30}}\b(?:{_NAMES})\b|"
+    r"(?-i:(?:Supcon|SupCon|Focal|Dice|Tversky|I[oO]U|KL|Contrastive|Triplet|Cosine|Poisson|Gaussian)\w*Loss\b)"
+)
+"""Losses that are a ratio, a logarithm, a root or somebody's own formula; the usual cross entropies are guarded."""
 _DENSITY = (
     r"\b(?:v?vae|vrnn|cvae|variational|elbo|kld|kl[-_ ]?div\w*|mixture density|mdn|gaussian nll|log_prob|dirichlet|"
     r"gumbel)\b"
@@ -67,62 +84,69 @@ _DENSITY = (
 _DENSITY_TERMS = re.compile(
     r"(?:^|[_/ ])(?:kld?|kl_?div\w*|elbo|recon\w*|nll|log_?likelihood|mi|entropy)(?:[_/ ]|$)", re.IGNORECASE
 )
-_SLOPE = re.compile(r"\bgamma\b\s*[=:]\s*0?\.\d", re.IGNORECASE)
-"""A power below 1 has an infinite slope at 0."""
 _ZERO_PRINTED = (
     r"\b(?:sum|std|var|norm|denom\w*|prob\w*|det|area|union|count|num_pos|degree|variance|sigma|min)\b\s*[:=(]+\s*"
     r"(?:tensor\()?-?0(?:\.0*)?(?:\b(?!\.\d)|,)"
 )
 
-_NEGATIVE_DATA = (
-    r"\b(?:all-?zero|zero) (?:rows?|vectors?|norms?|degrees?|lengths?|variance)\b|\bisolated nodes?\b|"
+_EDGE_VALUES = (
+    r"\b(?:all-?zero|zero) (?:rows?|vectors?|norms?|degrees?|lengths?|variance|area)\b|\bisolated nodes?\b|"
     r"\b(?:negative|below zero|non-?positive)\b (?:values?|targets?|inputs?|distances?)\b|"
     r"\b(?:values?|targets?|range|inputs?|series|distances?)\b.{0,30}"
-    r"\b(?:negative to|negative|below zero|includes? 0|contains? zeros?)\b"
+    r"\b(?:negative to|negative|below zero|includes? 0|contains? zeros?)\b|"
+    r"\b(?:never|not) (?:seen|present|occurs?|appears?)\b|\b(?:many|some|several|few)\b.{0,20}\b(?:zeros?|0)\b(?!\.\d)|"
+    r"\b(?:no|without|lacks?|empty|missing)\b.{0,20}\b(?:lesions?|objects?|foreground|positives?|"
+    r"positive (?:pixels?|samples?)|"
+    r"neighbou?rs?|valid (?:pixels?|tokens?|points?))\b|\bidentical (?:points|embeddings|vectors|inputs)\b|"
+    r"\b(?:batch|group|rollout|sequence|rows?)\b.{0,16}\b(?:of |size |length |= ?)(?:1|one)\b(?!\.\d)"
 )
+_EDGE_WORDS = (
+    r"\blog\(0\)|\blog(?:arithm)? of (?:zero|0|a negative)|\bsqrt\(0\)|\b0 ?/ ?0\b|\bdivi(?:sion|ding|des?|"
+    r"ded) by (?:zero|0)\b"
+    r"(?! *\()|\broot of (?:zero|0|a negative)|\bzero (?:denominator|divisor)|\bdenominator\b.{0,20}\b(?:zero|0)\b"
+)
+_ONLY_GRADIENT = (
+    r"\b(?:loss|forward(?: pass)?|outputs?|value)\b[^.;\n]{0,20}\b(?:finite|fine|normal|ok|correct|no nan)\b"
+    r"(?:[^.;\n]{0,40}\bgrad\w*|\W*$)"
+)
+_LATER = re.compile(r"encountered in|RuntimeWarning|ZeroDivisionError|\bfloat division", re.IGNORECASE)
+"""numpy's and Python's own divisions have no part in the graph."""
 
 LONG_HEALTH = 20
 """Finite points before the first bad one after which data and settings have proved themselves."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Anomaly detection proves it; an unguarded or badly guarded formula beside a NaN makes it likely."""
+    """Anomaly detection names it; an unguarded or badly guarded formula beside a NaN makes it likely."""
     blamed = anomaly(facts)
-    bad = not_finite(facts)
+    bad = lost(facts)
+    formulas = edges(facts) if bad or blamed else []
     if blamed:
-        operator, text, where = blamed
-        kind = kind_of(operator)
-        if kind:
-            yield Clue(text, PROOF - HINT, where)
-        elif operator.lower().startswith("mul"):
-            yield Clue(f"{text} (a product of 0 and infinity)", FAIR, where)
-    division = facts.said(r"ZeroDivisionError: float division by zero")
-    if division:
-        yield Clue(
-            f"the loss scale was halved to 0, because every gradient was NaN: {division.text}", FAIR, division.where
-        )
-    if not (bad or blamed or division):
+        yield from _blamed(facts, *blamed, formulas)
+    if not (bad or blamed):
         return
     small = next(((where, text) for where, text in code_lines(facts) if TOO_SMALL.search(text)), None)
     if small:
-        yield Clue(f"a guard that rounds away: {small[1].strip()}", STRONG, small[0], risk=True)
-    formula = next(unguarded(facts), None)
+        yield Clue(f"a guard that rounds away: {small[1].strip()}", STRONG + HINT, small[0], risk=True)
+    formula = formulas[0] if formulas else None
     if formula:
-        yield Clue(f"no guard: {formula[1]}", FAIR + HINT if not small else HINT, formula[0], risk=True)
+        weight = HINT if small else FAIR + HINT + (0.7 if formula.near else 0.0)
+        yield Clue(f"{formula.what} without a guard: {formula.text[:140]}", weight, formula.where, risk=True)
     named = facts.mentioned(_FORMULA_LOSS)
     if named and not formula:
         plain = facts.context.half is None and not facts.symptoms.explodes
         yield Clue(
             f"a loss with an edge: {named[1].strip()[:120]}", FAIR + HINT if plain else FAIR, named[0], risk=True
         )
-    steep = next(((where, text) for where, text in code_lines(facts) if _SLOPE.search(text)), None)
-    if steep and named:
-        yield Clue(f"a power below 1, whose slope at 0 is infinite: {steep[1].strip()[:100]}", STRONG, steep[0])
+    spoken = facts.mentioned(_EDGE_WORDS)
+    if spoken and not _LATER.search(spoken[1]):
+        yield Clue(f"somebody saw the edge: {spoken[1].strip()[:120]}", FAIR, spoken[0])
+    yield from _only_gradient(facts)
     zero = facts.said(_ZERO_PRINTED)
     if zero and (formula or named):
         yield Clue(f"a zero goes into it: {zero.text.strip()[:80]}", 2.5, zero.where)
     yield from _density(facts, explained=formula is not None or named is not None)
-    signs = facts.settings.search(_NEGATIVE_DATA)
+    signs = facts.settings.search(_EDGE_VALUES)
     if signs:
         yield Clue(f"values that a log or a root cannot take: {signs[1].strip()[:120]}", FAIR, signs[0], risk=True)
     if sudden(facts):
@@ -142,6 +166,32 @@ def judge(facts: Facts) -> Iterator[Clue]:
     full = facts.seen("worlds.fp32.finite")
     if full is not None and full.value is True:
         yield Clue("the same step is finite in fp32", AGAINST, full.where)
+
+
+def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Iterator[Clue]:
+    """What anomaly mode's function tells. A NaN that comes in gives the same line: the name alone is no proof."""
+    kind = kind_of(operator)
+    if kind is None:
+        if operator.lower().startswith("mul"):
+            yield Clue(f"{text} (a product of 0 and infinity)", FAIR, where)
+        return
+    written = any(each.kind == kind for each in formulas)
+    overflows = facts.context.half is not None or facts.symptoms.explodes
+    weight = PROOF - HINT if written or not overflows else STRONG
+    yield Clue(f"{text} ({AT_THE_EDGE[kind]})", weight, where)
+
+
+def _only_gradient(facts: Facts) -> Iterator[Clue]:
+    """A finite loss whose gradient is not: values are in order, a slope is not."""
+    seen = facts.symptoms
+    if facts.context.half is not None or seen.bad_losses or seen.settles or seen.explodes:
+        return
+    told = facts.mentioned(_ONLY_GRADIENT)
+    if told:
+        yield Clue(f"the loss is finite and its gradient is not: {told[1].strip()[:100]}", FAIR + HINT, told[0])
+    elif seen.bad_norms and seen.good_losses and seen.first_bad is not None and seen.first_bad.loss is not None:
+        place = seen.where.get("first_bad", "")
+        yield Clue("the loss is finite where the gradient norm is not", HINT, place)
 
 
 def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:

@@ -37,16 +37,29 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import anomaly, code_lines
+from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
-from stayfinite.rules.signs.witness import not_finite
 
 _EXP = re.compile(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|\bsinh\(|\bcosh\(|"
     r"\bpow\(\s*(?:math\.e|np\.e|10\.?)\s*,",
     re.IGNORECASE,
 )
-_BOUNDED = re.compile(r"clamp|clip|amax|\bmax\(|exp\(\s*-|logsumexp|softmax|log_?1p|- ?\w*max|minimum", re.IGNORECASE)
+_BOUNDED = re.compile(
+    r"clamp|clip|amax|\bmax\(|logsumexp|softmax|log_?1p|- ?\w*max|minimum|tanh|sigmoid|\bppl\b|perplex|\blr\b|decay|"
+    r"exp\(\s*-\s*(?:[\w.\[\]]*(?:dist|sq|square|abs|norm|time|step|epoch|d2|r2)\w*|.*\*\*\s*2|.*\.(?:pow|square|abs)\(|"
+    r"\(.*\)\s*\*\*|\d[\d.]*\s*\*|torch\.(?:abs|square|cdist|norm)|\w\b\s*[/)])|"
+    r"\blog\(\s*(?:\w+\.)?exp\([^()]*\)\s*-",
+    re.IGNORECASE,
+)
+"""The exponent cannot grow: it is bounded, below zero by its form, or a figure that is only printed."""
+_SPREAD = re.compile(
+    r"log_?(?:var|std|sigma|scale|alpha)\w*|logvar|log_?variance|\balpha\b|\bw\b|[tT][hw]\b|delta", re.IGNORECASE
+)
+_NAMED_EXPONENT = re.compile(
+    r"\bexp\(\s*[-(]?\s*(?:[\d.]+\s*\*\s*)?(?:self\.)?(\w+)|(?:^|[^\w.])(?:self\.)?(\w+)\.exp\(\)"
+)
+_BOUND = re.compile(r"clamp|clip|minimum|tanh|sigmoid|hardtanh|- ?[\w.()]*max|amax", re.IGNORECASE)
 _BOUNDED_TOO_LATE = re.compile(
     r"(?:clamp|clip|minimum|nan_to_num)\w*\(\s*(?:[\w.]+\.exp\(\)|(?:torch|np|tf|jnp|math|K)\.exp\()|"
     r"\.exp\(\)\s*\.(?:clamp|clip)\w*\(|\bexp\([^()]*\)\.(?:clamp|clip)\w*\(|\blog\(\s*1\.?0?\s*\+\s*.{0,40}exp\(|"
@@ -76,19 +89,35 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if warned:
         yield Clue(warned.text, STRONG + FAIR, warned.where)
-    bad = not_finite(facts)
+    bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
         yield Clue("training goes on as it should", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
+    infinite = facts.said(
+        r"\b(?:scale|concentration|rate|covariance\w*|std)\b.{0,200}\bto satisfy the constraint greaterthan"
+    )
+    if infinite:
+        yield Clue(
+            f"a spread that is 0, infinite or NaN, and a spread is an exp: {infinite.text.strip()[:100]}",
+            FAIR,
+            infinite.where,
+        )
     if bad or warned:
+        lines = list(code_lines(facts))
+        bounded_names = assigned([text for _, text in lines], _BOUND)
         code = next(
-            ((where, text) for where, text in code_lines(facts) if _EXP.search(text) and not _BOUNDED.search(text)),
+            (
+                (where, text)
+                for where, text in lines
+                if _EXP.search(text) and not _BOUNDED.search(text) and not _bounded_before(text, bounded_names)
+            ),
             None,
         )
         late = next(((where, text) for where, text in code_lines(facts) if _BOUNDED_TOO_LATE.search(text)), None)
         if late:
             yield Clue(f"the exp is bounded, its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
         elif code:
-            yield Clue(f"an exp without a bound: {code[1].strip()[:140]}", STRONG, code[0], risk=True)
+            weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
+            yield Clue(f"an exp without a bound: {code[1].strip()[:140]}", weight, code[0], risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
             yield Clue(f"a model that lives on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
         bounded = facts.said(r"\bmax\w*\W{1,3}-?0(?:\.0*)?\b(?!\.?\d)|\bsum\w*\W{1,3}0(?:\.0*)?\s*$")
@@ -106,6 +135,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     origin = facts.seen("origin.operator")
     if origin and isinstance(origin.value, str) and re.match(r"exp", origin.value, re.IGNORECASE):
         yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
+
+
+def _bounded_before(text: str, names: frozenset[str]) -> bool:
+    """Whether the exponent is a name that an earlier line has bounded."""
+    return any((first or second) in names for first, second in _NAMED_EXPONENT.findall(text))
 
 
 def _exploded_divergence(facts: Facts) -> tuple[str, float, str] | None:

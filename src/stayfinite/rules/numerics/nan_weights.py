@@ -66,10 +66,6 @@ _EMPTY = (
     r"FloatTensor)\(\s*\d+\s*,\s*\d+\s*\)|torch\.empty\((?!.{0,60}(?:init|fill|normal|uniform|zero))"
 )
 _INITIALISED = r"reset_parameters|init\.(?:\w+_)\("
-_NEW_NAMES = (
-    r"were not initialized from the model checkpoint|newly initialized|missing_keys|missing keys?\b.{0,60}(?:weight|"
-    r"bias)"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -95,10 +91,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     empty = facts.mentioned(_EMPTY)
     if empty and not facts.mentioned(_INITIALISED):
         yield Clue(f"a parameter that nothing initialises: {empty[1].strip()[:140]}", STRONG, empty[0])
-    new = facts.said(_NEW_NAMES)
     start = facts.symptoms.from_start
-    if new and start:
-        yield Clue(f"names without a tensor in the checkpoint: {new.text.strip()[:140]}", FAIR, new.where)
     if start and facts.context.half is None:
         yield Clue(
             "not finite from the first logged step on, and no fp16 in sight",

@@ -75,6 +75,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if bad and eps < HALF_SMALLEST:
             yield Clue(bad[0], HINT, bad[1])
         break
+    else:
+        written = facts.mentioned(
+            r"\b\w*norm\w*\(.{0,60}\beps(?:ilon)?\s*=\s*(?:0\b(?!\.0*[1-9])|0\.0+\b|1e-(?:0?[89]|1\d|[2-9]\d))"
+        )
+        if written and bad:
+            yield Clue(f"a norm with next to no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
     origin = facts.seen("origin.operator")
     if (
         origin is not None

@@ -46,9 +46,11 @@ _REFUSAL = (
     r"assertion `?(?:\*?input|x) >= 0\.? && (?:\*?input|x) <= 1"
 )
 _FED = re.compile(
-    r"(?:BCELoss\(\)|binary_cross_entropy|nll_loss|NLLLoss\(\))\s*\(\s*\w*(?:logit|score|raw)\w*", re.IGNORECASE
+    r"(?:BCELoss\(\)|binary_cross_entropy|nll_loss|NLLLoss\(\))\s*\(\s*(?!log_)\w*(?:logit|score|raw)\w*", re.IGNORECASE
 )
-
+_LAYERS = re.compile(r"\bnn\.(?:Linear|Conv\w+|LSTM|GRU|RNN|Embedding|Transformer\w*)\b")
+"""The model is in the script, so that what it ends with would be seen."""
+_TURNED = re.compile(r"log_?softmax|sigmoid", re.IGNORECASE)
 
 FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: what Keras's cross entropy gives for a "probability" that was clipped to its upper bound."""
@@ -70,8 +72,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)
     fed = next(((where, text) for where, text in code_lines(facts) if _FED.search(text)), None)
     if fed:
-        yield Clue(f"raw scores in: {fed[1].strip()[:140]}", STRONG + HINT, fed[0])
+        # A name alone is a guess: models in other files return log-probabilities that people call logits.
+        shown = facts.settings.search(_LAYERS) is not None and facts.settings.search(_TURNED) is None
+        weight = STRONG + HINT if facts.runs or shown else HINT
+        yield Clue(f"raw scores in: {fed[1].strip()[:140]}", weight, fed[0])
     yield from _keras(facts)
+    if not fed:
+        yield from _bare(facts)
     likelihood = facts.mentioned(r"\bNLLLoss\b|\bnll_loss\(")
     lowest = facts.symptoms.best_loss
     if likelihood and lowest is not None and lowest < 0 and not facts.mentioned(r"log_?softmax"):
@@ -79,6 +86,25 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("loss.input_outside_unit")
     if seen is not None and seen.value:
         yield Clue("a loss on probabilities gets values outside 0 to 1", PROOF, seen.where)
+
+
+_UNIT_LOSS = re.compile(r"\bBCELoss\b|\bbinary_cross_entropy\(", re.IGNORECASE)
+_LOG_LOSS = re.compile(r"\bNLLLoss\b|\bnll_loss\(", re.IGNORECASE)
+_SQUASHES = re.compile(r"sigmoid|softmax|tanh|clamp|clip", re.IGNORECASE)
+_HEAD = re.compile(
+    r"\bnn\.Linear\(|\bnn\.Conv\dd\(|\blinear (?:head|output|layer)|\braw (?:scores|outputs?)|\blogits\b", re.IGNORECASE
+)
+
+
+def _bare(facts: Facts) -> Iterator[Clue]:
+    """A loss on probabilities in code that shows the model's last layer and nothing that makes probabilities."""
+    lines = list(code_lines(facts))
+    if any(_SQUASHES.search(text) for _, text in lines) or not any(_HEAD.search(text) for _, text in lines):
+        return
+    for pattern, made in ((_UNIT_LOSS, "sigmoid"), (_LOG_LOSS, "log_softmax")):
+        loss = next(((where, text) for where, text in lines if pattern.search(text)), None)
+        if loss:
+            yield Clue(f"no {made} before it: {loss[1].strip()[:120]}", FAIR + HINT, loss[0])
 
 
 def _keras(facts: Facts) -> Iterator[Clue]:
@@ -92,6 +118,12 @@ def _keras(facts: Facts) -> Iterator[Clue]:
         r"activation\W{1,3}(?:None|null|linear)\b|no (?:final |last |output )?(?:activation|softmax|sigmoid)\b|"
         r"without (?:an? |the )?(?:final |last )?(?:activation|softmax|sigmoid)\b"
     )
+    dense = next(
+        (text for _, text in reversed(list(code_lines(facts))) if re.search(r"\b(?:Dense|Conv2D)\(", text)), None
+    )
+    squashed = facts.mentioned(r"Activation\(|softmax|sigmoid") is not None
+    if bare is None and dense is not None and "activation" not in dense and not squashed:
+        bare = loss[0], dense
     if bare is not None:
         yield Clue(f"raw scores ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
     floor = facts.symptoms.best_loss

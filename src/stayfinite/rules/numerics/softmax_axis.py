@@ -35,12 +35,20 @@ from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's warning, or an axis of 0 in the code."""
+    """torch's warning, a complaint that probabilities do not add up, or an axis of 0 in the code."""
     warned = facts.said(r"implicit dimension choice for (?:log_)?softmax")
     if warned:
         yield Clue(warned.text.strip()[:160], FAIR, warned.where, risk=True)
+    complaint = facts.said(
+        r"\b(?:should|must|need to|do(?:es)? not|don't) (?:all )?(?:sum|add)(?: up)? to (?:1|one)\b|"
+        r"\brows? (?:do(?:es)? not|don't) (?:sum|add)(?: up)? to|\bprobabilities\b.{0,40}\bsum(?:s|"
+        r"ming)?\b.{0,12}\b(?:1|one)\b"
+    )
+    if complaint:
+        yield Clue(f"probabilities that do not add up to 1: {complaint.text.strip()[:120]}", STRONG, complaint.where)
     axis = facts.mentioned(
-        r"softmax\w*\((?:[^()]*,\s*)?(?:dim|axis)\s*=\s*0\s*\)|nn\.(?:Log)?Softmax\(\s*0\s*\)|\.softmax\(\s*0\s*\)"
+        r"softmax\w*\((?:[^()]*,\s*)?(?:dim|axis)\s*=\s*0\s*\)|nn\.(?:Log)?Softmax\(\s*0\s*\)|\.softmax\(\s*0\s*\)|"
+        r"softmax\((?:[^()]|\([^()]*\))*,\s*0\s*\)|softmax\((?:[^()]|\([^()]*\))*(?:dim|axis)\s*=\s*0\s*\)"
     )
     if axis:
         yield Clue(f"a softmax over the batch: {axis[1].strip()[:140]}", STRONG, axis[0], risk=True)

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
 from stayfinite.rules.optimisation.loop_code import SCRIPT
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 
 _READ = re.compile(r"cross entropy is given probabilities: ")
@@ -67,6 +67,31 @@ _NAMED = re.compile(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?(?:softmax|Softmax)\(", re.IGNO
 _LOSS_OF = re.compile(r"(?<!binary_)\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(\w+)\b", re.IGNORECASE)
 
 
+_KERAS_LOGITS = re.compile(r"crossentropy\w*\(.{0,60}from_logits\s*=\s*True", re.IGNORECASE)
+_KERAS_OUTPUT = re.compile(
+    r"\b(?:Dense|Conv2D|Activation|Softmax)\(.{0,80}?(?:softmax|sigmoid)|\bSoftmax\(\)|tf\.nn\.(?:softmax|sigmoid)\(",
+    re.IGNORECASE,
+)
+_LOGIT_LOSS = re.compile(
+    r"BCEWithLogits|binary_cross_entropy_with_logits|sigmoid_cross_entropy|sigmoid_focal_loss", re.IGNORECASE
+)
+_SIGMOID_OUT = re.compile(
+    r"return\s+(?:[\w.]+\.)?sigmoid\(|"
+    r"(?:with_?logits\w*|criterion|loss_f\w*)\s*(?:\([^()]*\))?\s*\(\s*(?:[\w.]+\.)?sigmoid\(",
+    re.IGNORECASE,
+)
+_SIGMOID_LAST = re.compile(r"nn\.Sigmoid\(\)\s*,?\s*\)?\s*,?\s*\)\s*$", re.IGNORECASE)
+_GATE = re.compile(r"gate|attn|attention|excit|\bse\b|\bse_|mask|alpha|squeeze", re.IGNORECASE)
+_SIGMOIDED = re.compile(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?sigmoid\(|\b(\w+)\s*=\s*[\w.()]+\.sigmoid\(\)", re.IGNORECASE)
+_LOSS_CALL = re.compile(
+    r"\b(?:\w*with_?logits\w*(?:\([^()]*\))?|criterion|loss_f\w*|bce\w*)\s*\(\s*(?:input\s*=\s*)?(\w+)", re.IGNORECASE
+)
+
+
+LOWEST = 0.3132
+"""The loss of a certain and right answer where a second sigmoid, or softmax over two classes, is applied."""
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """Code that softmaxes on the way to the loss; a loss that sits on the floor this leaves."""
     lines = list(code_lines(facts))
@@ -92,8 +117,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 STRONG + HINT if returned else STRONG if stuck else FAIR,
                 last[0],
             )
-    classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
+    twice = [*_twice_in_keras(lines), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
+    yield from twice
     lowest = facts.symptoms.best_loss
+    if twice and lowest is not None and lowest < LOWEST:
+        yield Clue(f"the loss fell to {lowest:.3g}, below what probabilities allow ({LOWEST})", REFUTED)
+    classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
     if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:
         floor = math.log(math.e + classes - 1) - 1
         if (
@@ -108,6 +137,29 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("loss.input_is_probability")
     if seen is not None and seen.value:
         yield Clue("the rows that cross entropy gets are not negative and add up to 1", PROOF, seen.where)
+
+
+def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
+    """An output layer that makes probabilities, and a loss that is told to expect scores."""
+    loss = next(((where, text) for where, text in lines if _KERAS_LOGITS.search(text)), None)
+    output = next(((where, text) for where, text in reversed(lines) if _KERAS_OUTPUT.search(text)), None)
+    if loss and output:
+        text = f"from_logits=True, and the output is made of probabilities: {output[1].strip()[:100]}"
+        yield Clue(text, STRONG + HINT, output[0])
+
+
+def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Iterator[Clue]:
+    """A sigmoid on the way to a loss that applies one itself."""
+    loss = next(((where, text) for where, text in lines if _LOGIT_LOSS.search(text)), None)
+    if loss is None:
+        return
+    names = {first or second for _, text in lines for first, second in _SIGMOIDED.findall(text)}
+    for where, text in lines:
+        called = _LOSS_CALL.search(text)
+        last = not learns and _SIGMOID_LAST.search(text) and not _GATE.search(text)
+        if last or _SIGMOID_OUT.search(text) or (called and called.group(1) in names):
+            yield Clue(f"a sigmoid before a loss that has its own: {text.strip()[:120]}", STRONG + HINT, where)
+            return
 
 
 def _fed(text: str, names: set[str], crossed: bool) -> bool:

@@ -37,12 +37,11 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import anomaly, code_lines, kind_of
+from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, kind_of, lost
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
-from stayfinite.rules.signs.witness import not_finite
 
 _RISKY = (
-    r"(?:\blog2?\(|\blog10\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|\.log\(|"
+    r"(?:\blog2?\(|\blog10\(|\blog1p\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|\.log\(|"
     r"\.sqrt\()"
 )
 _WHERE = re.compile(rf"\bwhere\(.{{1,160}}{_RISKY}", re.IGNORECASE)
@@ -55,13 +54,12 @@ _MENDED_AFTER = re.compile(
     r"masked_select\(|nanmean\(|nansum\(",
     re.IGNORECASE,
 )
+_SELECTED = re.compile(rf"{_RISKY}[^()]*\)\s*\[[^\]]*(?:[<>]|[=!]=|isfinite|isnan|mask|valid)[^\]]*\]", re.IGNORECASE)
+"""`log(x)[x > 0]`: the rows that are left out were computed as well."""
 _DOUBLE = re.compile(r"where\([^()]*,\s*[^(),]+,\s*torch\.(?:ones|full|tensor)", re.IGNORECASE)
 
 
-_CHOSEN = re.compile(
-    r"\bwhere\(|nan_to_num|masked_fill|\w\[[^\]]*(?:mask|valid|nan|finite|[=!<>]=|[<>])[^\]]*\]\s*=\s*-?\d",
-    re.IGNORECASE,
-)
+_ASSIGNED = re.compile(r"^\s*(?:self\.)?(\w+)\s*=(?!=)\s*(.+)$")
 _EDGED = re.compile(_RISKY, re.IGNORECASE)
 _VALUE_IS_FINE = (
     r"tensor\(\[*\s*-?\d[^n]*grad_fn=<(?:S?Where|NanToNum|MaskedFill|MaskedSelect|Index|Clamp\w*|Minimum|Maximum)"
@@ -71,29 +69,39 @@ _GRADIENT_IS_NOT = r"\b(?:grad|grads|gradients?)\b\W{0,4}\s*(?:is |=|:)?\s*(?:te
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A dangerous operation inside a `where`, and a gradient that is NaN."""
-    bad = not_finite(facts)
+    bad = lost(facts)
     blamed = anomaly(facts)
     missing = facts.mentioned(
         r"=\s*~?\s*(?:torch\.|np\.)?(?:isnan|isfinite)\(|float\(['\"]nan['\"]\)|missing (?:targets?|labels?)"
     )
     line = next(
-        ((where, text) for where, text in code_lines(facts) if _WHERE.search(text) and not _DOUBLE.search(text)), None
+        (
+            (where, text)
+            for where, text in code_lines(facts)
+            if (_WHERE.search(text) or _SELECTED.search(text)) and not _DOUBLE.search(text)
+        ),
+        None,
     )
     mended = next(((where, text) for where, text in code_lines(facts) if _MENDED_AFTER.search(text)), None)
     if bad or blamed:
         if line:
-            yield Clue(f"a dangerous operation inside where: {line[1].strip()}", STRONG + FAIR, line[0])
+            yield Clue(f"a choice after a dangerous operation: {line[1].strip()[:140]}", STRONG + FAIR, line[0])
         elif mended:
             told = missing is not None or re.search(r"nan|isfinite", mended[1], re.IGNORECASE) is not None
             yield Clue(f"mended after the fact: {mended[1].strip()}", STRONG if told else FAIR, mended[0])
             if missing is not None and missing[1] != mended[1]:
                 yield Clue(f"rows that are NaN from the outset: {missing[1].strip()[:100]}", FAIR, missing[0])
-        fine, lost = facts.said(_VALUE_IS_FINE), facts.said(_GRADIENT_IS_NOT)
-        if fine and lost:
-            text = f"the value is finite and its gradient is not: {fine.text.strip()[:80]}; {lost.text.strip()[:60]}"
-            yield Clue(text, STRONG, lost.where)
-        if not line and not mended and _apart(facts):
-            yield Clue("a dangerous operation on one line, the choice between results on another", FAIR + HINT)
+        fine, gradient = facts.said(_VALUE_IS_FINE), facts.said(_GRADIENT_IS_NOT)
+        if fine and gradient:
+            text = (
+                f"the value is finite and its gradient is not: {fine.text.strip()[:80]}; {gradient.text.strip()[:60]}"
+            )
+            yield Clue(text, STRONG, gradient.where)
+        chosen = _apart(facts) if not line and not mended else None
+        if chosen:
+            yield Clue(
+                f"computed at its edge first, chosen afterwards: {chosen[1].strip()[:120]}", STRONG + FAIR, chosen[0]
+            )
     if blamed:
         operator, text, where = blamed
         if re.match(r"S?Where", operator, re.IGNORECASE):
@@ -108,15 +116,32 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
 
 
-def _apart(facts: Facts) -> bool:
-    """Whether lines of code compute first and choose afterwards."""
-    texts = [text for _, text in facts.settings.notes]
-    chosen = next((index for index, text in enumerate(texts) if _CHOSEN.search(text)), None)
-    if chosen is not None and re.search(
-        rf"{_RISKY}.{{0,80}}\.(?:masked_fill|nan_to_num)", texts[chosen], re.IGNORECASE
-    ):
-        return True
-    return chosen is not None and any(_EDGED.search(text) for text in texts[:chosen])
+def _apart(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of the line that chooses among results which an earlier line computed at their edge."""
+    computed: set[str] = set()
+    for where, text in facts.settings.notes:
+        used = next((name for name in computed if _chooses(text, name)), None)
+        if used is not None:
+            return where, text
+        found = _ASSIGNED.match(text)
+        if found and _EDGED.search(found.group(2)) and not GUARD.search(found.group(2)):
+            computed.add(found.group(1))
+    return None
+
+
+def _chooses(text: str, name: str) -> bool:
+    """Whether a line replaces parts of a result: `where(ok, name, 0)`, `name[bad] = 0`, `nan_to_num(name)`."""
+    word = rf"(?<![\w.]){re.escape(name)}"
+    return (
+        re.search(
+            rf"\bwhere\([^,]+,[^,]*{word}\b|\bwhere\([^,]+,[^,]+,\s*{word}\b|"
+            rf"{word}\s*\[[^\]]+\]\s*=(?!=)|{word}\.(?:masked_fill_?|nan_to_num_?)\(|nan_to_num\(\s*{word}\b|"
+            rf"{word}\s*\[[^\]]*(?:mask|valid|~|[<>]|[=!]=|isfinite|isnan)[^\]]*\]|"
+            rf"{word}\s*\*=?\s*\(?~?\s*\w*(?:mask|valid)\w*\b|\b\w*(?:mask|valid)\w*(?:\.float\(\))?\s*\*\s*{word}\b",
+            text,
+        )
+        is not None
+    )
 
 
 RULE = Rule(

@@ -34,10 +34,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 LARGE = 500.0
 """A mean of cross entropies or of standardised squared errors does not start here; a sum does."""
+
+
+_SUMMED = (
+    r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bloss\w*\s*=\s*(?:torch\.sum|tf\.reduce_sum|K\.sum)\(|"
+    r"\bloss\w*\s*=\s*\(.*\)\.sum\(\)\s*$|Reduction\.SUM\b"
+)
+_BY_DESIGN = r"\bv?vae\b|\belbo\b|\blogvar\b|\bnormali[sz]ing flow|\bctc\b"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -51,12 +58,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if scalar:
         yield Clue(scalar.text, STRONG, scalar.where)
-    summed = facts.mentioned(r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False")
+    summed = facts.mentioned(_SUMMED)
     first = facts.symptoms.first_loss
     if summed:
-        yield Clue(summed[1].strip()[:140], FAIR, summed[0], risk=True)
-        if first is not None and first > LARGE:
-            yield Clue(f"and the loss starts at {first:.4g}", HINT, facts.symptoms.where.get("start", ""))
+        yield Clue(f"the loss is a sum over the batch: {summed[1].strip()[:120]}", FAIR, summed[0], risk=True)
+        if first is not None and first > LARGE and facts.symptoms.trouble:
+            place = facts.symptoms.where.get("start", "")
+            yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
+            if facts.symptoms.explodes or facts.symptoms.bad:
+                yield Clue("the rate was chosen for a mean: each step is as many times too long", FAIR, place)
+        if facts.mentioned(_BY_DESIGN):
+            yield Clue("likelihoods of whole images or sequences are summed on purpose", AGAINST, summed[0])
     shape = facts.seen("loss.shape")
     if shape is not None and shape.value not in ([], (), [1], (1,)):
         yield Clue(f"the loss has the shape {shape.value}", PROOF, shape.where)
@@ -70,6 +82,6 @@ RULE = Rule(
     fix='reduce once: loss.mean(), or (loss * weight).sum() / weight.sum(); reduction="batchmean" for kl_div',
     judge=judge,
     page=__doc__,
-    beats=("nan-loss",),
+    beats=("nan-loss", "lr-too-high", "loss-diverging"),
     observes={"loss.shape": "the shape of the loss as a list; [] for a scalar"},
 )

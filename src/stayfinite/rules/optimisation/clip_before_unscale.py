@@ -32,7 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.loop_code import CLIP, SCALE, UNSCALE, calls
+from stayfinite.rules.optimisation.loop_code import BACKWARD, CLIP, SCALE, UNSCALE, Call, calls
+from stayfinite.rules.optimisation.rates import optimizer_of
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 
@@ -47,12 +48,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("gradients were clipped before the scaler had divided them", PROOF, probed.where)
     scaled, clipped, unscaled = calls(facts, SCALE), calls(facts, CLIP), calls(facts, UNSCALE)
     torchs_own = [call for call in clipped if "accelerator." not in call.text and "clip_gradients" not in call.text]
+    # Adam divides the size of a gradient out again. Of plain SGD's steps next to nothing is left.
+    mild = not facts.runs and "sgd" not in optimizer_of(facts).lower()
     if scaled and torchs_own:
-        before = [call for call in unscaled if call.order <= torchs_own[0].order]
+        first = _first_of_scaled(facts, torchs_own)
+        before = [call for call in unscaled if first is None or call.order <= first.order]
         if not unscaled:
-            yield Clue("scaled gradients are clipped and never unscaled", STRONG + FAIR, torchs_own[0].where)
+            text = "scaled gradients are clipped and never unscaled"
+            yield Clue(text, STRONG + FAIR, torchs_own[0].where, mild=mild)
         elif not before:
-            yield Clue("the gradients are clipped before they are unscaled", STRONG + FAIR, torchs_own[0].where)
+            text = "the gradients are clipped before they are unscaled"
+            yield Clue(text, STRONG + FAIR, first.where if first else torchs_own[0].where, mild=mild)
         else:
             yield Clue("the gradients are unscaled first", REFUTED, before[0].where)
     told = remark(
@@ -72,6 +78,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
     off = facts.settings.search(r"GradScaler\([^)]*enabled\s*=\s*False")
     if off is not None:
         yield Clue("the scaler is switched off", -STRONG - HINT, off[0])
+
+
+def _first_of_scaled(facts: Facts, clips: list[Call]) -> Call | None:
+    """The first clipping after a scaled backward pass; beside it a program may have a plain loop with its own."""
+    backward = calls(facts, BACKWARD)
+    for clip in clips:
+        last = max((call for call in backward if call.order <= clip.order), key=lambda call: call.order, default=None)
+        if last is None or SCALE.search(last.text):
+            return clip
+    return None
 
 
 RULE = Rule(

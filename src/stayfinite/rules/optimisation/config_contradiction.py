@@ -48,6 +48,7 @@ _REFUSED = (
 def judge(facts: Facts) -> Iterator[Clue]:
     """What cannot be together in a plan; in a log, the framework's refusal."""
     yield from planned(facts, "plan.contradictions")
+    yield from planned(facts, "plan.broken_cells", mild=True)
     refusal = facts.said(_REFUSED)
     if refusal is not None:
         yield Clue(refusal.text, PROOF, refusal.where)
@@ -61,5 +62,5 @@ RULE = Rule(
     fix="change one of the two so that they agree; the evidence names both",
     judge=judge,
     page=__doc__,
-    observes={"plan.contradictions": REMARKS},
+    observes={"plan.contradictions": REMARKS, "plan.broken_cells": REMARKS},
 )

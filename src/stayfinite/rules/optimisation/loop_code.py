@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from stayfinite.core.settings import Settings
 from stayfinite.rules.facts import Facts
 
 BACKWARD = re.compile(r"(?<!def )(?:\.backward\(|scaler\.scale\(|accelerator\.backward\(|manual_backward\()")
@@ -18,6 +19,8 @@ CLIP = re.compile(r"clip_grad_(?:norm|value)_?\(|clip_gradients\(")
 UNSCALE = re.compile(r"\bunscale_\(")
 SCALE = re.compile(r"\bscaler\.scale\(")
 COMMENT = re.compile(r"^\s*(?:#|//)")
+_OF_OUTPUTS = re.compile(r"\.(?:sum|mean)\(\)\.backward\(\)")
+_LOSS = re.compile(r"loss|criterion|entropy|reward|target|label", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ def calls(facts: Facts, pattern: re.Pattern[str]) -> list[Call]:
         for order, (where, text) in enumerate(facts.settings.notes)
         if pattern.search(text) and not COMMENT.match(text)
     ]
+
+
+def learns_nothing(settings: Settings) -> bool:
+    """Whether a loop only tries code out: what goes backward is an output's sum, and no loss is spoken of."""
+    code = [text for _, text in settings.notes if not COMMENT.match(text)]
+    backward = [text for text in code if BACKWARD.search(text)]
+    return bool(backward) and all(_OF_OUTPUTS.search(text) for text in backward) and not any(map(_LOSS.search, code))
 
 
 def shows_a_loop(facts: Facts) -> bool:

@@ -51,16 +51,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
         rewards = facts.metric("reward", "reward_std", "rewards/mean", "kl", "rewards/accuracies")
         if rewards:
             yield Clue("in training by rewards the printed loss is near 0 by itself", -STRONG, rewards[0][1])
-    elif seen.flat:
+    elif seen.flat or seen.chance is not None:
+        guess = f", the loss of a guess among {seen.chance} classes" if seen.chance is not None else ""
+        told = seen.said("still")
+        stays = seen.last_loss is not None and not told
+        measured = f"the loss stays at {seen.last_loss:.6g} over {seen.points} points{guess}" if stays else ""
         yield Clue(
-            f"the loss stays at {seen.last_loss:.6g} over {seen.points} points",
-            FAIR + HINT,
-            seen.where.get("start", ""),
+            measured or (told.text if told else "the loss stands still"), FAIR + HINT, seen.where.get("start", "")
         )
     else:
         return
     if seen.typical_norm is not None and seen.typical_norm > 0 and not seen.bad_norms:
-        yield Clue("gradients are alive", -FAIR if seen.flat else -STRONG, seen.where.get("start", ""))
+        yield Clue("gradients are alive", -STRONG if seen.zero_loss else -FAIR, seen.where.get("start", ""))
 
 
 RULE = Rule(

@@ -77,9 +77,14 @@ DECAYING = (
 )
 
 
+VANISHED = 1e-8
+"""A rate over the one that it started from, which no schedule is meant to reach."""
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
     yield from planned(facts, "plan.schedule")
+    yield from planned(facts, "plan.warmup_too_long", mild=True)  # the rate is lower than meant, and learning goes on
     beyond = facts.said(BEYOND_END)
     if beyond is not None:
         yield Clue(beyond.text, PROOF, beyond.where)
@@ -113,6 +118,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if told is not None:
         yield Clue(told[1].strip(), FAIR + HINT, told[0], risk=True)
+    still = facts.symptoms.said("rate still")
+    if still is not None and told is None:
+        yield Clue(f"the rate is said not to follow its schedule: {still.text[:100]}", STRONG, still.where)
+    start, now = facts.settings.value("initial_lr"), facts.settings.find("lr")
+    if (
+        now is not None
+        and isinstance(start, float)
+        and isinstance(now.value, float)
+        and 0 < now.value < VANISHED * start
+    ):
+        yield Clue(f"the rate fell from {start:g} to {now.value:.2g}", STRONG + HINT, now.where)
     yield from _shape(facts, sick)
     off = departure(facts)
     if off is not None:
@@ -157,7 +173,7 @@ def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
         again = None if by_design else _second_rise(rows)
         if again is not None:
             # A cosine or a line that was asked for ends at 0: beyond its end a cosine comes back.
-            ended = again[0] <= 0.02 * again[1] and facts.settings.search(r"\b(?:cosine|linear)\b") is not None
+            ended = again[0] <= 0.02 * again[1] and facts.settings.search(r"\b(?:cosine|linear)(?!ly)") is not None
             yield Clue(
                 f"the rate falls and rises again, from {again[0]:g} to {again[1]:g}",
                 STRONG if ended else 3.0,
@@ -220,6 +236,7 @@ RULE = Rule(
     observes={
         "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
         "plan.schedule": REMARKS,
+        "plan.warmup_too_long": REMARKS,
         "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
     },
 )

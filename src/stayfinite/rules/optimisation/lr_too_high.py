@@ -38,6 +38,9 @@ batch / recipe's batch.
   1.0`.
 
 ## When it is a false alarm
+A rate is judged with its optimizer and what bounds a step. SGD at 20 is fine where gradients are clipped at 0.25: a
+step is at most their product. Norm layers, large batches, soft prompts and adapters of few numbers bear more.
+
 A loss that is NaN in the very first step, before any update, has another cause: data, loss formula, fp16. A single
 spike that heals by itself is a hard batch (SF213).
 """
@@ -104,8 +107,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if broken is None and seen.healthy:
         yield from _unsettled(facts, high)
         return
-    if broken is None and not (seen.diverges or seen.explodes or seen.absurd):
+    if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
         return
+    if seen.swings:
+        yield Clue(
+            "the loss is thrown up and down by factors, again and again", FAIR + HINT, seen.where.get("start", "")
+        )
     where = broken[1] if broken is not None else seen.where.get("largest_loss", "")
     if seen.absurd and not _starts_huge(facts):
         text = "the loss is of a size that no task has, though steps had been taken before"

@@ -63,7 +63,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if seen.largest_lr is not None
         else (float(facts.context.lr.value) if facts.context.lr is not None else None)
     )
-    still = seen.flat or (rate is not None and rate <= TINY_RATE and stands_still(facts) is not None)
+    still = (
+        seen.flat
+        or seen.chance is not None
+        or (rate is not None and rate <= TINY_RATE and stands_still(facts) is not None)
+    )
     if not still or rate is None or rate <= 0:
         return
     yield Clue("the loss does not move", FAIR, seen.where.get("start", ""))

@@ -56,6 +56,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen, lr = facts.symptoms, facts.context.lr
     if lr is not None and lr.value == 0:
         yield Clue(f"the settings say so ({lr.text})", STRONG, lr.where, risk=not seen.flat)
+    factor = facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]")
+    if factor is not None:
+        yield Clue(f"a schedule that multiplies the rate by 0: {factor[1].strip()[:100]}", STRONG, factor[0], risk=True)
     if not seen.lr_zero:
         yield from _printed(facts)
         return

@@ -68,7 +68,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     else:
         yield Clue("the training loop does not clip", HINT / 2, risk=True)
     broken = went_bad(facts)
-    if broken is None and not seen.diverges:
+    if broken is None and not (seen.diverges or seen.absurd or seen.swings):
         return
     if broken is not None and (off or spoken is not None):
         yield Clue(broken[0], HINT, broken[1])

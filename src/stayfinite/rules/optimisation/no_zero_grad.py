@@ -30,12 +30,25 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.loop_code import BACKWARD, LOOP, SCRIPT, STEP, ZERO, calls, shows_a_loop
+from stayfinite.rules.optimisation.loop_code import (
+    BACKWARD,
+    LOOP,
+    SCRIPT,
+    STEP,
+    ZERO,
+    calls,
+    learns_nothing,
+    shows_a_loop,
+)
+from stayfinite.rules.optimisation.rates import optimizer_of
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
+
+_ADAPTIVE = re.compile(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -44,9 +57,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if probed is not None and probed.value:
         yield Clue("each step's gradient is the one before plus the fresh one", PROOF, probed.where)
     done_elsewhere = facts.settings.search(
-        r"\bTrainer\(|deepspeed\.initialize|engine\.step|LightningModule|TrainingArguments"
+        r"\bTrainer\(|deepspeed\.initialize|engine\.step|LightningModule|TrainingArguments|"
+        r"\bdist(?:ributed)?_autograd\.backward"  # whose gradients live as long as their context, one step
     )
-    if shows_a_loop(facts) and done_elsewhere is None:
+    if shows_a_loop(facts) and done_elsewhere is None and not learns_nothing(facts.settings):
         if calls(facts, ZERO):
             yield Clue("the loop sets gradients to zero", REFUTED, calls(facts, ZERO)[0].where)
         else:
@@ -56,7 +70,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             whole = facts.settings.search(rf"{LOOP.pattern}|\bdef train\w*\(|\benumerate\(") is not None
             if whole:
                 text = f"backward ({backward.where}) and step, and no zero_grad between them"
-                yield Clue(text, STRONG + FAIR if program else STRONG, step.where)
+                # Adam's steps stay as long as the rate says: it learns, worse than it could.
+                mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
+                yield Clue(text, STRONG + FAIR if program else STRONG, step.where, mild=mild)
     told = remark(
         facts,
         r"(?:no|without|missing|forgot\w*|never call\w*|not call\w*)\b[^.\n]{0,20}zero_grad|"

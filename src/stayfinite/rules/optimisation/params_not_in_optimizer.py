@@ -101,6 +101,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if still is not None:
             yield Clue(still[0], FAIR, still[1])
+        elif facts.symptoms.flat or facts.symptoms.chance is not None:
+            yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+    unmoved = facts.symptoms.said("weights still")
+    if unmoved is not None:
+        yield Clue(f"the weights do not move: {unmoved.text[:100]}", FAIR + HINT / 2, unmoved.where)
     seen = facts.symptoms
     rated = seen.largest_lr is not None and seen.largest_lr > 1e-6
     alive = seen.typical_norm is not None and seen.typical_norm > 0 and seen.zero_norms == 0
@@ -115,7 +120,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 def _built_too_early(facts: Facts) -> tuple[str, str] | None:
     """``(where, text)`` of a line that gives the model new parameters after the optimizer was built from the old."""
     built = calls(facts, BUILT)
-    changed = calls(facts, CHANGED)
+    owner = re.search(r"(\w+)\.parameters\(", built[-1].text) if built else None
+    made_anew = rf"|^\s*{owner[1]}\s*=\s*(?:\w+\.)*[A-Z]\w*\(" if owner is not None else ""
+    changed = calls(facts, re.compile(CHANGED.pattern + made_anew))
     if not built or not changed or changed[-1].order <= built[-1].order:
         return None
     return changed[-1].where, changed[-1].text

@@ -21,12 +21,16 @@ class PlannedRate:
     optimizer: str = ""
     """In small letters; empty where the settings do not say, which is AdamW in most frameworks."""
     trained: str = ""
-    """`whole` (a pre-trained model, all of it), `adapters`, `prompt` (soft prompts), `scratch`, or empty."""
+    """`whole` (a pre-trained model, all of it), `adapters` (LoRA), `vectors` (adapters of few numbers), `prompt` (soft
+    prompts), `tensors` (no weights, but an image or a latent), `scratch`, or empty."""
     model: str = ""
     """The family of models: `large` for decoders of billions, `t5`, `transformer`, or empty."""
     batch: float | None = None
     """Rows in an update, where it is known."""
     clipped: bool = False
+    """Clipping keeps a step of plain SGD short at this rate."""
+    normalised: bool = False
+    """Norm layers follow the weights: a step that was too long makes the next ones shorter."""
     preference: bool = False
     """Reinforcement learning or preference training, whose rates are tiny by design."""
     factor: bool = False
@@ -34,18 +38,28 @@ class PlannedRate:
 
 
 _ADAPTIVE = re.compile(r"adam|lamb|rmsprop|nadam|radam|adagrad|sophia|adopt|ademamix|stable")
+_NORMALISED = 4.0
+"""How much more SGD bears where norm layers follow the weights: short trainings of ResNets go up to rates of 3."""
 _OWN_SCALE = re.compile(
     r"prodigy|d-?adapt|schedule_?free|lars|rprop|adadelta|dog\b|muon|shampoo|soap|apollo|galore|lomo"
 )
 
 
 def highest(plan: PlannedRate) -> tuple[float, str] | None:
-    """The rate from which on it is out of scale, and what for; None where no scale is known."""
+    """The highest rate that is on its scale, and what for; None where no scale is known."""
     name = plan.optimizer
     if plan.factor or _OWN_SCALE.search(name):
         return None
+    if plan.trained in ("prompt", "tensors"):
+        return _highest_of_tensors(plan)
     if "adafactor" in name:
         return 0.1, "Adafactor"
+    if "adagrad" in name:
+        return 5.0, "Adagrad"  # whose steps shrink from the first one on
+    if "rmsprop" in name:
+        return 1.0, "RMSprop"
+    if "signsgd" in name:
+        return 0.1, "the sign of the gradient"
     if "lion" in name:
         return (1e-3, "Lion on a pre-trained model") if plan.trained == "whole" else (5e-3, "Lion")
     if "sgd" in name or "momentum" in name or "nag" in name:
@@ -53,13 +67,13 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
     if name and not _ADAPTIVE.search(name):
         return None
     called = "Adam" if name else "what is most likely Adam"
-    if plan.trained == "prompt":
-        return 1.0, f"soft prompts under {called}"
+    if plan.trained == "vectors":
+        return 0.5, f"adapters of few numbers under {called}"
     if plan.trained == "adapters":
-        return 5e-3, f"adapters under {called}"
+        return (1e-2 if plan.model == "large" else 2e-2), f"adapters under {called}"
     if plan.trained == "whole":
         if plan.model == "large":
-            return 5e-4, f"a pre-trained model of this size under {called}"
+            return 8e-4, f"a pre-trained model of this size under {called}"
         if plan.model == "t5":
             return 5e-3, f"a pre-trained T5 under {called}"
         if plan.model == "transformer":
@@ -67,7 +81,14 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
         return 2e-2, f"a pre-trained model under {called}"
     if plan.model:
         return 2e-2, f"a transformer under {called}"
-    return (0.1, called) if name else None
+    return (0.3, called) if name else None  # one layer alone is trained with 0.2
+
+
+def _highest_of_tensors(plan: PlannedRate) -> tuple[float, str] | None:
+    """No weights are moved: prompts are of the size of embeddings, images and latents of their own."""
+    if plan.optimizer and not (_ADAPTIVE.search(plan.optimizer) or "adafactor" in plan.optimizer):
+        return None
+    return 5.0, "soft prompts under Adam" if plan.trained == "prompt" else "tensors under Adam"
 
 
 def _highest_of_sgd(plan: PlannedRate) -> tuple[float, str] | None:
@@ -76,7 +97,8 @@ def _highest_of_sgd(plan: PlannedRate) -> tuple[float, str] | None:
     if plan.trained == "whole" and plan.model:
         return 1.0, "SGD on a pre-trained transformer"
     if plan.batch is not None:
-        return max(1.0, 2.0 * plan.batch / 256), f"SGD with a batch of {plan.batch:g}"
+        bears = _NORMALISED if plan.normalised else 1.0
+        return bears * max(1.0, 2.0 * plan.batch / 256), f"SGD with a batch of {plan.batch:g}"
     return 10.0, "SGD"
 
 
@@ -99,9 +121,9 @@ def lowest(plan: PlannedRate) -> tuple[float, str] | None:
 def too_high(plan: PlannedRate) -> str:
     """How the rate is above what it may be; empty when it is not."""
     limit = highest(plan) if math.isfinite(plan.rate) and plan.rate > 0 else None
-    if limit is None or plan.rate < limit[0]:
+    if limit is None or plan.rate <= limit[0]:
         return ""
-    return f"{plan.text} is out of scale for {limit[1]}: below {limit[0]:g} is usual"
+    return f"{plan.text} is out of scale for {limit[1]}: up to {limit[0]:g} is usual"
 
 
 def too_low(plan: PlannedRate) -> str:

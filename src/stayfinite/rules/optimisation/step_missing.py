@@ -14,7 +14,8 @@ A line was lost in a refactoring, stands behind a condition that is never true, 
 - `stayfinite doctor train.py` counts both calls.
 
 ## How to fix it
-`optimizer.zero_grad(); loss.backward(); optimizer.step()`, each with its parentheses, once a batch.
+`optimizer.zero_grad(); loss.backward(); optimizer.step()`, each with its parentheses, once a batch. Where one stands
+under a condition, as accumulation has it, count how often that is met.
 
 ## When it is a false alarm
 A program that only measures gradients, as saliency maps and attacks do, calls `backward` and steps nothing on purpose.
@@ -40,7 +41,10 @@ RULE = Rule(
     slug="step-missing",
     severity="error",
     title="Backward or the optimizer's step is never called.",
-    fix="optimizer.zero_grad(), loss.backward(), optimizer.step(), each with its parentheses",
+    fix=(
+        "call optimizer.zero_grad(), loss.backward() and optimizer.step(), each with its parentheses; check that an "
+        "`if` around the step is ever true"
+    ),
     judge=judge,
     page=__doc__,
     beats=("lr-too-low", "zero-gradient", "loss-collapse", "params-not-in-optimizer", "detached-loss"),

@@ -1,4 +1,4 @@
-"""A target or EMA copy of the model does not follow it.
+"""A target or EMA copy of the model does not follow it, or is trained itself.
 
 ## What it means
 Some trainings keep a copy of the model that follows it slowly: the target network of Q-learning, the momentum encoder
@@ -45,7 +45,7 @@ RULE = Rule(
     code="SF232",
     slug="target-out-of-step",
     severity="error",
-    title="A target or EMA copy of the model does not follow it.",
+    title="A target or EMA copy of the model does not follow it, or is trained itself.",
     fix="update the copy in place after each step: p_ema.lerp_(p, 1 - decay), or load_state_dict every so many steps",
     judge=judge,
     page=__doc__,

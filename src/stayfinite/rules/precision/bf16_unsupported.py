@@ -79,6 +79,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if refusal is None and weaker is None and facts.symptoms.crash is not None:
             yield Clue("and the run stops with an error of another kind", AGAINST, facts.symptoms.crash.where)
+    family, unknown = facts.context.family, facts.context.precision is None and facts.context.weights is None
+    if gpu is not None and old and unknown and family is not None and facts.symptoms.bad_losses:
+        text = f"{family.value} models run in bf16 by default, and this card has none ({gpu.text.strip()})"
+        yield Clue(text, 3.0, gpu.where, risk=True)
     if refusal is not None and not _asked(facts) and facts.context.half is not None:
         yield Clue("the settings ask for fp16", -HINT, facts.context.half.where)
 

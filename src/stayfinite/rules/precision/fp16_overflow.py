@@ -52,6 +52,7 @@ from stayfinite.rules.precision.half_range import (
 )
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
+from stayfinite.rules.signs.overflow_frames import overflowing_module
 
 MOST_NAMED = 4
 """Modules that are named in a sentence."""
@@ -75,6 +76,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     origin = facts.seen("origin.largest")
     if origin is not None and isinstance(origin.value, float) and origin.value >= 65504.0:
         yield Clue(f"a value of {origin.value:.4g} where fp16 ends at 65,504", STRONG, origin.where)
+    module = overflowing_module(facts)
+    if module is not None:
+        name, largest, where = module
+        text = f"{name} turns finite values (largest {largest:,.0f}) into inf: fp16 ends at 65,504"
+        yield Clue(text, PROOF, where, fix=f"train in bf16 or fp32, or keep {name} in fp32")
     yield from _foreseen(facts)
     sign = overflow_sign(facts)
     if sign is None:
@@ -92,9 +98,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = remark(facts, FINE_OTHERWISE) if half is not None else None
     if told is not None:
         yield Clue(f"it is said to work otherwise: {told[1].strip()}", FAIR + HINT, told[0])
-    frames = facts.said(r"detected inf/nan during batch_number")
-    if frames is not None:
-        yield Clue("a trace of activations ends in inf", FAIR, frames.where)
     yield from against_half(facts)
 
 

@@ -51,6 +51,9 @@ from stayfinite.rules.precision.half_range import (
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 
+ADAPTERS_BEAR_IT = frozenset({"Qwen"})
+"""Families of the surest whose adapters are trained in fp16 all the same, on cards without bf16, often with success."""
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """fp16, a family that does not bear it, and a run that is lost: all three."""
@@ -99,9 +102,10 @@ def _planned(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("plan.fp16_family")
     if seen is None:
         return
-    surest = seen.value["family"] in SUREST
-    if surest or not seen.value["adapters"]:
-        yield Clue(seen.value["text"], PROOF if surest else STRONG, seen.where, risk=True)
+    surest, adapters = seen.value["family"] in SUREST, seen.value["adapters"]
+    if surest or not adapters:
+        mild = adapters and seen.value["family"] in ADAPTERS_BEAR_IT
+        yield Clue(seen.value["text"], PROOF if surest else STRONG, seen.where, risk=True, mild=mild)
 
 
 RULE = Rule(

@@ -6,12 +6,16 @@ import math
 import re
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.signs.told_symptoms import told_factor
 
 LATE_STEP = 100
 """A first bad point logged beyond this step had good ones before it, logged or not."""
 
 FEW = 3
 """Points that cannot vouch for a run whose messages speak of NaN."""
+
+CLIMBS = 1.8
+"""A later loss over an earlier one, where somebody gives both."""
 
 SAYS_NOT_FINITE = (
     r"\bloss(?:es)?\b\W{0,4}[^a-z\n]{0,60}\b(?:nan|inf)\b|loss became infinite or nan|loss (?:is|was|became|becomes|"
@@ -48,12 +52,6 @@ RISES = (
     r"shoots? up|sky-?rocket\w*|diverg(?:es|ed|ing)|huge|astronomical\w*)\b"
 )
 """Somebody says that it climbed."""
-
-_FROM_TO = re.compile(
-    r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|→|to|then|up to|\.\.+|,)\s*"
-    r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
-    re.IGNORECASE,
-)
 
 
 def went_bad(facts: Facts) -> tuple[str, str] | None:
@@ -128,9 +126,8 @@ def at_first_step(facts: Facts) -> bool:
 def told_climb(facts: Facts) -> tuple[str, str, bool] | None:
     """``(text, where, by numbers)`` of a remark that loss or gradient climbed: in words, or by two numbers."""
     for where, text in [*facts.settings.notes, *((each.where, each.text) for each in facts.messages)]:
-        for before, after in _FROM_TO.findall(text):
-            if 0 < 1.8 * float(before) <= float(after):
-                return text.strip(), where, True
+        if told_factor(text) >= CLIMBS:
+            return text.strip(), where, True
     found = facts.mentioned(RISES)
     if found is None or re.search(r"\b(?:no|not|never|without|if|when)\b", found[1], re.IGNORECASE):
         return None

@@ -12,6 +12,7 @@ from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Instance, Row, Table, Value
 
 _FEW, _MOST_ITEMS = 4, 100
+"""Of one loop, and of all loops round it together."""
 _MOST_UNROLLED = 5_000
 """Parts of statements that a loop of more items may come to."""
 _MOST_NODES = 20_000
@@ -21,10 +22,13 @@ def follow_for(run: Run, statement: ast.For | ast.AsyncFor) -> bool:
     """`for`: of a few known items each in turn; otherwise with whatever the loop changes unknown."""
     over = run.evaluate(run, statement.iter)
     items = over.data.items if isinstance(over.data, Row) and "items" in over.data.cell else None
-    if items is not None and not run.spent and _is_short(items, statement.body):
+    rounds = run.rounds * len(items or ())
+    if items is not None and not run.spent and rounds <= _MOST_ITEMS and _is_short(items, statement.body):
+        before, run.rounds = run.rounds, max(rounds, 1)
         for item in items:
             assign(run, statement.target, item)
             run.execute(run, statement.body)
+        run.rounds = before
         return run.execute(run, statement.orelse)
     _forget(run, statement.body)
     assign_unknown(run, statement.target)
@@ -43,8 +47,6 @@ def follow_while(run: Run, statement: ast.While) -> bool:
 
 def _is_short(items: list[Value], body: list[ast.stmt]) -> bool:
     """Whether a loop can be gone through item by item, from its beginning to its end."""
-    if len(items) > _MOST_ITEMS:
-        return False
     nodes = [node for each in body for node in ast.walk(each)]
     if len(items) > _FEW and len(items) * len(nodes) > _MOST_UNROLLED:
         return False

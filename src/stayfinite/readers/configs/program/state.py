@@ -109,6 +109,8 @@ class Run:
     """Which functions yield."""
     dismissed: set[ast.AST] = field(default_factory=set)
     """Functions that only a branch calls which is not taken."""
+    rounds: int = 1
+    """How often the statement at hand is gone through by the loops round it."""
     steps: int = 0
     depth: int = 0
 

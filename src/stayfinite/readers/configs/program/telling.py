@@ -40,7 +40,7 @@ class Telling:
         self._found = found
         self._every = every
         self._silent = 0
-        self._tables: list[tuple[str, Value, int]] = []
+        self._tables: list[tuple[str, Value, int, bool]] = []
         self._left: dict[ast.AST, set[str]] = {}
 
     @property
@@ -129,14 +129,9 @@ class Telling:
         name = dotted_name(target, {})
         name = f"{name}.{key}" if key else name
         shown = _shown(run, value, written)
-        if (
-            name and run.in_doubt and not isinstance(shown.value, Expression)
-        ):  # what it comes to is told where it is used
-            here = Value(Unknown(), run.frame.scope.origin, written.lineno, written)
-            self._put(run, name, node_of(here))
-        elif name and isinstance(value.data, Table):
+        if name and isinstance(value.data, Table):
             if not value.data.is_told:
-                self._tables.append((name, value, run.main_line))  # as it is in the end
+                self._tables.append((name, value, run.main_line, run.in_doubt))  # as it is in the end
         elif name and (not isinstance(shown.value, Expression) or _is_worth_keeping(name, target, written)):
             self._put(run, name, shown)
 
@@ -146,8 +141,8 @@ class Telling:
 
     def rest(self, run: Run) -> None:
         """In the end: dicts as they have become, and defaults of parameters and fields that are left as they are."""
-        for name, value, at in self._tables:
-            self._found.add_node(name, node_of(value), at=at)
+        for name, value, at, doubtful in self._tables:
+            self._found.add_node(name, node_of(value), at=at, doubtful=doubtful)
         methods = [
             each.data for owner in run.classes for each in owner.names.values() if isinstance(each.data, Function)
         ]

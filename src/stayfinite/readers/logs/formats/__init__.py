@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stayfinite.readers.logs.formats.bare_rows import BareRows
 from stayfinite.readers.logs.formats.boxed_rows import BoxedRows
 from stayfinite.readers.logs.formats.deepspeed import DeepSpeed
 from stayfinite.readers.logs.formats.detectron import Detectron
@@ -21,6 +22,7 @@ from stayfinite.readers.logs.formats.megatron import Megatron
 from stayfinite.readers.logs.formats.nanogpt import NanoGpt
 from stayfinite.readers.logs.formats.openmmlab import OpenMmlab
 from stayfinite.readers.logs.formats.opennmt import OpenNmt
+from stayfinite.readers.logs.formats.other_metrics import OtherMetrics
 from stayfinite.readers.logs.formats.overflow_frames import OverflowFrames
 from stayfinite.readers.logs.formats.parameters import Parameters
 from stayfinite.readers.logs.formats.progress_bars import ProgressBars
@@ -54,7 +56,9 @@ FORMATS: tuple[Callable[[], Format], ...] = (
     BoxedRows,
     ValuesFirst,
     Rates,
+    BareRows,
     Generic,
+    OtherMetrics,
 )
 
 __all__ = ["FORMATS", "Format"]

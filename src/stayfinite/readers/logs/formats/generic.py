@@ -89,7 +89,8 @@ class Generic(Format):
         placed = len(parts) > 1 or reading.has("step", "epoch", BATCH)
         if any("loss" in name for name in parts) and placed and not evaluation and not reading.is_point:
             reading.loss_is_sum = reading.is_point = True
-        reading.is_message = len(_WORDS.findall(line, start)) > 2 * len(pairs)  # more prose than measurement
+        # More prose than measurement, or a remark on how it went: `loss 1.2 -> 16000`.
+        reading.is_message = len(_WORDS.findall(line, start)) > 2 * len(pairs) or "->" in line
         return reading
 
     @staticmethod

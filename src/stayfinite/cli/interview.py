@@ -1,0 +1,46 @@
+"""``diagnose --ask``: the question whose answer tells most, asked in the terminal, until none would change much."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from stayfinite.diagnosis.asking import Question, next_question
+from stayfinite.diagnosis.diagnose import context_of, judge_reading
+from stayfinite.diagnosis.diagnosis import Diagnosis
+from stayfinite.diagnosis.reading import Reading
+from stayfinite.diagnosis.telling import understand_told
+
+MOST_QUESTIONS = 4
+
+
+def interview(reading: Reading, told: Sequence[str]) -> list[str]:
+    """Ask, and return all that is told now, as `name=value`. An empty answer means that nobody knows."""
+    known, asked = list(told), [pair.partition("=")[0] for pair in told]
+    for _ in range(MOST_QUESTIONS):
+        question = _next(reading, known, asked)
+        if question is None:
+            break
+        asked.append(question.name)
+        answer = _ask(question)
+        if answer:
+            known.append(f"{question.name}={answer}")
+    return known
+
+
+def _next(reading: Reading, known: list[str], asked: list[str]) -> Question | None:
+    def judged_with(pair: str) -> Diagnosis:
+        return judge_reading(reading, understand_told([*known, pair]))
+
+    found = judge_reading(reading, understand_told(known))
+    question = next_question(context_of(reading, understand_told(known)), asked, judged_with)
+    if question is None and found.differential is not None and found.differential.experiment.key not in asked:
+        experiment = found.differential.experiment
+        text = f"Did you try this: {experiment.do}? fine: {experiment.fine}. same: {experiment.same}."
+        return Question(name=experiment.key, text=text, answers=("fine", "same"))
+    return question
+
+
+def _ask(question: Question) -> str:
+    print(f"{question.text} [{' / '.join(question.answers)}, Enter: don't know] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()

@@ -1,0 +1,119 @@
+"""Where the text cannot decide: the causes that remain, what each would predict, and what to try first.
+
+The experiment is the one that is expected to tell most about which of the remaining causes it is (the mutual
+information of cause and outcome, in bits), for its cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stayfinite.core.finding import Finding
+from stayfinite.rules.experiments import EXPERIMENTS, Experiment
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.usual_causes import SYMPTOMS
+
+DECIDED = 0.7
+"""A cause of this confidence, and no other near it, needs no experiment."""
+
+RIVAL = 0.5
+"""A second cause with at least this share of the first one's confidence is a rival."""
+
+MOST = 3
+"""Causes that are told apart."""
+
+LEAST_BITS = 0.05
+"""An experiment that is expected to tell less is not worth running."""
+
+LIKELY, UNLIKELY = 0.75, 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """A cause that is still possible."""
+
+    cause: str
+    predicts: str
+    """What would come out of the experiment if this were it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differential:
+    """What is left to decide, and how."""
+
+    remaining: Sequence[Remaining]
+    experiment: Experiment
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "remaining": [{"cause": each.cause, "predicts": each.predicts} for each in self.remaining],
+            "try": self.experiment.do,
+            "key": self.experiment.key,
+            "outcomes": {"fine": self.experiment.fine, "same": self.experiment.same},
+        }
+
+
+def differential(findings: Sequence[Finding], facts: Facts) -> Differential | None:
+    """The causes that remain and the experiment between them; None where one is decided or nothing tells them apart."""
+    causes = [each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS]
+    if not causes:
+        return None
+    first = causes[0].confidence
+    rivals = [each for each in causes[1:] if each.confidence >= RIVAL * first]
+    if first >= DECIDED and not rivals:
+        return None
+    chosen = causes[: max(2, min(MOST, 1 + len(rivals) + (first < RIVAL)))]
+    weights = {each.cause: each.confidence for each in chosen}
+    if len(weights) < 2:
+        return None
+    best = max(_possible(facts), key=lambda each: _worth(each, weights), default=None)
+    if best is None or _bits(best, weights) < LEAST_BITS:
+        return None
+    return Differential(remaining=[_remaining(cause, best) for cause in weights], experiment=best)
+
+
+def _remaining(cause: str, experiment: Experiment) -> Remaining:
+    fine = experiment.chance_of_fine(cause)
+    predicts = experiment.fine if fine >= LIKELY else experiment.same if fine <= UNLIKELY else "either"
+    return Remaining(cause=cause, predicts=predicts)
+
+
+def _possible(facts: Facts) -> Iterable[Experiment]:
+    """Experiments that were not done and that would change something."""
+    done = {world.subject for world in facts.told_worlds}
+    context = facts.context
+    precision = context.precision.value if context.precision is not None else ""
+    needless = {
+        "fp32": precision == "fp32",
+        "bf16": precision in ("bf16", "fp32") or (context.half is None and precision != "fp16"),
+        "part": context.half is None,
+        "zero": context.deepspeed is None,
+        "checkpointing": context.checkpointing is None,
+        "optimizer": True,
+        "clip": context.clip is not None and context.clip.value > 0,
+        "warmup": context.warmup is not None and context.warmup.value > 0,
+    }
+    return [each for each in EXPERIMENTS if each.subject not in done and not needless.get(each.key, False)]
+
+
+def _worth(experiment: Experiment, weights: dict[str, float]) -> float:
+    return _bits(experiment, weights) / math.log2(4.0 + experiment.minutes)
+
+
+def _bits(experiment: Experiment, weights: dict[str, float]) -> float:
+    """How much the outcome is expected to tell about the cause."""
+    total = sum(weights.values())
+    share = {cause: weight / total for cause, weight in weights.items()}
+    fine = {cause: experiment.chance_of_fine(cause) for cause in weights}
+    overall = sum(share[cause] * fine[cause] for cause in weights)
+    return _entropy(overall) - sum(share[cause] * _entropy(fine[cause]) for cause in weights)
+
+
+def _entropy(chance: float) -> float:
+    if chance <= 0.0 or chance >= 1.0:
+        return 0.0
+    return -chance * math.log2(chance) - (1.0 - chance) * math.log2(1.0 - chance)

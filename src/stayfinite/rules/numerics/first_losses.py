@@ -1,0 +1,50 @@
+"""What an untrained model's first loss should be, and whether a log's first one is out of all proportion."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.signs.numbers import finite
+
+CLASSES = ("num_classes", "num_labels", "n_classes", "classes", "nb_classes", "nc", "vocab_size", "padded_vocab_size")
+BENCHMARKS = {
+    r"\b(?:fashion[-_ ]?)?k?mnist\b|\bcifar[-_ ]?10\b|\bsvhn\b": 10,
+    r"\bcifar[-_ ]?100\b": 100,
+    r"\bimagenet(?:[-_ ]?1k)?\b": 1000,
+}
+"""Data that everybody knows, by number of classes."""
+OUT_OF_PROPORTION = 100.0
+"""Times the loss of a guess: no batch is so hard."""
+EARLY_STEP = 20
+"""A loss logged later than this is no longer that of the initial weights."""
+
+_COUNTED = re.compile(r"\b(\d{1,6})[- ](?:way\b|class(?:es)?\b|labels?\b|categories\b)", re.IGNORECASE)
+_SUMMED = r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bctc\b|\bvae\b|\bmse|regress|reduce_sum|torch\.sum"
+
+
+def classes_of(facts: Facts) -> float | None:
+    """The number of classes, as set, said, or known of the data; None where nothing tells."""
+    told = finite(facts.settings.value(*CLASSES))
+    if told is not None and told >= 2:
+        return told
+    for _, text in facts.settings.texts():
+        found = _COUNTED.search(text)
+        if found and int(found.group(1)) >= 2:
+            return float(found.group(1))
+    return next((count for pattern, count in BENCHMARKS.items() if facts.mentioned(pattern)), None)
+
+
+def first_loss_far_above(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` where the loss before any update is 100 times what a guess among the classes has."""
+    first, classes = facts.symptoms.first_loss, classes_of(facts)
+    if first is None or classes is None or first < OUT_OF_PROPORTION * math.log(classes):
+        return None
+    point = next((point for run in facts.runs for point in run.points if point.loss is not None), None)
+    if point is not None and point.step is not None and point.step > EARLY_STEP:
+        return None
+    if facts.mentioned(_SUMMED):
+        return None
+    guess = f"a guess among {classes:.0f} classes has {math.log(classes):.3g}"
+    return f"the first loss is {first:.4g}; {guess}", facts.symptoms.where.get("start", "")

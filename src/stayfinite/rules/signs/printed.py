@@ -1,0 +1,36 @@
+"""NaN and infinity in lines that no reader took for a measurement: `13 nan`, `tensor([nan, ...`, `logits max inf`."""
+
+from __future__ import annotations
+
+import re
+
+_VALUE = r"(?<![\w.%/-])(?:-?nan|\+?inf(?:inity)?)\b(?![\w-]|[_/.]\w)"
+_NUMBERS = r"[-+\d.eE,;:|\s]|nan|inf"
+
+_PRINTED = (
+    # tensor(nan, device=...), tensor([[1.2, nan, ...: the first lines of it, or its last.
+    re.compile(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
+    re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
+    # Columns without names: `13 nan`, `100, 0.01, nan`.
+    re.compile(rf"^\s*\d(?:{_NUMBERS})*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
+    # A name and its value.
+    re.compile(
+        r"(?:loss|cost|norm|grad|activation|logit|output|hidden|embed|feature|weight|param|pred|prob|score|reward|return|"
+        r"value|accuracy|\bacc|auc|bleu|rouge|\bf1|\bppl|perplexity|elbo|\bkld?\b|entropy|energy|error|\berr\b|mean|std|var|"
+        rf"\bmax|\babs|sum|total|mse|mae|psnr|iou|dice|\bmap)\w*\b[^.;\n]{{0,40}}?(?:[\s:=(\[]){_VALUE}",
+        re.IGNORECASE,
+    ),
+)
+_SPOKEN_OF = re.compile(
+    r"\b(?:no|not|never|without|isn't|aren't|if|when|whether|unless|until|skip\w*|check\w*|assert|ignore\w*|filter\w*|"
+    r"ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|detect_anomaly)\b|==|!=|"
+    r"\b(?:best|improved from|previous|patience|initial|init|threshold|limit|lowest|highest|clip\w*|min_\w+|max_\w+)\b"
+    r"[^.;\n]{0,30}\binf",
+    re.IGNORECASE,
+)
+"""Somebody speaks of NaN, or a best value that was not found yet is printed."""
+
+
+def prints_not_finite(text: str) -> bool:
+    """Whether a line prints a value that is NaN or infinite; -inf alone is what masks are made of."""
+    return not _SPOKEN_OF.search(text) and any(pattern.search(text) for pattern in _PRINTED)

@@ -1,0 +1,163 @@
+"""What somebody says of a run in words: `loss is always 0`, `weights are not changing`, `stuck around 1.11`.
+
+Subjects and predicates are looked for apart, so that a sentence need not be known to be understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "not finite",
+    "zero loss",
+    "zero gradient",
+    "still",
+    "weights still",
+    "explodes",
+    "same answers",
+    "rate 0",
+    "rate still",
+    "worse after loading",
+]
+
+_LOSS = r"(?:loss(?:es)?|cost|objective|error|perplexity|ppl)"
+_GRADIENT = r"(?:grad(?:ient)?s?(?:[_ ]norms?)?|grad of)"
+_WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
+_RATE = r"(?:lr|learning[_ ]rate)"
+_SCORE = r"(?:acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
+_LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|\w+(?=:))"
+_NEAR, _FAR = r"[^.;\n]{0,24}", r"[^.;\n]{0,40}"
+_IS = (
+    r"(?:always|constantly|all the time|every (?:step|epoch|iteration)|throughout|from the (?:start|beginning)|only|"
+    r"just|stays?|remains?|keeps?|stuck|is|are|becomes?|was|goes to|drops? to|fell to)"
+)
+_ZERO = r"(?:exactly |always |all |constantly |still |at |to )*(?:zero|0(?:\.0+)?)\b(?!\.\d|[ /]*%)(?! ?[-x/*])"
+_NOT = r"(?:(?:does|do|did|is|are|was)(?: not|n't)|not|never|doesnt|dont|didnt|hardly|barely)\s(?:\w+\s){0,2}"
+_STAYS = (
+    r"(?:stay|remain)(?:s|ed|ing)? (?:at|around|about|near|more or less|the same|constant|between|above)|stands? still|"
+    r"same value"
+)
+_GROWS = (
+    r"explod\w*|diverg(?:e|es|ed|ing)\b|blow(?:s|ing)? up|blew up|sky-?rocket\w*|shoots? up|"
+    r"(?:very |extremely |absurdly )(?:large|high|huge)"
+)
+_LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
+
+_PATTERNS: tuple[tuple[Kind, str], ...] = (
+    (
+        "not finite",
+        (
+            rf"\b(?:{_LOSS}|{_GRADIENT}|{_WEIGHTS}|outputs?|logits?|predictions?|values?|nll)\b{_FAR}"
+            r"\b(?:nans?|inf(?:inite)?|not a number)\b|"
+            r"\b(?:number of|too many|reached|got|gets?|getting|produces?|gives?|returns?|becomes?|all|encounter\w*)\b"
+            rf"{_NEAR}\bnans?\b|"
+            r"probability tensor contains either|encountering probability entry < 0|(?:invalid|nan) multinomial"
+        ),
+    ),
+    ("zero loss", rf"\b{_LOSS}\b\W{{0,3}}{_NEAR}\b{_IS}\W{{1,3}}{_ZERO}"),
+    (
+        "zero gradient",
+        rf"\b{_GRADIENT}\b{_NEAR}\b(?:{_IS}\W{{1,3}}{_ZERO}|none\b|vanish\w*)|\bno gradients?\b",
+    ),
+    ("rate 0", rf"\b{_RATE}\b{_NEAR}\b(?:{_IS}|decreas\w+ to|decays? to)\W{{1,3}}{_ZERO}"),
+    (
+        "weights still",
+        (
+            rf"\b{_WEIGHTS}\b{_NEAR}\b(?:(?:not|never|n't) (?:be(?:ing)? )?(?:chang|updat|mov|train)\w*|"
+            r"(?:stay|remain)s? (?:the same|unchanged))"
+        ),
+    ),
+    (
+        "same answers",
+        (
+            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predictions?|answers?|class|label)\b{_FAR}"
+            r"\b(?:all|every|each|any|regardless)\b|\bpredicts? (?:only|always|just|the same|one class)"
+        ),
+    ),
+    (
+        "still",
+        (
+            rf"\b{_LEARNS}\b{_FAR}?[\s:]{_NOT}"
+            r"(?:decreas\w*|go(?:es|ing)? down|come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
+            rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
+            rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|{_STAYS})\b"
+        ),
+    ),
+    (
+        "rate still",
+        (
+            rf"\b{_RATE}\b{_NEAR}\b(?:(?:stay|remain)(?:s|ed|ing)? (?:at|the same|constant|fixed)|"
+            r"(?:never|not|n't) (?:decay|chang|warm|follow|updat|decreas)\w*)"
+        ),
+    ),
+    (
+        "explodes",
+        (
+            rf"\b(?:{_LOSS}|{_GRADIENT}|training|it)\b{_FAR}\b(?:{_GROWS})|"
+            rf"\b{_LOSS}\b{_NEAR}\b(?:increas(?:es|ing)|ris(?:es|ing)|grow(?:s|ing)|goes up)"
+        ),
+    ),
+    (
+        "worse after loading",
+        (
+            rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|results?)\b|"
+            r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d|"
+            rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))"
+        ),
+    ),
+)
+_SENTENCES = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+
+_DENIED = re.compile(
+    r"\b(?:no longer|fixed|solved|unless|whether|expected|should|would|could|may|might|will be|ignor\w+|skipp\w+|"
+    r"to (?:avoid|prevent)|did not improve|not improved?\b)|"
+    r"\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
+    re.IGNORECASE,
+)
+"""What may be, is asked, or is said by an early stop."""
+
+_CODE = re.compile(
+    r"[=({\[]\s*$|^\s*(?:def|class|if|for|while|with|elif|else|try|except)\b.*:\s*$|"
+    r"^\s*(?:return|import|from|assert|print)\b[ (]|==|^\s*[\w.]+\(.*\)\s*$|^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
+)
+_FROM_TO = re.compile(
+    r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|\u2192|to|then|up to|\.\.+|,)\s*"
+    r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
+    re.IGNORECASE,
+)
+EXPLODES = 4.0
+"""The later loss over the earlier one."""
+LONGEST = 300
+"""Characters of a remark; what is longer is an article."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldSymptom:
+    """A sentence that says what is wrong."""
+
+    kind: Kind
+    where: str
+    text: str
+
+
+def told_symptoms(lines: Iterable[tuple[str, str]]) -> list[ToldSymptom]:
+    """What ``(where, text)`` lines say is wrong, each kind once."""
+    found: dict[Kind, ToldSymptom] = {}
+    for where, text in lines:
+        if len(text) > LONGEST or _CODE.search(text) or _DENIED.search(text):
+            continue
+        for kind, pattern in _SENTENCES:
+            if kind not in found and pattern.search(text):
+                found[kind] = ToldSymptom(kind, where, text.strip())
+        if "explodes" not in found and told_factor(text) >= EXPLODES:
+            found["explodes"] = ToldSymptom("explodes", where, text.strip())
+    return list(found.values())
+
+
+def told_factor(text: str) -> float:
+    """By how much two numbers say that a loss has grown: `loss 1.2 -> 16000`; 0 where none do."""
+    pairs = [(float(before), float(after)) for before, after in _FROM_TO.findall(text)]
+    return max((after / before for before, after in pairs if before > 0), default=0.0)

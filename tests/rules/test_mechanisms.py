@@ -1,0 +1,210 @@
+"""Code and words that a rule has never met, told by their mechanism; each beside a look-alike that is left in peace."""
+
+import pytest
+
+from rules.example import Example
+from stayfinite.rules.ranking import rank
+from stayfinite.rules.registry import all_rules
+
+FALLS = "".join(f"step {20 * i} loss {2.6 * 0.9**i:.4f} lr 2e-4\n" for i in range(16))
+LOST = "".join(f"step {20 * i} loss {2.6 * 0.9**i:.4f}\n" for i in range(12)) + "step 240 loss nan\nstep 260 loss nan\n"
+NEVER = "step 0 loss nan\nstep 1 loss nan\nstep 2 loss nan\n"
+STILL = "".join(f"epoch {i} loss 0.6931 acc 0.5\n" for i in range(12))
+SAMPLING = "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n"
+
+
+def _epochs(values: list[float]) -> str:
+    return "".join(f"Epoch {i}: loss {value:.3f}\n" for i, value in enumerate(values, start=1))
+
+
+PAIRS = {
+    "log-of-a-softmax": (
+        "loss-formula-singularity",
+        Example(LOST, "q = tf.nn.softmax(h)\nnll = -tf.reduce_sum(t * tf.log(q), axis=1)\n"),
+        Example(FALLS, "q = tf.nn.softmax(h)\nnll = -tf.reduce_sum(t * tf.log(q), axis=1)\n"),
+    ),
+    "root-of-squares": (
+        "loss-formula-singularity",
+        Example(LOST, "err = torch.sqrt(((p - t) ** 2).sum(-1)).mean()\n"),
+        Example(FALLS, "err = torch.sqrt(((p - t) ** 2).sum(-1)).mean()\n"),
+    ),
+    "spread-of-one": (
+        "loss-formula-singularity",
+        Example(LOST, "gain = (gain - gain.mean()) / gain.std()\ngroups of size 1 occur\n"),
+        Example(FALLS, "gain = (gain - gain.mean()) / (gain.std() + 1e-6)\n"),
+    ),
+    "angle": (
+        "loss-formula-singularity",
+        Example(LOST, "phi = torch.acos((a * b).sum(-1))\n"),
+        Example(FALLS, "phi = torch.acos((a * b).sum(-1).clamp(-1 + 1e-6, 1 - 1e-6))\n"),
+    ),
+    "relative-error": (
+        "loss-formula-singularity",
+        Example(NEVER, "rel = ((p - y_true).abs() / y_true).mean()\nsome rows have 0 as target\n"),
+        Example(FALLS, "rel = ((p - y_true).abs() / y_true.clamp_min(1)).mean()\n"),
+    ),
+    "select-after": (
+        "where-nan-branch",
+        Example(LOST, "h = torch.sqrt(v)\nh = torch.where(v > 0, h, 0.0)\n"),
+        Example(FALLS, "v = torch.where(v > 0, v, 1.0)\nh = torch.sqrt(v)\n"),
+    ),
+    "spread-without-a-bound": (
+        "naive-exp",
+        Example(LOST, "log_sigma = head(z)\nsigma = log_sigma.exp()\n"),
+        Example(FALLS, "log_sigma = head(z)\nsigma = log_sigma.exp()\n"),
+    ),
+    "row-of-minus-inf": (
+        "attention-fully-masked-row",
+        Example("tensor([[0.1, -inf, -inf],\n        [-inf, -inf, -inf]])\nloss nan\n", "w = scores.softmax(-1)\n"),
+        Example("tensor([[0.1, -inf, -inf],\n        [0.2, 0.4, -inf]])\n" + FALLS, "w = scores.softmax(-1)\n"),
+    ),
+    "softmax-of-the-batch": (
+        "softmax-axis",
+        Example(
+            "ValueError: y_prob must sum up to 1.0 over classes\n", "score = torch.softmax(net(x), 0).cpu().numpy()\n"
+        ),
+        Example(FALLS, "score = torch.softmax(net(x), 1).cpu().numpy()\n"),
+    ),
+    "sigmoid-twice": (
+        "softmax-before-cross-entropy",
+        Example(STILL, "p = torch.sigmoid(net(x))\nl = F.binary_cross_entropy_with_logits(p, y)\n"),
+        Example(FALLS, "z = net(x)\np = torch.sigmoid(z)\nl = F.binary_cross_entropy_with_logits(z, y)\n"),
+    ),
+    "gate-is-no-output": (
+        "softmax-before-cross-entropy",
+        Example(STILL, "net = nn.Sequential(nn.Linear(9, 1), nn.Sigmoid())\ncriterion = nn.BCEWithLogitsLoss()\n"),
+        Example(FALLS, "gate = nn.Sequential(nn.Linear(9, 9), nn.Sigmoid())\ncriterion = nn.BCEWithLogitsLoss()\n"),
+    ),
+    "keras-softmax-and-logits": (
+        "softmax-before-cross-entropy",
+        Example(STILL, "Dense(2, activation='softmax')\nloss=CategoricalCrossentropy(from_logits=True)\n"),
+        Example(FALLS, "Dense(2)\nloss=CategoricalCrossentropy(from_logits=True)\n"),
+    ),
+    "keras-scores": (
+        "probability-loss-on-logits",
+        Example(LOST, "net.add(Dense(7))\nnet.compile(loss='categorical_crossentropy')\n"),
+        Example(FALLS, "net.add(Dense(7, activation='softmax'))\nnet.compile(loss='categorical_crossentropy')\n"),
+    ),
+    "gain-is-minimised": (
+        "flipped-sign",
+        Example("".join(f"step {i} loss {-(1.7**i):.3f}\n" for i in range(12)), "loss = dist.log_prob(x).mean()\n"),
+        Example("".join(f"step {i} loss {9 - i / 2:.3f}\n" for i in range(12)), "loss = -dist.log_prob(x).mean()\n"),
+    ),
+    "sum-explodes": (
+        "wrong-reduction",
+        Example(
+            "step 1 loss 3100.0\nstep 2 loss 88000.0\nstep 3 loss 2.1e6\nstep 4 loss 9.0e8\nstep 5 loss nan\n",
+            "loss_fn = nn.CrossEntropyLoss(reduction='sum')\nbatch_size: 2048\n",
+        ),
+        Example(
+            "".join(f"Epoch {i} loss: {31000 * 0.9**i:.1f}\n" for i in range(12)), "vae, nn.BCELoss(reduction='sum')\n"
+        ),
+    ),
+    "starts-a-hundred-times-too-high": (
+        "bad-init",
+        Example(
+            "step 0 loss 977.2\nstep 1 loss 976.8\nstep 2 loss 976.1\nstep 3 loss 975.9\n",
+            "fashion mnist\nw = torch.randn(784, 10, requires_grad=True)\nlr: 1e-7\n",
+        ),
+        Example(FALLS, "fashion mnist\nw = torch.randn(784, 10, requires_grad=True)\n"),
+    ),
+    "dropout-in-code": (
+        "excess-dropout",
+        Example(
+            "".join(f"step {i} | loss 2.3026 | grad_norm 0.0021\n" for i in range(25)),
+            "self.d = nn.Dropout(p=0.95)\nlearning_rate: 1e-3\n",
+        ),
+        Example(FALLS, "self.d = nn.Dropout(p=0.3)\n"),
+    ),
+    "half-at-inference": (
+        "dtype-differs-at-inference",
+        Example(
+            SAMPLING,
+            "bf16: true\nm = AutoModelForCausalLM.from_pretrained(d, torch_dtype=torch.float16)\nm.generate(x)\n",
+        ),
+        Example(FALLS, "bf16: true\nm = AutoModelForCausalLM.from_pretrained(d, torch_dtype=torch.bfloat16)\n"),
+    ),
+    "as-long-as-the-limit": (
+        "generation-too-short",
+        Example(
+            "".join(f"{{'eval_loss': {2 - i / 10}, 'eval_gen_len': 64.0, 'epoch': {i}}}\n" for i in range(1, 5)),
+            "generation_max_length: 64\n",
+        ),
+        Example(
+            "".join(f"{{'eval_loss': {2 - i / 10}, 'eval_gen_len': {40 + i}.5, 'epoch': {i}}}\n" for i in range(1, 5)),
+            "generation_max_length: 64\n",
+        ),
+    ),
+    "template-left-out": (
+        "prompt-format-differs",
+        Example("exact_match 0.01\n", "in evaluation we pass plain prompts, no system message\n"),
+        Example(FALLS, "evaluation uses the system message of training\n"),
+    ),
+    "share-above-all": (
+        "metric-impossible",
+        Example("".join(f"epoch {i} loss {2 - i / 10} acc {812.5 + i}\n" for i in range(5))),
+        Example("".join(f"epoch {i} loss {2 - i / 10} acc {81.5 + i}\n" for i in range(5))),
+    ),
+    "sum-over-epochs": (
+        "metric-not-reset",
+        Example(_epochs([1.1, 2.0, 2.9, 3.7, 4.6, 5.4, 6.3, 7.1])),
+        Example(_epochs([1.1, 0.9, 0.8, 0.75, 0.7, 0.66, 0.6, 0.58])),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_mechanism_is_recognized(name: str) -> None:
+    cause, sick, _ = PAIRS[name]
+    found = rank(sick.facts(), all_rules())
+    assert found, "nothing was found"
+    assert found[0].cause == cause, [f"{f.cause} {f.confidence} {f.evidence}" for f in found]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_look_alike_is_left_in_peace(name: str) -> None:
+    found = [finding for finding in rank(PAIRS[name][2].facts(), all_rules()) if finding.severity != "info"]
+    assert not found, [f"{f.cause} {f.confidence} {f.evidence}" for f in found]
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        "p = p.clamp(1e-6, 1)\nl = -torch.log(p).mean()",
+        "w = s / s.sum(-1, keepdim=True).clamp_min(1e-6)",
+        "i = (inter + smooth) / (union + smooth)",
+        "n = F.normalize(v, dim=-1)",
+        "scale = 1 / math.sqrt(head_dim)",
+    ],
+)
+def test_a_guard_clears_the_formula(guarded: str) -> None:
+    found = rank(Example(LOST, guarded + "\n").facts(), all_rules())
+    evidence = [line for finding in found if finding.cause == "loss-formula-singularity" for line in finding.evidence]
+    assert not any("without a guard" in line for line in evidence), evidence
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "Token indices sequence length is longer than the specified maximum sequence length (700 > 512)",
+        "UserWarning: the old argument is deprecated",
+        "RuntimeWarning: Mean of empty slice",
+        "Some weights were newly initialized because the shapes did not match",
+    ],
+)
+def test_a_warning_that_means_nothing_is_told_as_such(odd: str) -> None:
+    found = rank(Example(odd + "\n" + FALLS).facts(), all_rules())
+    assert [finding.cause for finding in found] == ["benign-warning"]
+
+
+def test_a_mean_of_nothing_is_harmless() -> None:
+    log = "".join(f"{{'loss': {1 - i / 30:.3f}, 'success_mean': {'nan' if i < 2 else i / 20}}}\n" for i in range(12))
+    assert [finding.cause for finding in rank(Example(log).facts(), all_rules())] == ["benign-inf"]
+
+
+def test_a_function_with_an_edge_is_no_proof_beside_an_overflow() -> None:
+    line = "RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.\n"
+    alone = rank(Example(line).facts(), all_rules())[0]
+    beside = {f.cause: f for f in rank(Example(line, "fp16: true\n").facts(), all_rules())}
+    assert alone.cause == "loss-formula-singularity"
+    assert beside["loss-formula-singularity"].confidence < alone.confidence
