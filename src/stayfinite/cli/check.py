@@ -30,7 +30,7 @@ class Check:
     """Configs, scripts, notebooks, or a command in quotes."""
 
     gpu: str | None = None
-    """Judge what this card supports and holds: T4, V100, A100, H100, ..."""
+    """Judge what this card supports and holds: T4, V100, A100, H100, ...; `none` reads scripts as on the CPU."""
 
     data: tuple[str, ...] = ()
     """Data files to look through: csv, tsv, jsonl, parquet, arrow, or a directory of txt."""

@@ -38,6 +38,10 @@ class Setting:
     line: int = 0
     kind: str = "file"
     """Where it comes from: `file`, `script`, `notebook`, `command`, `log`, or `default` (of an argument or a field)."""
+    bound_to: str = ""
+    """Of a call's argument: what the call's result goes to, `ref_model` of `ref_model = Model.from_pretrained(...)`."""
+    doubtful: bool = False
+    """Whether it stands in a branch of which only a run would tell whether it is taken."""
 
     @property
     def where(self) -> str:
@@ -153,5 +157,5 @@ class _Index:
 
 def _doubt(setting: Setting) -> int:
     if isinstance(setting.value, Expression):
-        return 2
-    return 1 if setting.kind == "default" else 0
+        return 3
+    return 2 if setting.doubtful else 1 if setting.kind == "default" else 0

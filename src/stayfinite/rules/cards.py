@@ -33,6 +33,11 @@ class Card:
     amd: bool = False
 
     @property
+    def is_none(self) -> bool:
+        """Whether this stands for a machine without a card: `--gpu none`."""
+        return self is NO_CARD
+
+    @property
     def with_article(self) -> str:
         """`a T4`, `an A100`: as its first letter is spoken."""
         return f"{'an' if self.name[:1] in 'AEFHILMNORSX' else 'a'} {self.name}"
@@ -111,6 +116,10 @@ def _amd(name: str, architecture: str, size: float) -> Card:
     return Card(name=name, architecture=architecture, capability=(0, 0), memory_gib=size, amd=True)
 
 
+NO_CARD = Card(name="none", architecture="CPU", capability=(0, 0), memory_gib=0.0)
+"""No card at all: the CPU."""
+_NO_CARD = frozenset({"none", "cpu", "no"})
+
 CARDS: tuple[Card, ...] = (
     *(_nvidia(name, *row) for name, row in _NVIDIA.items()),
     *(_amd(name, *row) for name, row in _AMD.items()),
@@ -139,7 +148,9 @@ def card_named(text: str) -> Card | None:
 
 
 def card_asked_for(text: str) -> Card:
-    """The card of this name. Raises UsageError, with the names that are near, where none is called so."""
+    """The card of this name; `none` is no card. Raises UsageError, with the names that are near, for others."""
+    if _key(text) in _NO_CARD:
+        return NO_CARD
     card = card_named(text)
     if card is not None:
         return card

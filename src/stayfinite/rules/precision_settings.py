@@ -28,11 +28,11 @@ _SAID = re.compile(
 _HALF_WORDS = (
     r"\b(?:mixed[- ]precision|train(?:ed|ing)? (?:in|with)|using|autocast|amp|apex)\b.{0,30}\b(?:fp16|float16|half)\b|"
     r"\bfp16\b.{0,20}\b(?:mixed|training|amp|autocast)\b|\bapex\b.{0,20}\bO[12]\b|"
-    r"(?<![\w-])--(?:fp16|half|amp)\b(?!\s*=?\s*(?:false|0))"
+    r"(?<![\w-])--(?:fp16|half|amp)\b(?!\s*[=:]?\s*(?:false|0))"
 )  # fmt: skip
 _BRAIN_WORDS = (
     r"\b(?:mixed[- ]precision|train(?:ed|ing)? (?:in|with)|using|autocast|amp)\b.{0,30}\b(?:bf16|bfloat16)\b|"
-    r"(?<![\w-])--bf16\b(?!\s*=?\s*(?:false|0))"
+    r"(?<![\w-])--bf16\b(?!\s*[=:]?\s*(?:false|0))"
 )
 _HALF_WEIGHTS = (
     r"\.half\(\)|\bto\(torch\.(?:float16|half)\)|torch_dtype ?[=:] ?(?:torch\.)?(?:float16|half|fp16)|\bpure fp16\b|"
@@ -48,9 +48,12 @@ def precision_of(settings: Settings, messages: Sequence[str]) -> Known | None:
             value = setting.value.get("enabled", True) if isinstance(setting.value, dict) else setting.value
             if is_on(value) and not _negated(setting):
                 return written(setting, precision)
+    loaded = {setting.where for setting in settings.all(*WEIGHTS) if setting.line}
     for setting in settings.all(*FORMATS):
         if "from_pretrained" in setting.plain or "torch_dtype" in setting.plain:
             continue
+        if "." not in setting.name and setting.where in loaded:
+            continue  # `dtype = torch.float16`, which the weights are loaded in
         if (known := _format_of(setting)) is not None:
             return known
     for pattern, precision in ((_BRAIN_WORDS, "bf16"), (_HALF_WORDS, "fp16")):

@@ -30,6 +30,10 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     if card is None:
         notes.check("Card", title, skipped="name it with --gpu T4, V100, A100, H100, ...")
         return
+    if card.is_none:
+        notes.heading("card", "none: branches on CUDA are read as on the CPU")
+        notes.check("Card", title, skipped="--gpu none: there is no card to ask")
+        return
     formats = [name for name, has in (("bf16", card.bf16), ("TF32", card.tf32), ("fp8", card.fp8)) if has]
     notes.heading(
         "card", f"{card.name}, {card.architecture}, {card.memory_gib:g} GiB, {', '.join(formats) or 'no bf16'}"

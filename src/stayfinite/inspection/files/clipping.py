@@ -18,7 +18,8 @@ def look_at_clipping(plan: Plan, notes: Notes) -> None:
     setting = next((found for name in CLIP if (found := plan.find(name)) and number_in(found.value) is not None), None)
     value = None if setting is None else number_in(setting.value)
     recurrent = plan.says(r"(?:\b|_)(?:lstm|gru|rnn)(?:\b|_)")
-    by_default = setting is not None and (last_step(setting) in _ON_BY_DEFAULT or plan.is_transformers)
+    switched = setting is not None and setting.kind != "default"  # a script's own default switches nothing off
+    by_default = setting is not None and switched and (last_step(setting) in _ON_BY_DEFAULT or plan.is_transformers)
     if setting is not None and value is not None and value <= 0 and (by_default or recurrent):
         because = ", and through time gradients grow with the length" if recurrent else ""
         notes.saw(

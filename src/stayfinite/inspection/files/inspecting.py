@@ -51,7 +51,7 @@ def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspec
     Raises UsageError for what cannot be read, and for a card that nobody knows.
     """
     card = None if gpu is None else card_asked_for(gpu)
-    plan = Plan(sources=read_sources(arguments), card=card)
+    plan = Plan(sources=read_sources(arguments, card), card=card)
     if not plan.settings:
         names = ", ".join(source.name for source in plan.sources)
         raise UsageError(

@@ -26,7 +26,7 @@ _TRANSFORMER = re.compile(
 _SCRATCH = re.compile(r"from_scratch|init_from: scratch|train_from_scratch|\.from_config\b|random_init", re.IGNORECASE)
 _PRETRAINED = ("model_name_or_path", "base_model", "from_pretrained_name", "pretrained_model_name_or_path", "model_id",
                "pretrained_model", "restore_file", "finetune_from_model", "pretrained")  # fmt: skip
-_FACTOR = re.compile(r"\bnoam|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE)
+_FACTOR = re.compile(r"\bnoam|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE)
 _FROZEN = re.compile(r"requires_grad: False|\bfreeze|\bfrozen|linear_prob", re.IGNORECASE)
 _OPTIMIZERS = re.compile(
     r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta|lbfgs|rprop|asgd|signsgd|"
@@ -238,9 +238,11 @@ def _bounded(plan: Plan, rate: float) -> bool:
 def _all_zero(plan: Plan) -> bool:
     """Whether no rate is above 0: groups that are not to move have 0 beside another one."""
     counts = plan.find(*RATES)
-    rates = [each for each in plan.settings if last_step(each) in RATES and not isinstance(each.value, Expression)]
-    values = [number_in(each.value) for each in rates if counts is not None and each.source == counts.source]
-    return all(value == 0 for value in values if value is not None)
+    rates = [each for each in plan.settings if last_step(each) in RATES]
+    here = [each for each in rates if counts is not None and each.source == counts.source]
+    if any(isinstance(each.value, Expression) for each in here):
+        return False  # `group["lr"] = rate`: a schedule of one's own sets it
+    return all(value == 0 for each in here if (value := number_in(each.value)) is not None)
 
 
 def _trained_words(planned: PlannedRate) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stayfinite.core.settings import Expression, Setting, Settings
@@ -16,9 +16,11 @@ from stayfinite.rules.context import ADAPTERS, LR, Context, understand
 from stayfinite.rules.known import Known, is_on, number_in, switched_on, written
 from stayfinite.rules.model_families import family_of
 from stayfinite.rules.optimisation.planned_rate import EPOCHS, STEPS
+from stayfinite.rules.precision_settings import precision_of, weights_of
 
 RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")
 _ARGUMENTS = re.compile(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
+_TRAINER = re.compile(r"(?:^|\.)\w*Trainer\.(?:args|train_dataset)$")
 TELLING = frozenset(
     {
         "per_device_train_batch_size", "num_train_epochs", "save_total_limit", "eval_strategy", "evaluation_strategy",
@@ -56,7 +58,10 @@ class Plan:
     @cached_property
     def context(self) -> Context:
         """Model, precision, optimizer and the rest, whatever the framework calls them."""
-        return understand(self.settings)
+        known = [setting for setting in self.settings if not isinstance(setting.value, Expression)]
+        certain = Settings([setting for setting in known if not setting.doubtful], self.settings.notes)
+        whole = understand(Settings(known, self.settings.notes))
+        return replace(whole, precision=precision_of(certain, ()), weights=weights_of(certain))
 
     @cached_property
     def precision(self) -> Known | None:
@@ -69,7 +74,12 @@ class Plan:
     def find(self, *names: str) -> Setting | None:
         """The setting of the first of these names whose value is known."""
         setting = self.settings.find(*names)
-        return None if setting is None or isinstance(setting.value, Expression) else setting
+        if setting is None or isinstance(setting.value, Expression):
+            return None
+        if setting.doubtful:  # one of several branches: what they do not agree on is not known
+            others = self.settings.all(last_step(setting))
+            return setting if all(each.value == setting.value for each in others) else None
+        return setting
 
     def number(self, *names: str) -> Known | None:
         """The first of these names that is a number, as written. Unlike `Context`, nothing stands for 0."""
@@ -99,7 +109,7 @@ class Plan:
     @cached_property
     def is_transformers(self) -> bool:
         """Whether these are TrainingArguments, by themselves or under another framework's roof."""
-        if self.handed_to_trainer:
+        if self.handed_to_trainer or any(_TRAINER.search(setting.name) for setting in self.settings):
             return True
         names = {last_step(setting) for setting in self.settings}
         return len(names & TELLING) >= 3

@@ -19,11 +19,8 @@ _MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\
 
 _BEARS_HALF = re.compile(r"(?:^|/)t5-small$")
 """The smallest of the first T5s is trained in fp16 by its library's own notebooks; larger and gated ones overflow."""
-_LOADED = re.compile(r"[\s\"]*([\w.]+)\s*(?::[^=]*)?=[^=].*\.from_pretrained\(")
 _ROUNDED = re.compile(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
 """Where weights are rounded to fp16 and come back, or a copy is: those that are trained stay in fp32."""
-_LONGEST_CALL = 12
-"""Lines from the beginning of a call to its last argument."""
 
 
 def look_at_precision(plan: Plan, notes: Notes) -> None:
@@ -121,14 +118,22 @@ def _meet(one: Setting, other: Setting, plan: Plan) -> bool:
 
 
 def _half_weights(plan: Plan) -> Setting | None:
-    for setting in plan.settings.all("torch_dtype", "from_pretrained_dtype", "model_dtype", "params_dtype"):
-        if isinstance(setting.value, Expression) or _OTHER_MODEL.search(
-            f"{setting.name} {_assigned_to(plan, setting)}"
+    halves = [
+        setting
+        for setting in plan.settings.all("torch_dtype", "from_pretrained_dtype", "model_dtype", "params_dtype")
+        if isinstance(setting.value, str) and not isinstance(setting.value, Expression)
+        if _HALF.fullmatch(setting.value) and not setting.doubtful
+    ]
+    others = {each.where for each in halves if _OTHER_MODEL.search(f"{each.name} {each.bound_to}")}
+    for setting in halves:
+        # A dict that is written once and used for a teacher alone is none of the student's.
+        if not _OTHER_MODEL.search(f"{setting.name} {setting.bound_to}") and (
+            setting.bound_to or setting.where not in others
         ):
-            continue
-        if isinstance(setting.value, str) and _HALF.fullmatch(setting.value):
             return setting
     for setting in plan.settings:
+        if setting.doubtful:
+            continue
         if last_step(setting) == "half" and _MODEL.match(first_steps(setting)) and is_on(setting.value) is True:
             if setting.where in plan.switched_off or _ROUNDED.search(_line_of(plan, setting)):
                 continue
@@ -140,11 +145,3 @@ def _line_of(plan: Plan, setting: Setting) -> str:
     """The line of a script that a setting stands in; empty where it is not at hand."""
     text = next((source.text for source in plan.scripts if source.name == setting.source), "")
     return "".join(text.split("\n")[max(0, setting.line - 1) : setting.line])
-
-
-def _assigned_to(plan: Plan, setting: Setting) -> str:
-    """`ref_model` of `ref_model = AutoModel.from_pretrained(...)`; empty where it is not seen."""
-    text = next((source.text for source in plan.scripts if source.name == setting.source), "")
-    above = text.split("\n")[max(0, setting.line - _LONGEST_CALL) : setting.line]
-    found = [match.group(1) for line in above if (match := _LOADED.match(line))]
-    return found[-1] if found else ""

@@ -131,7 +131,7 @@ def _missing(plan: Plan, warmup: Known | None) -> tuple[str, str] | None:
     if rate is None or (warmup is None and not plan.is_transformers) or (warmup is not None and warmup.value > 0):
         return None
     if any("warm" in last_step(each) and _set(each) for each in plan.settings) or plan.says(
-        r"one_?cycle|pct_start|noam"
+        r"one_?cycle|pct_start|noam|: greedy\b"
     ):
         return None
     what = trained(plan)

@@ -16,7 +16,9 @@ from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.files import MOST_BYTES, as_text, read_content
 from stayfinite.readers.configs.kinds import kind_of
+from stayfinite.readers.configs.program.surroundings import Surroundings
 from stayfinite.readers.configs.secrets import without_secrets
+from stayfinite.rules.cards import Card
 
 COMMAND = "command"
 """The name under which a command's settings are shown."""
@@ -40,29 +42,38 @@ class Source:
     """The source that names this one; empty for what the person gave."""
 
 
-def read_sources(arguments: Sequence[str]) -> list[Source]:
-    """Read what was given, and the scripts and configs beside it that a command names. Raises UsageError."""
-    given = [_read(each) for each in arguments]
+def read_sources(arguments: Sequence[str], card: Card | None = None) -> list[Source]:
+    """Read what was given, and the scripts and configs beside it that a command names. Raises UsageError.
+
+    Scripts are read as on this card, and as the command starts them.
+    """
+    commands = [_read_command(each) for each in arguments if _is_command(each)]
+    told = {setting.plain: setting for source in commands for setting in source.settings}
+    told |= {setting.name: setting for source in commands for setting in source.settings if setting.name.isupper()}
+    surroundings = Surroundings(card=card, arguments=told)
+    given = [_read(each, surroundings) for each in arguments]
     seen = {os.path.realpath(source.name) for source in given}
     found = list(given)
     for source in found:  # grows while it is walked: a command names a script, a script its DeepSpeed file
         for path in _named_in(source):
             if os.path.realpath(path) not in seen and len(found) < MOST_NAMED:
                 seen.add(os.path.realpath(path))
-                named = _read_if_whole(path, source.name)
+                named = _read_if_whole(path, source.name, surroundings)
                 found.extend([named] if named else [])
     return found
 
 
-def _read(argument: str) -> Source:
+def _read(argument: str, surroundings: Surroundings) -> Source:
     if not argument.strip():
         raise UsageError("an empty name was given", fix="name a config, a script, a notebook, or a command in quotes")
-    if _is_command(argument):
-        settings = without_secrets(Settings(settings_of_command(argument, COMMAND)))
-        if not settings:
-            raise UsageError(f"the command {argument!r} sets nothing", fix="give it whole, in quotes, with its options")
-        return Source(name=COMMAND, kind="command", text=argument, settings=settings)
-    return _read_file(argument)
+    return _read_command(argument) if _is_command(argument) else _read_file(argument, surroundings)
+
+
+def _read_command(argument: str) -> Source:
+    settings = without_secrets(Settings(settings_of_command(argument, COMMAND)))
+    if not settings:
+        raise UsageError(f"the command {argument!r} sets nothing", fix="give it whole, in quotes, with its options")
+    return Source(name=COMMAND, kind="command", text=argument, settings=settings)
 
 
 def _is_command(argument: str) -> bool:
@@ -72,7 +83,7 @@ def _is_command(argument: str) -> bool:
     return len(words) > 1 and (looks_like_command(argument) or any(word.startswith("--") for word in words[1:]))
 
 
-def _read_file(path: str, named_by: str = "") -> Source:
+def _read_file(path: str, surroundings: Surroundings, named_by: str = "") -> Source:
     _refuse_directory(path)
     content = read_content(path)
     size = f"{content.size / 2**20:,.0f} MiB"
@@ -92,7 +103,7 @@ def _read_file(path: str, named_by: str = "") -> Source:
             f"{path} has {size}, and configs of up to {MOST_BYTES >> 20} MiB are read",
             fix="name the config itself; `stayfinite diagnose` reads logs, `stayfinite check --data` data",
         )
-    return Source(name=path, kind=kind, text=text or "", settings=read_config(path), named_by=named_by)
+    return Source(name=path, kind=kind, text=text or "", settings=read_config(path, surroundings), named_by=named_by)
 
 
 def _refuse_directory(path: str) -> None:
@@ -140,8 +151,8 @@ def _named_in(source: Source) -> list[str]:
     return found
 
 
-def _read_if_whole(path: str, named_by: str) -> Source | None:
+def _read_if_whole(path: str, named_by: str, surroundings: Surroundings) -> Source | None:
     try:
-        return _read_file(path, named_by)
+        return _read_file(path, surroundings, named_by)
     except UsageError:
         return None  # nobody asked for it by name

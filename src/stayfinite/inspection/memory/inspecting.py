@@ -30,6 +30,7 @@ def inspect_memory(asked: MemoryRequest) -> Inspection:
     shape = find_shape(asked.model)
     asked.refuse_for(shape)
     card = card_asked_for(asked.gpu) if asked.gpu is not None else None
+    card = None if card is not None and card.is_none else card
     library = installed_transformers()
     found = columns(shape, asked.plan(card, library), card, asked.precision, asked.checkpointing)
     notes = _notes(shape, found, card)

@@ -8,6 +8,7 @@ from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.json_files import parse_json
 from stayfinite.readers.configs.kinds import Reader, kind_of
+from stayfinite.readers.configs.program.surroundings import ANY_CARD, Surroundings
 from stayfinite.readers.configs.scripts import read_script
 from stayfinite.readers.configs.tree import Node
 
@@ -18,11 +19,12 @@ _WRITTEN_FILE = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+)")
 _OTHER_CELL = re.compile(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|perl|ruby)\b")
 
 
-def read_notebook(text: str, source: str, read: Reader) -> Settings:
+def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundings = ANY_CARD) -> Settings:
     """What the notebook's code says, with the lines of the notebook's file.
 
     Arguments:
         read: reads cells that are files of their own, which may be of any kind.
+        surroundings: the card and the command that it is read for.
     """
     nodes, whole = parse_json(text)
     cells = _code_cells(nodes)
@@ -36,11 +38,15 @@ def read_notebook(text: str, source: str, read: Reader) -> Settings:
             code.extend(besides.python_lines(lines))
             code.append(("", lines[-1][1] if lines else 0))
     script = read_script(
-        "\n".join(line for line, _ in code), source, kind="notebook", file_lines=[number for _, number in code]
+        "\n".join(line for line, _ in code),
+        source,
+        kind="notebook",
+        file_lines=[number for _, number in code],
+        more=besides.settings,
+        surroundings=surroundings,
     )
-    settings = sorted([*script, *besides.settings], key=lambda setting: setting.line)
     notes = [] if whole else [(source, "not whole: read as far as it goes")]
-    return Settings(settings, [*notes, *script.notes, *besides.notes])
+    return Settings(script, [*notes, *script.notes, *besides.notes])
 
 
 def _code_cells(nodes: list[Node]) -> list[list[tuple[str, int]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.files import as_text, read_content
@@ -10,10 +11,14 @@ from stayfinite.readers.configs.kinds import kind_of
 from stayfinite.readers.configs.secrets import without_secrets
 from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, settings_of
 
+if TYPE_CHECKING:
+    from stayfinite.readers.configs.program.surroundings import Surroundings
 
-def read_config(path: str | os.PathLike[str]) -> Settings:
+
+def read_config(path: str | os.PathLike[str], surroundings: Surroundings | None = None) -> Settings:
     """The settings of a file, whatever its kind; nothing in it is executed.
 
+    A script is read for ``surroundings``: some card with CUDA, and no arguments, unless it is told otherwise.
     What cannot be understood is passed over and said in ``notes``. Raises UsageError where there is no file to read.
     """
     content = read_content(path)
@@ -26,13 +31,13 @@ def read_config(path: str | os.PathLike[str]) -> Settings:
         text = as_text(content.data)
         if text is None:
             return Settings(notes=[(content.source, "not read: the file is not text, and no kind that is known")])
-        settings = settings_of_kind(kind, text, content.source)
+        settings = settings_of_kind(kind, text, content.source, surroundings)
     if content.cut and kind != "pickle":
         settings = Settings(notes=[(content.source, content.cut)]) + settings
     return without_secrets(settings)
 
 
-def settings_of_kind(kind: str, text: str, source: str) -> Settings:
+def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundings | None = None) -> Settings:
     """The settings of a text of a known kind."""
     if kind == "yaml":
         return _read_yaml(text, source)
@@ -45,13 +50,15 @@ def settings_of_kind(kind: str, text: str, source: str) -> Settings:
 
         return _from_nodes([parse_ini(text)], source)
     if kind == "script":
+        from stayfinite.readers.configs.program.surroundings import ANY_CARD
         from stayfinite.readers.configs.scripts import read_script
 
-        return read_script(text, source)
+        return read_script(text, source, surroundings=surroundings or ANY_CARD)
     if kind == "notebook":
         from stayfinite.readers.configs.notebooks import read_notebook
+        from stayfinite.readers.configs.program.surroundings import ANY_CARD
 
-        return read_notebook(text, source, settings_of_kind)
+        return read_notebook(text, source, settings_of_kind, surroundings or ANY_CARD)
     if kind == "shell":
         from stayfinite.readers.configs.shell import read_shell
 

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stayfinite.readers.configs.script_names import function_defaults
-
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -41,29 +39,24 @@ def argument_of(call: ast.Call, last: str) -> Argument | None:
     return Argument(name, str(attribute).lstrip("-").replace("-", "_").partition("/")[0], default, call.lineno)
 
 
-def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr, int, bool]]:
-    """``(name, value, line, is_default)`` of a class's fields; those of a dataclass or a config class are defaults."""
-    declared = _declares_fields(definition)
+def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, int]]:
+    """``(name, line)`` of a class's fields that have a value."""
     for statement in definition.body:
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and statement.value is not None
-        ):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            yield statement.target.id, statement.lineno
+        elif isinstance(statement, ast.Assign):
+            yield from ((target.id, statement.lineno) for target in statement.targets if isinstance(target, ast.Name))
+
+
+def field_defaults(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    """``(name, value)`` of the same, with what stands inside `field(default=...)`."""
+    for statement in definition.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
             default = _field_default(statement.value)
             if default is not None:
-                yield statement.target.id, default, statement.lineno, declared
+                yield statement.target.id, default
         elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, statement.value, statement.lineno, declared
-
-
-def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, ast.expr, int]]:
-    """Parameters whose default says something."""
-    for name, default in function_defaults(function):
-        if not (isinstance(default, ast.Constant) and default.value is None):
-            yield name, default, default.lineno
+            yield from ((target.id, statement.value) for target in statement.targets if isinstance(target, ast.Name))
 
 
 def _switch(keywords: dict[str, ast.expr]) -> ast.expr | None:
@@ -75,7 +68,8 @@ def _switch(keywords: dict[str, ast.expr]) -> ast.expr | None:
     return ast.Constant(False, lineno=flag.lineno, col_offset=0) if flag is not None else None
 
 
-def _declares_fields(definition: ast.ClassDef) -> bool:
+def declares_fields(definition: ast.ClassDef) -> bool:
+    """Whether its fields are defaults that whoever makes an instance may overrule: a dataclass, a config."""
     sources = [*definition.decorator_list, *definition.bases]
     for source in sources:
         for node in ast.walk(source):

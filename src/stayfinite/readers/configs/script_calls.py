@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stayfinite.readers.configs.program.values import Value
 
 _PRESENCE = re.compile(
     r"half|bfloat16|float|double|GradScaler|autocast|gradient_checkpointing_enable|enable_gradient_checkpointing|"
@@ -39,6 +42,7 @@ _EVERYDAY = re.compile(
 _OPTIMIZER = re.compile(
     r"(?:\w*Adam\w*|\w*SGD\w*|RMSprop|Adagrad|Adadelta|\w*Lion\w*|LAMB|LARS|Muon|Sophia\w*|Adan|Rprop|NAdam|ASGD)"
 )
+_OTHER_LEARNER = re.compile(r"(?:XGB|LGBM|CatBoost|\w*GradientBoosting|AdaBoost|MLP(?=Classifier|Regressor))\w*")
 _POSITIONAL: dict[str, tuple[str, ...]] = {
     "clip_grad_norm_": ("", "max_norm", "norm_type"),
     "clip_grad_norm": ("", "max_norm", "norm_type"),
@@ -66,20 +70,37 @@ _POSITIONAL: dict[str, tuple[str, ...]] = {
 _MATTERS_BY_BOOL = frozenset({"requires_grad_", "set_grad_enabled", "set_detect_anomaly", "train", "enable_grad"})
 
 
-def told_arguments(call: ast.Call, last: str, *, every: bool = False) -> Iterator[tuple[str, ast.expr]]:
-    """``(name, value)`` of every argument worth keeping; `**more` comes with an empty name."""
-    for name, value in _positional(call, last):
-        if name and not isinstance(value, ast.Starred):
-            yield name, value
+@dataclass(slots=True)
+class Given:
+    """The arguments of one call, each with the expression that stands in the call; None for those of `**more`."""
+
+    positional: list[tuple[Value, ast.expr | None]] = field(default_factory=list)
+    keywords: dict[str, tuple[Value, ast.expr | None]] = field(default_factory=dict)
+    is_open: bool = False
+    """Whether there are more that nobody knows."""
+
+    @property
+    def values(self) -> list[Value]:
+        """Of the positional ones."""
+        return [value for value, _ in self.positional]
+
+    @property
+    def named(self) -> dict[str, Value]:
+        """Of the keywords."""
+        return {name: value for name, (value, _) in self.keywords.items()}
+
+
+def told_arguments(given: Given, last: str, *, every: bool = False) -> Iterator[tuple[str, Value, ast.expr | None]]:
+    """``(name, value, expression)`` of every argument worth keeping."""
+    for name, (value, written) in _positional(given, last):
+        if name:
+            yield name, value, written
     keep_all = every or last[:1].isupper() or _WITH_ALL_KEYWORDS.fullmatch(last) is not None
     if _EVERYDAY.fullmatch(last) and not every:
         return
-    for keyword in call.keywords:
-        if keyword.arg is None:
-            if keep_all:
-                yield "", keyword.value
-        elif keep_all or _TELLING_KEYWORD.fullmatch(keyword.arg) or last == "to":
-            yield keyword.arg, keyword.value
+    for name, (value, written) in given.keywords.items():
+        if keep_all or _TELLING_KEYWORD.fullmatch(name) or last == "to":
+            yield name, value, written
 
 
 def matters_by_itself(last: str) -> bool:
@@ -97,15 +118,20 @@ def is_optimizer(name: str) -> bool:
     return _OPTIMIZER.fullmatch(name.rpartition(".")[2]) is not None
 
 
+def is_other_learner(last: str) -> bool:
+    """`XGBClassifier(learning_rate=0.1)`: whose rates are nobody's optimizer's."""
+    return _OTHER_LEARNER.fullmatch(last) is not None
+
+
 def value_position(last: str) -> bool:
     """Whether the one argument of the call is what it sets: `requires_grad_(False)`, `manual_seed(0)`."""
     return last in _MATTERS_BY_BOOL or last.startswith(("set_", "manual_seed", "resize_"))
 
 
-def _positional(call: ast.Call, last: str) -> Iterator[tuple[str, ast.expr]]:
+def _positional(given: Given, last: str) -> Iterator[tuple[str, tuple[Value, ast.expr | None]]]:
     if last == "from_pretrained":
-        # `PeftModel.from_pretrained(model, "name")`: the name is the first string, wherever it stands.
-        texts = [each for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-        return iter([("name", each) for each in (texts or call.args)[:1]])
+        # `PeftModel.from_pretrained(model, "name")`: the name is the first text, wherever it stands.
+        texts = [each for each in given.positional if isinstance(each[0].data, str)]
+        return iter([("name", each) for each in (texts or given.positional)[:1]])
     names = ("", "lr") if _OPTIMIZER.fullmatch(last) else _POSITIONAL.get(last, ())
-    return zip(names, call.args, strict=False)
+    return zip(names, given.positional, strict=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from stayfinite.readers.configs.script_names import dotted_name
+from stayfinite.readers.configs.program.names import dotted_name
 
 GIVEN = "cross entropy is given probabilities"
 """How such a place is noted."""

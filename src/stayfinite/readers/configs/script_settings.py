@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
-from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, settings_of
+from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, node_of, settings_of
 
 _MOST_NOTES = 2_000
 
 
 class ScriptSettings:
-    """Fills up while a script is walked over."""
+    """Fills up while a script is gone through."""
 
     def __init__(self, source: str, kind: str) -> None:
         self.source = source
         self.kind = kind
-        self.settings: list[Setting] = []
+        self.settings: list[tuple[int, Setting]] = []
+        """Each with the line of the script at which it was met, which is where it is used."""
         self.note_lines: list[tuple[int, str]] = []
-        self._seen: set[tuple[str, str, int]] = set()
+        self._seen: set[tuple[str, str, str, int, str]] = set()
 
     @property
     def full(self) -> bool:
         """Whether there is room for no further setting."""
         return len(self.settings) >= MOST_SETTINGS
 
-    def add(self, name: str, value: object, line: int, *, kind: str = "", once: bool = False) -> None:
-        """One setting, unless it is known from this line (or, with ``once``, from any)."""
-        mark = (name, repr(value), 0 if once else line)
-        if mark not in self._seen and not self.full:
-            self._seen.add(mark)
-            self.settings.append(Setting(name, value, self.source, line, kind or self.kind))
+    def add(self, name: str, value: object, line: int) -> None:
+        """One setting that is written where it is used."""
+        self.add_node(name, node_of(value, line))
 
-    def add_node(self, name: str, node: Node, *, kind: str = "") -> None:
-        """A value, or all leaves of a dict."""
-        for setting in settings_of(node, self.source, prefix=name, kind=kind or self.kind):
-            self.add(setting.name, setting.value, setting.line, kind=setting.kind)
+    def add_node(
+        self,
+        name: str,
+        node: Node,
+        *,
+        kind: str = "",
+        at: int = 0,
+        once: bool = False,
+        bound_to: str = "",
+        doubtful: bool = False,
+    ) -> None:
+        """A value, or all leaves of a dict, unless they are known from this line (or, with ``once``, from any)."""
+        if kind:
+            node = Node(node.value, node.line, node.label, node.source)
+        for each in settings_of(node, self.source, prefix=name, kind=kind or self.kind):
+            mark = (each.name, repr(each.value), each.source, 0 if once else each.line, "" if once else bound_to)
+            if mark not in self._seen and not self.full:
+                self._seen.add(mark)
+                kept = Setting(each.name, each.value, each.source, each.line, each.kind, bound_to, doubtful)
+                self.settings.append((at or each.line, kept))
 
     def add_command(self, text: str, line: int, *, noted: bool = True) -> None:
         """A command that the script holds."""
-        self.settings.extend(settings_of_command(text, self.source, line))
+        self.settings.extend((line, each) for each in settings_of_command(text, self.source, line))
         if noted:
             self.note(line, " ".join(text.split())[:2000])
 
@@ -47,12 +64,21 @@ class ScriptSettings:
         if len(self.note_lines) < _MOST_NOTES:
             self.note_lines.append((line, text))
 
-    def result(self, file_lines: list[int] | None = None) -> Settings:
-        """In the order of the lines, which ``file_lines`` translates where text and file differ."""
+    def result(self, file_lines: list[int] | None = None, more: Iterable[Setting] = ()) -> Settings:
+        """In the order of the lines, which ``file_lines`` translates where text and file differ.
+
+        ``more`` was read beside the script, with lines of the file.
+        """
 
         def mapped(line: int) -> int:
             return file_lines[line - 1] if file_lines and 0 < line <= len(file_lines) else line
 
-        ordered = sorted(self.settings, key=lambda setting: setting.line)[:MOST_SETTINGS]
-        settings = [Setting(each.name, each.value, each.source, mapped(each.line), each.kind) for each in ordered]
-        return Settings(settings, [(f"{self.source}:{mapped(line)}", text) for line, text in self.note_lines])
+        own = [
+            (mapped(at), replace(each, line=mapped(each.line)) if each.source == self.source else each)
+            for at, each in self.settings
+        ]
+        ordered = sorted([*own, *((each.line, each) for each in more)], key=lambda each: each[0])
+        return Settings(
+            [each for _, each in ordered[:MOST_SETTINGS]],
+            [(f"{self.source}:{mapped(line)}", text) for line, text in self.note_lines],
+        )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command
 from stayfinite.readers.configs.literals import parse_literal
 from stayfinite.readers.configs.outline import spoken_pairs
+from stayfinite.readers.configs.program.program import follow
+from stayfinite.readers.configs.program.surroundings import ANY_CARD, Surroundings
+from stayfinite.readers.configs.script_notes import take_notes
 from stayfinite.readers.configs.script_settings import ScriptSettings
-from stayfinite.readers.configs.script_walk import walk
 from stayfinite.readers.configs.syntax import parse_python
 from stayfinite.readers.configs.tree import settings_of
 
@@ -16,10 +21,21 @@ _MOST_LINES = 2_000
 """Of a piece that does not parse."""
 
 
-def read_script(text: str, source: str, *, kind: str = "script", file_lines: list[int] | None = None) -> Settings:
+def read_script(
+    text: str,
+    source: str,
+    *,
+    kind: str = "script",
+    file_lines: list[int] | None = None,
+    more: Iterable[Setting] = (),
+    surroundings: Surroundings = ANY_CARD,
+) -> Settings:
     """The settings of a script, and as notes the lines in which its loss is computed.
 
-    ``file_lines`` gives the line of the file for each line of the text, where the two differ (a notebook).
+    Arguments:
+        file_lines: the line of the file for each line of the text, where the two differ (a notebook).
+        more: settings that were read beside it, which are put in their places.
+        surroundings: the card and the command that it is read for.
     """
     found = ScriptSettings(source, kind)
     lines = text.split("\n", MOST_LINES)
@@ -31,11 +47,12 @@ def read_script(text: str, source: str, *, kind: str = "script", file_lines: lis
         note = (source, "read line by line, because it is no Python to the parser")
         for number, line in enumerate(text.split("\n")[:_MOST_LINES], 1):
             _take_piece(found, number, line)
-        return Settings(notes=[note]) + found.result(file_lines)
-    walk(parsed.tree, text, found)
+        return Settings(notes=[note]) + found.result(file_lines, more)
+    follow(parsed.tree, text, found, surroundings, alone=False)
+    take_notes(parsed.tree, text, found)
     for number, piece in parsed.lost:
         _take_piece(found, number, piece)
-    return found.result(file_lines)
+    return found.result(file_lines, more)
 
 
 def settings_of_code(text: str, source: str, *, first_line: int = 1) -> list[Setting] | None:
@@ -44,11 +61,9 @@ def settings_of_code(text: str, source: str, *, first_line: int = 1) -> list[Set
     if parsed is None or parsed.lost:
         return None
     found = ScriptSettings(source, "file")
-    walk(parsed.tree, text, found, every=True)
-    return [
-        Setting(each.name, each.value, source, each.line + first_line - 1 if each.line else 0, each.kind)
-        for each in found.settings
-    ]
+    follow(parsed.tree, text, found, ANY_CARD, every=True, alone=True)
+    take_notes(parsed.tree, text, found)
+    return [replace(each, line=each.line + first_line - 1 if each.line else 0) for each in found.result()]
 
 
 def _take_piece(found: ScriptSettings, first_line: int, piece: str) -> None:

@@ -24,6 +24,10 @@ class Node:
     line: int = 0
     label: str = ""
     """The name of the call that holds it: `Namespace` of `Namespace(lr=1)`."""
+    source: str = ""
+    """The file that it is written in, where that is another one than its root's."""
+    kind: str = ""
+    """The kind of its setting, where that is another one than its root's."""
 
 
 def node_of(data: Any, line: int = 0) -> Node:
@@ -39,8 +43,8 @@ def settings_of(node: Node, source: str, *, prefix: str = "", kind: str = "file"
     """A setting for every leaf, named by the path that leads to it; at most ``MOST_SETTINGS``."""
     settings: list[Setting] = []
     items = 0
-    for name, value, line in _leaves(node, prefix):
-        settings.append(Setting(name, value, source, line, kind))
+    for name, value, leaf in _leaves(node, prefix):
+        settings.append(Setting(name, value, leaf.source or source, leaf.line, leaf.kind or kind))
         items += len(value) if isinstance(value, list) else 1
         if len(settings) >= MOST_SETTINGS or items > 4 * MOST_SETTINGS:
             break
@@ -58,7 +62,7 @@ def plain_data(node: Node, *, depth: int = 0) -> Any:
     return node.value
 
 
-def _leaves(root: Node, prefix: str) -> Iterator[tuple[str, Any, int]]:
+def _leaves(root: Node, prefix: str) -> Iterator[tuple[str, Any, Node]]:
     work: list[tuple[str, Node, int]] = [(prefix, root, 0)]
     visited = 0
     while work and visited < 4 * MOST_SETTINGS:
@@ -72,7 +76,7 @@ def _leaves(root: Node, prefix: str) -> Iterator[tuple[str, Any, int]]:
             children = [(f"{name}.{index}" if name else str(index), child) for index, child in enumerate(value)]
         else:
             if name:
-                yield name, _leaf_value(node, depth), node.line
+                yield name, _leaf_value(node, depth), node
             continue
         work.extend((child_name, child, depth + 1) for child_name, child in reversed(children[: 2 * MOST_SETTINGS]))
 

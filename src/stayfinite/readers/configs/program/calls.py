@@ -1,0 +1,130 @@
+"""Calls: arguments are bound, functions of the script gone through, those of libraries known by name or unknown."""
+
+from __future__ import annotations
+
+import ast
+
+from stayfinite.readers.configs.program.attributes import look_up
+from stayfinite.readers.configs.program.classes import instantiate
+from stayfinite.readers.configs.program.functions import call_function
+from stayfinite.readers.configs.program.libraries import call_library
+from stayfinite.readers.configs.program.methods import call_method
+from stayfinite.readers.configs.program.names import shown_name
+from stayfinite.readers.configs.program.state import Run
+from stayfinite.readers.configs.program.values import (
+    Class,
+    External,
+    Function,
+    Instance,
+    Made,
+    Method,
+    Partial,
+    Row,
+    Super,
+    Table,
+    Unknown,
+    Value,
+)
+from stayfinite.readers.configs.script_calls import Given
+
+
+def follow_call(run: Run, node: ast.Call) -> Value:
+    """A call, told of and followed."""
+    if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+        return _super(run, node)
+    function = run.evaluate(run, node.func)
+    given = _given(run, node)
+    called, given = _opened(function, given)
+    name = called.data.name if called is not function and isinstance(called.data, External) else ""
+    name = name or shown_name(run, node.func, called)
+    if isinstance(called.data, Method) and isinstance(called.data.of.data, (Table, Row, str)):
+        return call(run, called, given.values, given.named, node)  # `config.freeze()` freezes no layer
+    if not isinstance(called.data, Function):
+        result = call(run, called, given.values, given.named, node, is_open=given.is_open)
+        if isinstance(result.data, Made) and run.frame.scope.parent is None and not run.frame.scope.is_main:
+            result.data.untold.append(run.telling.later(run, name, node, given))
+        else:
+            # The order of a class's own parameters is its own, even where it has a library's name.
+            told = Given(keywords=given.keywords) if isinstance(called.data, Class) else given
+            run.telling.call(run, name, node, told)
+        return result
+    before = run.followed.get(called.data.node, 0)
+    result = call(run, called, given.values, given.named, node, is_open=given.is_open)
+    followed = run.followed.get(called.data.node, 0) > before
+    # What a function of the script is given is told of where the function uses it.
+    run.telling.call(run, name, node, Given() if followed else given)
+    return result
+
+
+def call(
+    run: Run,
+    function: Value,
+    positional: list[Value],
+    keywords: dict[str, Value],
+    node: ast.expr,
+    *,
+    is_open: bool = False,
+) -> Value:
+    """What a call returns; ``is_open`` where further arguments are given that nobody knows."""
+    data = function.data
+    if isinstance(data, Function):
+        return call_function(run, data, positional, keywords, node, assumed=is_open)
+    if isinstance(data, Class):
+        return instantiate(run, function, positional, keywords, node, assumed=is_open)
+    if isinstance(data, Partial):
+        return call(run, data.function, [*data.positional, *positional], {**data.keywords, **keywords}, node)
+    if isinstance(data, Method):
+        return call_method(run, data, positional, keywords, node)
+    if isinstance(data, External):
+        return call_library(run, data, positional, keywords, node)
+    if isinstance(data, Instance):
+        own = look_up(data.of, "__call__")
+        if own is not None and isinstance(own.data, Function):
+            return call_function(run, own.data, [function, *positional], keywords, node)
+    return run.unknown(node)
+
+
+def _given(run: Run, node: ast.Call) -> Given:
+    """The arguments, with `*row` and `**table` opened as far as they are known."""
+    given = Given()
+    for each in node.args:
+        value = run.evaluate(run, each)
+        if not isinstance(each, ast.Starred):
+            given.positional.append((value, each))
+        elif isinstance(value.data, Row) and "items" in value.data.cell:
+            given.positional.extend((item, each) for item in value.data.items)
+        else:
+            given.is_open = True
+            break
+    for keyword in node.keywords:
+        if keyword.arg is not None:
+            argument = keyword.value
+            value = run.telling.under(run, keyword.arg, lambda argument=argument: run.evaluate(run, argument))  # type: ignore[misc]
+            given.keywords[keyword.arg] = (value, argument)
+            continue
+        more = run.evaluate(run, keyword.value)
+        if isinstance(more.data, Table):
+            given.keywords.update({str(key): (each, None) for key, each in more.data.entries.items()})
+        else:
+            given.is_open = True
+    return given
+
+
+def _opened(function: Value, given: Given) -> tuple[Value, Given]:
+    """A partial call as the call of what is in it."""
+    for _ in range(4):
+        if not isinstance(function.data, Partial):
+            break
+        before = function.data
+        whole = Given(is_open=given.is_open)
+        whole.positional = [*((each, None) for each in before.positional), *given.positional]
+        whole.keywords = {**{name: (each, None) for name, each in before.keywords.items()}, **given.keywords}
+        function, given = before.function, whole
+    return function, given
+
+
+def _super(run: Run, node: ast.Call) -> Value:
+    for frame in reversed(run.frames):
+        if frame.function is not None and frame.function.owner is not None and frame.function.bound is not None:
+            return run.value(Super(frame.function.bound, frame.function.owner), node)
+    return run.value(Unknown(), node)

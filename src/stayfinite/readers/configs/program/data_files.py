@@ -1,0 +1,149 @@
+"""YAML, JSON and TOML files that a script loads, where they lie beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path, PurePath
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.configs.files import as_text, read_content
+from stayfinite.readers.configs.program.copies import copied
+from stayfinite.readers.configs.program.state import Run
+from stayfinite.readers.configs.program.values import Limit, Origin, Row, Table, Unknown, Value
+from stayfinite.readers.configs.tree import Node
+
+_MOST_BYTES = 256 * 1024
+_MOST_FILES = 16
+_MOST_VALUES = 20_000
+_DEEPEST = 16
+_KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+),)?([^${}]+)\}")
+
+
+def loaded(run: Run, path: str, kind: str = "") -> Value | None:
+    """What a file of the project holds, each value with its line; None where it is none, or cannot be read."""
+    for place in places(path, run.frame.scope.module.folder):
+        known = run.modules.data.get(place)
+        if known is None:
+            if len(run.modules.data) >= _MOST_FILES:
+                return None
+            known = _read(place, kind or _KINDS.get(PurePath(place).suffix.lower(), ""))
+            run.modules.data[place] = known
+        if known.data is not None:
+            return copied(known)
+    return None
+
+
+def places(path: str, folder: str | None) -> list[str]:
+    """Files of the project that a path may mean: seen from the script, or from a folder between it and here.
+
+    What lies elsewhere is never opened: a script is read with the rights of the one who reads it.
+    """
+    if folder is None or "\0" in path or not path:
+        return []
+    found = []
+    for root in _roots(folder, os.path.realpath(os.curdir)):
+        candidate = os.path.normpath(PurePath(root) / path)
+        if os.path.isfile(candidate):  # noqa: PTH113 - asked for every import, and a Path costs more than the question
+            real = os.path.realpath(candidate)
+            tops = (os.path.realpath(folder or os.curdir), os.path.realpath(os.curdir))
+            if any(real.startswith(top.rstrip(os.sep) + os.sep) for top in tops):
+                found.append(candidate)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _roots(folder: str, here: str) -> list[str]:
+    """The folder, and those between it and where the command was given."""
+    home = os.path.realpath(folder or os.curdir)
+    if not home.startswith(here + os.sep):
+        return [folder]
+    between = PurePath(home).relative_to(here).parts
+    return [folder, *(str(PurePath(*between[:count])) for count in reversed(range(len(between))))]
+
+
+def _read(path: str, kind: str) -> Value:
+    origin = Origin(path)
+    nothing = Value(None, origin)
+    try:
+        if Path(path).stat().st_size > _MOST_BYTES:
+            return nothing
+        text = as_text(read_content(path).data)
+    except (UsageError, OSError):
+        return nothing
+    nodes = _parsed(text, kind) if text is not None else []
+    if not nodes:
+        return nothing
+    root = _value(nodes[0], origin, 0, Limit(_MOST_VALUES))
+    _resolve(root, root, 0)
+    return root
+
+
+def _parsed(text: str, kind: str) -> list[Node]:
+    if kind == "yaml":
+        from stayfinite.readers.configs.yaml_files import BrokenYaml, parse_yaml
+
+        try:
+            return parse_yaml(text)
+        except BrokenYaml:
+            return []
+    if kind == "json":
+        from stayfinite.readers.configs.json_files import parse_json
+
+        return parse_json(text)[0]
+    if kind == "toml":
+        from stayfinite.readers.configs.toml_files import BrokenToml, parse_toml
+
+        try:
+            return [parse_toml(text)]
+        except BrokenToml:
+            return []
+    return []
+
+
+def _value(node: Node, origin: Origin, depth: int, limit: Limit) -> Value:
+    data = node.value
+    depth = depth if limit.spend() else _DEEPEST
+    if isinstance(data, dict):
+        entries = (
+            {key: _value(each, origin, depth + 1, limit) for key, each in data.items()} if depth < _DEEPEST else {}
+        )
+        data = Table(entries)
+    elif isinstance(data, list):
+        items = [_value(each, origin, depth + 1, limit) for each in data[:1000]] if depth < _DEEPEST else []
+        data = Row({"items": items})
+    return Value(data, origin, node.line)
+
+
+def _resolve(value: Value, root: Value, depth: int) -> None:
+    """`${optimizer.lr}` becomes what it names; what cannot be resolved is unknown."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value.data, Table):
+        for each in value.data.entries.values():
+            _resolve(each, root, depth + 1)
+    elif isinstance(value.data, Row):
+        for each in value.data.items:
+            _resolve(each, root, depth + 1)
+    elif isinstance(value.data, str) and "${" in value.data:
+        found = _REFERENCE.fullmatch(value.data)
+        named = _at(root, found.group(2).split(".")) if found and not found.group(1) else None
+        if found and found.group(1):
+            from stayfinite.readers.configs.scalars import scalar
+
+            value.data, value.assumed = scalar(found.group(2).strip()), True
+        elif named is not None and named is not value and not (isinstance(named.data, str) and "${" in named.data):
+            value.data, value.line = named.data, named.line
+        else:
+            value.data = Unknown()
+
+
+def _at(root: Value, path: list[str]) -> Value | None:
+    for step in path:
+        inner = root.data.entries.get(step) if isinstance(root.data, Table) else None
+        if inner is None:
+            return None
+        root = inner
+    return root

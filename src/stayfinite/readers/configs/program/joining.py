@@ -1,0 +1,73 @@
+"""One value for several that may be meant: what they agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stayfinite.readers.configs.program.store import MISSING
+from stayfinite.readers.configs.program.values import External, Limit, Row, Table, Unknown, Value
+
+_DEEPEST = 8
+
+
+def same(one: Value, other: Value, depth: int = 0, limit: Limit | None = None) -> bool:
+    """Whether two values are surely equal."""
+    limit = limit or Limit()
+    left, right = one.data, other.data
+    if left is right:
+        return not isinstance(left, Unknown)
+    if one.is_scalar and other.is_scalar:
+        return type(left) is type(right) and bool(left == right)
+    if depth > _DEEPEST or type(left) is not type(right) or not limit.spend():
+        return False
+    if isinstance(left, External):
+        return bool(left.full == right.full)
+    if isinstance(left, Table):
+        return left.entries.keys() == right.entries.keys() and all(
+            same(each, right.entries[key], depth + 1, limit) for key, each in left.entries.items()
+        )
+    if isinstance(left, Row):
+        return len(left.items) == len(right.items) and all(
+            same(each, twin, depth + 1, limit) for each, twin in zip(left.items, right.items, strict=True)
+        )
+    return False
+
+
+def joined(values: list[Value], depth: int = 0, limit: Limit | None = None) -> Value:
+    """What is known of a value that is one of these."""
+    first = values[0]
+    limit = limit or Limit()
+    if all(same(first, each) for each in values[1:]):
+        return first
+    if depth < _DEEPEST and limit.spend() and all(isinstance(each.data, Table) for each in values):
+        keys = dict.fromkeys(key for each in values for key in each.data.entries)
+        entries = {key: _entry([each.data.entries.get(key, MISSING) for each in values], depth, limit) for key in keys}
+        return Value(Table(entries), first.origin, first.line, first.node, first.assumed)
+    return Value(Unknown(), first.origin, first.line, first.node)
+
+
+def join_slot(values: list[Any], *, names: bool) -> Any:
+    """For the store: one value of an entry, where ``names`` says that an entry that is missing is an error to read.
+
+    A name that only one branch sets has that value wherever it is read at all. A key of a dict may be missing.
+    """
+    present = [each for each in values if each is not MISSING]
+    if not present:
+        return MISSING
+    if isinstance(present[0], list):
+        return present[0] if all(_same_items(present[0], each) for each in values) else MISSING
+    return joined(present) if names or len(present) == len(values) else _entry(values, 0, Limit())
+
+
+def _entry(values: list[Any], depth: int, limit: Limit) -> Value:
+    present = [each for each in values if each is not MISSING]
+    if len(present) == len(values):
+        return joined(present, depth + 1, limit)
+    first = present[0]
+    return Value(Unknown(), first.origin, first.line, first.node)
+
+
+def _same_items(one: Any, other: Any) -> bool:
+    if other is MISSING or len(one) != len(other):
+        return False
+    return all(same(each, twin) for each, twin in zip(one, other, strict=True))

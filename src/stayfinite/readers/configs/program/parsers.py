@@ -1,0 +1,110 @@
+"""Parsers of the command line: what they offer, and what their result holds where nobody gives an argument."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from stayfinite.readers.configs.commands import settings_of_command
+from stayfinite.readers.configs.program.data_files import loaded
+from stayfinite.readers.configs.program.given import given_argument
+from stayfinite.readers.configs.program.names import declared_default
+from stayfinite.readers.configs.program.state import Run
+from stayfinite.readers.configs.program.values import Class, Instance, Method, Parser, Row, Table, Value
+
+_TRAINS = re.compile(r"(?:do_|is_|run_)?train(?:ing)?")
+"""A switch that says that there is training at all. A plan is read for its training, so it is not taken to be off."""
+
+
+def call_parser(
+    run: Run, method: Method, parser: Parser, positional: list[Value], keywords: dict[str, Value], node: ast.expr
+) -> Value:
+    """`add_argument`, `parse_args` and their kin."""
+    if method.name == "add_argument":
+        _add(run, parser, positional, keywords, node)
+    elif method.name == "set_defaults":
+        for name, each in keywords.items():
+            run.store.put(parser.arguments, name, _as_default(each))
+    elif method.name in {"add_argument_group", "add_mutually_exclusive_group", "add_subparsers", "add_parser"}:
+        return method.of
+    elif method.name == "parse_args":
+        return _namespace(run, parser, positional, node)
+    elif method.name in {"parse_known_args", "parse_args_and_config"} and not parser.classes:
+        return run.value(Row({"items": [_namespace(run, parser, positional, node), run.unknown(node)]}), node)
+    elif parser.classes and method.name.startswith("parse_"):
+        found = _instances(run, parser, [*positional, *keywords.values()], node)
+        strings = keywords.get("return_remaining_strings")
+        if strings is not None and strings.data is True:
+            found.append(run.unknown(node))
+        return run.value(Row({"items": found}), node)
+    return run.unknown(node)
+
+
+def _add(run: Run, parser: Parser, positional: list[Value], keywords: dict[str, Value], node: ast.expr) -> None:
+    words = [each.data for each in positional if isinstance(each.data, str)]
+    if not words:
+        return
+    name = next((each for each in words if each.startswith("--")), words[0])
+    destination = keywords.get("dest")
+    attribute = destination.data if destination is not None and isinstance(destination.data, str) else name
+    attribute = attribute.lstrip("-").replace("-", "_")
+    for word in words:
+        given = given_argument(run, word)
+        if given is not None:
+            action = keywords.get("action")
+            if action is not None and action.data == "store_false" and given.data is True:
+                given.data = False
+            run.store.put(parser.arguments, attribute, given)
+            return
+    run.store.put(parser.arguments, attribute, _default(run, attribute, keywords, node))
+
+
+def _default(run: Run, attribute: str, keywords: dict[str, Value], node: ast.expr) -> Value:
+    default, action = keywords.get("default"), keywords.get("action")
+    if default is None:
+        if action is None or action.data not in {"store_true", "store_false"}:
+            return run.unknown(node)
+        if action.data == "store_true" and _TRAINS.fullmatch(attribute):
+            return run.unknown(node)
+        default = run.value(action.data == "store_false", node)
+    if isinstance(default.data, str) and "type" in keywords:  # a text goes through it, anything else does not
+        converted = run.call(run, keywords["type"], [default], {}, node)
+        default = converted if converted.is_scalar else default
+    return _as_default(default)
+
+
+def _as_default(value: Value) -> Value:
+    return Value(value.data, value.origin, value.line, value.node, assumed=True)
+
+
+def _namespace(run: Run, parser: Parser, positional: list[Value], node: ast.expr) -> Value:
+    entries = dict(parser.arguments)
+    if not entries:  # filled by a function that is not followed
+        known = {name: declared_default(run, name) for name in run.declared}
+        entries.update({name: each for name, each in known.items() if each is not None})
+    words = positional[0].data.items if positional and isinstance(positional[0].data, Row) else []
+    if words and all(each.is_scalar for each in words):
+        line = " ".join(f"'{each.data}'" if " " in str(each.data) else str(each.data) for each in words)
+        for setting in settings_of_command(line, words[0].origin.source, words[0].line):
+            name = setting.name.lstrip("-").replace("-", "_")
+            if name in entries and not isinstance(setting.value, (list, dict)):
+                entries[name] = Value(setting.value, words[0].origin, words[0].line)
+    return run.value(Table(entries, is_told=True), node)
+
+
+def _instances(run: Run, parser: Parser, given: list[Value], node: ast.expr) -> list[Value]:
+    """One object for each class; `parse_yaml_file("x.yaml")` fills them from that file."""
+    path = next((each.data for each in given if isinstance(each.data, str) and "." in each.data), "")
+    table = loaded(run, path) if path else None
+    entries = table.data.entries if table is not None and isinstance(table.data, Table) else {}
+    found = []
+    for each in parser.classes:
+        if not isinstance(each.data, Class):
+            found.append(run.unknown(node))
+            continue
+        made = run.call_assumed(run, each, node)
+        if isinstance(made.data, Instance):
+            told = {name: entries[name] for name in made.data.attributes if name in entries}
+            made.data.attributes.update(told)
+        found.append(made)
+    return found

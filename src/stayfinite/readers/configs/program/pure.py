@@ -1,0 +1,214 @@
+"""Functions whose result follows from their arguments alone: numbers, texts, containers, paths."""
+
+from __future__ import annotations
+
+import ast
+import math
+import posixpath
+from collections.abc import Callable
+from typing import Any
+
+from stayfinite.readers.configs.program.attributes import attribute, fields_of, lineage, set_attribute
+from stayfinite.readers.configs.program.copies import copied
+from stayfinite.readers.configs.program.methods import table_in
+from stayfinite.readers.configs.program.state import Run
+from stayfinite.readers.configs.program.store import Slots
+from stayfinite.readers.configs.program.values import (
+    Class,
+    External,
+    Instance,
+    Method,
+    Module,
+    OpenFile,
+    Partial,
+    Row,
+    Table,
+    Unknown,
+    Value,
+)
+from stayfinite.readers.configs.scalars import scalar
+
+MAPPINGS = frozenset(
+    {
+        "dict", "Dict", "ConfigDict", "EasyDict", "edict", "CfgNode", "CN", "SimpleNamespace", "Namespace", "AttrDict",
+        "OrderedDict", "DotMap", "Munch", "Box", "DictConfig",
+    }
+)  # fmt: skip
+"""Calls that only put their keywords together."""
+_NUMBERS: dict[str, Callable[..., Any]] = {
+    "max": max, "min": min, "abs": abs, "round": round, "sum": lambda *each: sum(each), "math.sqrt": math.sqrt,
+    "math.log": math.log, "math.log2": math.log2, "math.log10": math.log10, "math.exp": math.exp,
+    "math.ceil": math.ceil, "math.floor": math.floor, "math.pow": math.pow, "math.prod": lambda *each: math.prod(each),
+    "numpy.sqrt": math.sqrt, "numpy.log": math.log, "numpy.exp": math.exp,
+}  # fmt: skip
+_SAME = frozenset(
+    {
+        "Path", "pathlib.Path", "PosixPath", "os.path.abspath", "os.path.realpath", "os.path.expanduser",
+        "os.path.normpath", "os.fspath", "eval", "ast.literal_eval", "OmegaConf.create", "omegaconf.OmegaConf.create",
+        "os.path.expandvars", "L", "LazyCall", "torch.compile", "nn.DataParallel", "torch.nn.DataParallel",
+    }
+)  # fmt: skip
+"""Calls that are worth what their first argument is."""
+_TYPES = {"str": (str,), "int": (int,), "float": (float,), "bool": (bool,), "dict": (Table,), "list": (Row,)}
+_MOST_NUMBERS = 64
+
+
+def computed_by(
+    run: Run, function: External, positional: list[Value], keywords: dict[str, Value], node: ast.expr
+) -> Value | None:
+    """The result of a pure function; None for any other call, and where its arguments are not known."""
+    full = function.full
+    last = full.rpartition(".")[2]
+    if last in MAPPINGS:
+        entries: dict[Any, Value] = {}
+        for each in positional:
+            entries.update(table_in(each))
+        return run.value(Table({**entries, **keywords}), node)
+    if full in {"list", "tuple", "set", "frozenset", "ListConfig", "sorted", "iter"}:
+        return _listed(run, positional, node)
+    if not positional:
+        return _factory(run, last, keywords, node)
+    first = positional[0]
+    if full in {"float", "int", "str", "bool"} and len(positional) == 1:
+        return _converted(full, first)
+    if full in _SAME:
+        if (
+            isinstance(first.data, str)
+            and len(positional) > 1
+            and all(isinstance(each.data, str) for each in positional)
+        ):
+            return run.value(posixpath.join(*(each.data for each in positional)), node, *positional)
+        return first
+    if full in _NUMBERS:
+        return _number(run, _NUMBERS[full], positional, node)
+    if full in {"copy.copy", "copy.deepcopy", "deepcopy", "copy"}:
+        return copied(first)
+    if last in {"partial", "partialmethod"}:
+        return run.value(Partial(first, positional[1:], dict(keywords)), node)
+    if full == "zip":
+        return _zipped(run, positional, node)
+    return _of_objects(run, full, last, positional, keywords, node) or _of_paths(run, full, positional, node)
+
+
+def _listed(run: Run, positional: list[Value], node: ast.expr) -> Value | None:
+    if not positional:
+        return run.value(Row({"items": []}), node)
+    data = positional[0].data
+    if isinstance(data, Table):
+        keys = [Value(key, each.origin, each.line, each.node) for key, each in data.entries.items()]
+        return run.value(Row({"items": keys}), node)
+    return copied(positional[0]) if isinstance(data, Row) else None
+
+
+def _factory(run: Run, last: str, keywords: dict[str, Value], node: ast.expr) -> Value | None:
+    """`field(default=...)`, `Field(default_factory=list)`."""
+    if last.lower() not in {"field", "ib", "attrib", "option"}:
+        return None
+    if "default" in keywords:
+        return keywords["default"]
+    made = keywords.get("default_factory", keywords.get("factory"))
+    return run.call(run, made, [], {}, node) if made is not None else run.unknown(node)
+
+
+def _converted(kind: str, value: Value) -> Value | None:
+    """The same value as another type, where it was written."""
+    if not value.is_scalar:
+        return None
+    data: Any = value.data
+    try:
+        if kind == "str":
+            data = str(data)
+        elif kind == "bool":
+            data = bool(data)
+        else:
+            number = scalar(data) if isinstance(data, str) else data
+            if not isinstance(number, (int, float)):
+                return None
+            data = float(number) if kind == "float" else int(number)
+    except (ValueError, OverflowError):
+        return None
+    return Value(data, value.origin, value.line, value.node, value.assumed)
+
+
+def _number(run: Run, function: Callable[..., Any], positional: list[Value], node: ast.expr) -> Value | None:
+    row = positional[0].data
+    given = row.items if len(positional) == 1 and isinstance(row, Row) else positional
+    numbers = [each.data for each in given]
+    if not numbers or len(numbers) > _MOST_NUMBERS:
+        return None
+    if not all(isinstance(each, (int, float)) and abs(each) < 1e18 for each in numbers):
+        return None
+    try:
+        result = function(*numbers)
+    except (ValueError, ArithmeticError, TypeError):
+        return None
+    return run.value(result, node, *given) if isinstance(result, (int, float)) else None
+
+
+def _zipped(run: Run, positional: list[Value], node: ast.expr) -> Value | None:
+    rows = [each.data.items for each in positional if isinstance(each.data, Row) and "items" in each.data.cell]
+    if len(rows) != len(positional):
+        return None
+    return run.value(
+        Row({"items": [run.value(Row({"items": list(each)}), node) for each in zip(*rows, strict=False)]}), node
+    )
+
+
+def _of_objects(
+    run: Run, full: str, last: str, positional: list[Value], keywords: dict[str, Value], node: ast.expr
+) -> Value | None:
+    first, data = positional[0], positional[0].data
+    second = positional[1] if len(positional) > 1 else None
+    if full == "getattr" and second is not None and isinstance(second.data, str):
+        found = attribute(run, first, second.data, node)
+        if isinstance(found.data, (Unknown, External)) and len(positional) > 2 and not _may_have(data):
+            return positional[2]
+        return found
+    if full == "hasattr" and second is not None and isinstance(second.data, str) and not _may_have(data):
+        there = not isinstance(attribute(run, first, second.data, node).data, (Unknown, Method))
+        return run.value(True, node, first) if there else None
+    if full == "setattr" and second is not None and isinstance(second.data, str) and len(positional) > 2:
+        set_attribute(run, first, second.data, positional[2])
+        return run.value(None, node)
+    if last in {"vars", "asdict", "to_container", "to_object", "namespace2dict"}:
+        if isinstance(data, Instance):
+            return run.value(Table(fields_of(data)), node)
+        return first if isinstance(data, Table) else None
+    if full == "isinstance" and second is not None and isinstance(second.data, Class):
+        if isinstance(data, Instance):
+            return run.value(True, node) if second.data in lineage(data.of) else None
+        return run.value(False, node) if first.is_scalar or isinstance(data, (Table, Row)) else None
+    if full == "isinstance" and second is not None and isinstance(second.data, External):
+        types = _TYPES.get(second.data.full)
+        known = first.is_scalar or isinstance(data, (Table, Row))
+        return run.value(isinstance(data, types), node, first) if types and known else None
+    if full == "len" and isinstance(data, (Table, Row, str)):
+        size = len(data.entries) if isinstance(data, Table) else len(data.items) if isinstance(data, Row) else len(data)
+        return run.value(size, node, first)
+    if last == "replace" and isinstance(data, Instance):
+        twin = copied(first)
+        twin.data.attributes = Slots({**twin.data.attributes, **keywords})
+        return twin
+    if last in {"Field", "field", "Option", "Argument"}:
+        return first  # pydantic's and typer's default
+    if last == "structured" and isinstance(data, (Class, Instance)):
+        return run.call_assumed(run, first, node) if isinstance(data, Class) else first
+    return None
+
+
+def _may_have(data: Any) -> bool:
+    """Whether an attribute that is not seen may be there."""
+    return isinstance(data, (Unknown, External, Module))
+
+
+def _of_paths(run: Run, full: str, positional: list[Value], node: ast.expr) -> Value | None:
+    texts = [each.data for each in positional]
+    if not all(isinstance(each, str) for each in texts):
+        return None
+    if full == "os.path.join":
+        return run.value(posixpath.join(*texts), node, *positional)
+    if full == "os.path.dirname":
+        return run.value(posixpath.dirname(texts[0]), node, *positional)
+    if full == "os.path.basename":
+        return run.value(posixpath.basename(texts[0]), node, *positional)
+    return run.value(OpenFile(texts[0]), node) if full in {"open", "io.open", "fsspec.open"} else None

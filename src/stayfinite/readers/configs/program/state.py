@@ -1,0 +1,168 @@
+"""Names, frames, and how much may still be done."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from stayfinite.readers.configs.program.joining import join_slot
+from stayfinite.readers.configs.program.store import Slots, Store
+from stayfinite.readers.configs.program.surroundings import Surroundings
+from stayfinite.readers.configs.program.values import Class, Function, Origin, Unknown, Value
+
+if TYPE_CHECKING:
+    from stayfinite.readers.configs.program.modules import Modules
+    from stayfinite.readers.configs.program.telling import Telling
+
+MOST_STEPS = 150_000
+"""Expressions that are looked at for one script; afterwards calls are no longer followed."""
+MOST_CALLS_OF_ONE = 24
+MOST_FRAMES = 16
+DEEPEST = 150
+"""Of expressions and statements one inside the other, through all calls: what Python's own stack bears."""
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """The names of a module, a function or a class."""
+
+    origin: Origin
+    parent: Scope | None = None
+    names: dict[str, Value] = field(default_factory=Slots)
+    is_class: bool = False
+    outer: set[str] = field(default_factory=set)
+    """Names that a `global` or `nonlocal` statement leads out of here."""
+    folder: str | None = None
+    """Of a module: where its neighbours lie; None where it has none."""
+    is_main: bool = False
+
+    @property
+    def module(self) -> Scope:
+        """The outermost scope."""
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+    def find(self, name: str) -> Value | None:
+        """The value of a name, from here outwards; names of a class are seen in its own body alone."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names and (scope is self or not scope.is_class):
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+    def owner_of(self, name: str) -> Scope:
+        """The scope that an assignment to this name changes."""
+        if name not in self.outer:
+            return self
+        scope = self.parent
+        while scope is not None and scope.parent is not None and name not in scope.names:
+            scope = scope.parent
+        return scope or self
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A function, class body or module that is being gone through."""
+
+    scope: Scope
+    function: Function | None = None
+    returns: list[Value] = field(default_factory=list)
+    given: dict[str, Value] = field(default_factory=dict)
+    """The parameters as they were bound."""
+    target: str = ""
+    """The name that the value of the statement at hand goes to."""
+    line: int = 0
+    """Of the statement at hand."""
+    uncertain: int = 0
+    """How many branches are round this statement of which nobody knows whether they are taken."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """All that is shared while one script is followed."""
+
+    surroundings: Surroundings
+    telling: Telling
+    modules: Modules
+    evaluate: Callable[[Run, ast.expr], Value]
+    execute: Callable[[Run, list[ast.stmt]], bool]
+    """Whether the statements lead out of the function."""
+    call: Callable[[Run, Value, list[Value], dict[str, Value], ast.expr], Value]
+    call_assumed: Callable[[Run, Value, ast.expr], Value]
+    """Call something as the program's user would: without arguments, each of which may be given."""
+    frames: list[Frame] = field(default_factory=list)
+    store: Store = field(default_factory=Store)
+    environment: dict[str, Value] = field(default_factory=dict)
+    """`os.environ`, as far as the script itself sets it."""
+    declared: dict[str, list[tuple[ast.expr, Scope]]] = field(default_factory=dict)
+    """Defaults of arguments and fields of the script, by their names alone."""
+    functions: list[Function] = field(default_factory=list)
+    classes: list[Class] = field(default_factory=list)
+    followed: dict[ast.AST, int] = field(default_factory=dict)
+    """How often each function was gone through."""
+    generators: dict[ast.AST, bool] = field(default_factory=dict)
+    """Which functions yield."""
+    dismissed: set[ast.AST] = field(default_factory=set)
+    """Functions that only a branch calls which is not taken."""
+    rounds: int = 1
+    """How often the statement at hand is gone through by the loops round it."""
+    steps: int = 0
+    depth: int = 0
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost one."""
+        return self.frames[-1]
+
+    @property
+    def spent(self) -> bool:
+        """Whether calls are no longer followed."""
+        return self.steps > MOST_STEPS
+
+    @property
+    def main_line(self) -> int:
+        """Of the innermost statement that stands in the script itself."""
+        for frame in reversed(self.frames):
+            if frame.scope.module.is_main:
+                return frame.line
+        return 0
+
+    @property
+    def targets(self) -> str:
+        """All names that the value at hand goes to, from the outermost statement inwards."""
+        return " ".join(frame.target for frame in self.frames if frame.target)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether only a run would tell if this statement is reached."""
+        return any(frame.uncertain for frame in self.frames)
+
+    def value(self, data: Any, node: ast.AST, *used: Value) -> Value:
+        """A value that is written here; as sure as what it was made from."""
+        assumed = any(each.assumed for each in used)
+        return Value(data, self.frame.scope.origin, getattr(node, "lineno", 0), node, assumed)
+
+    def unknown(self, node: ast.AST, least: int | None = None) -> Value:
+        """What only running the program would tell."""
+        return Value(Unknown(least), self.frame.scope.origin, getattr(node, "lineno", 0), node)
+
+    def either(self, branches: list[Callable[[], bool]], *, names: bool = True) -> bool:
+        """Go through branches of which it is unknown which one runs; whether all of them leave the function."""
+        scopes = {id(scope.names) for frame in self.frames for scope in _chain(frame.scope)}
+
+        def join(table: dict[Any, Any], values: list[Any]) -> Any:
+            return join_slot(values, names=names and id(table) in scopes)
+
+        return self.store.alternatives(branches, join)
+
+
+def _chain(scope: Scope) -> Iterator[Scope]:
+    each: Scope | None = scope
+    while each is not None:
+        yield each
+        each = each.parent
