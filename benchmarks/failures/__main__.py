@@ -25,6 +25,9 @@ from benchmarks.failures.campaign import READERS, campaign
 from benchmarks.failures.cases import PARTS, SPLITS, Case, Result
 from benchmarks.failures.scoring import TIMED, score
 
+USED = {tool.name: tool.about for tool in (make() for make in TOOLS.values())}
+"""The tools in the order of the tables, and how each is used."""
+
 
 def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
@@ -66,6 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
     tools = [tool for tool in tools if tool.installed]
     for tool in tools:
         tool.prepare()
+    _warm_up()
     scores, measured = tables.load() if given.write else ({}, {})
     for split in given.split:
         for part in given.parts:
@@ -84,6 +88,13 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.write:
         _write(scores, measured)
     return 0
+
+
+def _warm_up() -> None:
+    """Take a step here: what torch imports that late would otherwise be paid for by every forked process."""
+    layer = torch.nn.Linear(1, 1)
+    layer(torch.ones(1, 1)).sum().backward()
+    torch.optim.Adam(layer.parameters()).step()
 
 
 def _told(tool: Tool, cases: list[Case], given: argparse.Namespace) -> list[Result]:
@@ -113,17 +124,16 @@ def _here() -> str:
 
 def _print(scores: tables.Scores) -> None:
     for split in scores:
-        print(f"\n{split}\n\n{tables.short(scores, split)}")
+        print(f"\n{split}\n\n{tables.short(scores, split, USED)}")
         for part in scores[split]:
             print(f"\n{part}, {split}\n\n{tables.long(scores, split, part)}")
 
 
 def _write(scores: tables.Scores, measured: dict[str, str]) -> None:
     tables.save(scores, measured)
-    used = {tool.name: tool.about for tool in (make() for make in TOOLS.values())}
-    tables.TABLE.write_text(tables.page(scores, measured, used), encoding="utf-8")
+    tables.TABLE.write_text(tables.page(scores, measured, USED), encoding="utf-8")
     readme = tables.README.read_text(encoding="utf-8")
-    tables.README.write_text(tables.into_readme(readme, tables.short(scores, "unseen")), encoding="utf-8")
+    tables.README.write_text(tables.into_readme(readme, tables.short(scores, "unseen", USED)), encoding="utf-8")
 
 
 if __name__ == "__main__":

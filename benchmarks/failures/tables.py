@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def save(scores: Scores, measured: Mapping[str, str], path: Path = KEPT) -> None
     path.write_text(json.dumps({"measured": dict(measured), "scores": plain}, indent=1) + "\n", encoding="utf-8")
 
 
-def short(scores: Scores, split: str) -> str:
-    """A row for each tool, the parts side by side; a dash where a tool cannot do a part."""
+def short(scores: Scores, split: str, order: Iterable[str]) -> str:
+    """A row for each tool, in this order, the parts side by side; a dash where a tool cannot do a part."""
     parts = [part for part in PARTS if scores.get(split, {}).get(part)]
     if not parts:
         return "No cases yet."
@@ -51,7 +51,7 @@ def short(scores: Scores, split: str) -> str:
     for part in parts:
         head += [f"{part}: detected", "cause right", "false alarms", *(["cost"] if part == "programs" else [])]
     rows = [head]
-    for tool in dict.fromkeys(tool for part in parts for tool in scores[split][part]):
+    for tool in (each for each in order if any(each in scores[split][part] for part in parts)):
         row = [tool]
         for part in parts:
             row += _cells(scores[split][part].get(tool), with_cost=part == "programs")
@@ -103,7 +103,7 @@ def page(scores: Scores, measured: Mapping[str, str], tools: Mapping[str, str]) 
     lines = ["# How often tools are right about training failures", ""]
     lines += ["`python -m benchmarks.failures --write`. [What is counted, and how](../failures/README.md).", ""]
     for split in SPLITS:
-        lines += [f"## {split.capitalize()} cases", "", short(scores, split), ""]
+        lines += [f"## {split.capitalize()} cases", "", short(scores, split, tools), ""]
         for part in PARTS:
             when = measured.get(f"{split} {part}", "")
             lines += [f"### {part.capitalize()}, {split}", "", long(scores, split, part), ""]

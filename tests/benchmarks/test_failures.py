@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks.failures import tables
-from benchmarks.failures.__main__ import main
+from benchmarks.failures.__main__ import USED, main
 from benchmarks.failures.adapters import TOOLS
 from benchmarks.failures.adapters.tool import Tool
 from benchmarks.failures.adapters.transformers import _named
@@ -260,17 +260,16 @@ def test_scores_are_kept_and_drawn(tmp_path):
     scores = {"unseen": {"programs": {"t": score([result_of((), Answer(alarmed=False))], {"a": 0.5})}}}
     tables.save(scores, {"unseen programs": "today"}, tmp_path / "kept.json")
     assert tables.load(tmp_path / "kept.json") == (scores, {"unseen programs": "today"})
-    assert "| t | - | - | 0 of 1 | 2.00x |" in tables.short(scores, "unseen")
-    assert tables.short(scores, "known") == "No cases yet."
+    assert "| t | - | - | 0 of 1 | 2.00x |" in tables.short(scores, "unseen", ["t"])
+    assert tables.short(scores, "known", ["t"]) == "No cases yet."
     assert tables.into_readme(f"a\n{tables.BEGIN}old{tables.END}\nb", "new").count("new") == 1
 
 
 def test_the_tables_that_are_shown_are_those_that_were_measured():
     scores, measured = tables.load()
-    used = {tool.name: tool.about for tool in (make() for make in TOOLS.values())}
-    assert tables.TABLE.read_text(encoding="utf-8") == tables.page(scores, measured, used)
+    assert tables.TABLE.read_text(encoding="utf-8") == tables.page(scores, measured, USED)
     readme = tables.README.read_text(encoding="utf-8")
-    assert tables.into_readme(readme, tables.short(scores, "unseen")) == readme
+    assert tables.into_readme(readme, tables.short(scores, "unseen", USED)) == readme
 
 
 def test_the_command_prints_a_table(capsys, monkeypatch):
