@@ -1,25 +1,13 @@
-"""Faults that are planted in the programs of ``programs/``, and changes after which they are as healthy as before.
+"""Faults that are planted in the programs of ``bases/``, and changes after which they are as healthy as before.
 
 A fault is a name, a program, texts that are replaced, and the causes that name it rightly.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from benchmarks.failures.programs.record import NOT_FINITE_FORMULA, Planted
 
-
-class Planted(NamedTuple):
-    """One program with one change."""
-
-    name: str
-    base: str
-    edits: tuple[tuple[str, str], ...]
-    causes: tuple[str, ...] = ()
-    """Right answers; none for a healthy program."""
-
-
-NOT_FINITE_FORMULA = ("loss-formula-singularity", "naive-exp", "where-nan-branch")
-STEP = "    optimizer.step()\n"
+AUTHOR = "stayfinite, with the doctor"
 
 FAULTS = (
     # --- not finite: a formula at its edge
