@@ -10,7 +10,9 @@ from pathlib import Path
 from benchmarks.failures.cases import QUOTED, Case
 
 FOLDER = Path(__file__).parent
-HARMLESS = {"healthy", "amp-initial-scale-search", "benign-warning"}
+HARMLESS = {
+    "healthy", "amp-initial-scale-search", "benign-warning", "benign-inf", "high-initial-loss", "lr-zero-first-step",
+}  # fmt: skip
 SAME_CAUSE = {
     "fp16-overflow-model-family": {"fp16-overflow-model-family", "fp16-overflow"},
     "fp16-overflow": {"fp16-overflow", "fp16-overflow-model-family"},

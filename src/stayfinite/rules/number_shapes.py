@@ -128,8 +128,8 @@ def is_absurd(losses: Sequence[float]) -> bool:
     """Whether losses are of a size that no task has, and do not come down."""
     if losses and min(losses) <= -(ABSURD_LOSS**2):
         return True
-    if not losses or max(losses) < ABSURD_LOSS:
-        return False
+    if len(losses) < 2 or max(losses) < ABSURD_LOSS:
+        return False  # a single one may be the sum over all pixels of a batch
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
 
 

@@ -220,7 +220,7 @@ class Symptoms:
             or (
                 self.points > 0
                 and self.explodes
-                and (self.bad > 0 or self.diverges or self.points < 2 or (self.points == 2 and not self.falls))
+                and (self.bad > 0 or self.diverges or (self.points == 2 and not self.falls))
             ),
             "the loss diverges": self.diverges,
             "the loss swings": self.swings and not self.diverges,
