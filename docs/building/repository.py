@@ -45,12 +45,14 @@ def path_of(page: str) -> str:
 def repository_pages() -> dict[str, str]:
     """The pages themselves, and the data that they link to, by their place on the site."""
     pages = {place: _text(ROOT / path) for path, place in _TEXTS.items()}
-    pages["benchmarks/README.md"] = _text(ROOT / "benchmarks" / "README.md")
+    for path in ("benchmarks/README.md", "benchmarks/failures/README.md"):
+        pages[path] = _text(ROOT / path)
     for path in sorted((ROOT / "benchmarks" / "results").iterdir()):
         pages[f"benchmarks/results/{path.name}"] = _text(path)
-    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+    for path in sorted([*(ROOT / "benchmarks").glob("*.py"), ROOT / "benchmarks" / "failures" / "naming.py"]):
         if path.name != "__init__.py":
-            pages[f"benchmarks/{path.stem}.md"] = _SCRIPT.format(name=path.name, code=_text(path))
+            place = path.relative_to(ROOT).with_suffix(".md").as_posix()
+            pages[place] = _SCRIPT.format(name=path.name, code=_text(path))
     return pages
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-_LINE = ((-4.0, -4.5), (-2.0, -2.6), (-0.85, -1.7), (1.1, -0.1), (2.0, 1.0), (2.4, 2.2), (4.6, 4.6))
+_LINE = ((-4.0, -4.4), (-2.0, -2.4), (-0.85, -1.4), (0.0, -0.4), (1.1, 0.4), (1.73, 1.1), (2.4, 2.2), (4.6, 4.6))
 """``(log-odds of the clues, log-odds of being right)``."""
 
 

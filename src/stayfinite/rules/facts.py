@@ -15,6 +15,9 @@ from stayfinite.rules.looking_at_runs import symptoms_of
 from stayfinite.rules.symptoms import Symptoms
 from stayfinite.rules.told_worlds import ToldWorld, told_worlds
 
+LONGEST_STATEMENT = 12
+"""Lines of a call that are put together."""
+
 MOST_REMARKS = 100
 """Lines of a log that are searched for remarks on other runs."""
 
@@ -62,6 +65,21 @@ class Facts:
     def messages(self) -> list[Message]:
         """The lines of all logs that are no measurements, each with its like."""
         return [message for run in self.runs for message in run.messages]
+
+    @cached_property
+    def statements(self) -> list[tuple[str, str]]:
+        """``(where, text)`` of the notes, with a call that is written over several lines as one."""
+        found: list[tuple[str, str]] = []
+        depth, lines = 0, 0
+        for where, text in self.settings.notes:
+            if depth > 0 and lines < LONGEST_STATEMENT:
+                found[-1] = (found[-1][0], f"{found[-1][1]} {text.strip()}")
+                lines += 1
+            else:
+                found.append((where, text))
+                depth, lines = 0, 1
+            depth = max(0, depth + sum(text.count(mark) for mark in "([{") - sum(text.count(mark) for mark in ")]}"))
+        return found
 
     def said(self, pattern: str) -> Message | None:
         """The first message in which the pattern (case ignored) occurs."""

@@ -15,11 +15,13 @@ from stayfinite.rules.number_shapes import (
     at_chance,
     digits,
     diverges,
+    falls_to_nothing,
     finite_of,
     growth,
     is_absurd,
     is_flat,
     is_range_test,
+    stands_still_by_epochs,
     swings,
     trailing_zeros,
     zero_was_earned,
@@ -42,7 +44,7 @@ _CRASH = re.compile(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
     r"\bAssertion [`'\"]?.+ failed|"
     r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|^Segmentation fault|core dumped|"
-    r"exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
+    r"^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
     re.IGNORECASE,
 )
 
@@ -67,7 +69,7 @@ _INSIDE = re.compile(
 )
 """Numbers of the loss, the model, its gradients or its rewards: one that is lost at the end is enough."""
 _SCORE = re.compile(
-    r"bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
+    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
 _RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
@@ -79,6 +81,9 @@ SCORED = 3
 """Evaluations before a score of exactly 0 says something."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
+_PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
+_WRONG = re.compile(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
+"""Scores of which 1, or 100 percent, is the worst."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
@@ -211,7 +216,10 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         first_lr=seen.rates[0] if seen.rates else None,
         largest_lr=max(seen.rates, default=None),
         lr_at_bad=first_bad.lr if first_bad is not None else None,
-        flat=is_flat(finite),
+        flat=is_flat(finite) or (_by_epochs(points) and stands_still_by_epochs(finite)),
+        falls_to_nothing=not _rewarded(seen.run) and falls_to_nothing(finite),
+        impossible=_impossible(seen.run),
+        one_class=_one_class(seen.run),
         diverges=not expected_to_rise and diverges(finite),
         absurd=is_absurd(finite) or _absurd_perplexity(seen.run),
         crash=crash,
@@ -262,6 +270,9 @@ def _still_score(seen: _Measured, finite: Sequence[float]) -> str:
     if not finite and len(guesses) >= 2 and _at_chance([value for _, value in guesses]):
         return guesses[0][0]
     for name, track in seen.run.metrics.items():
+        if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
+            return name
+    for name, track in seen.run.metrics.items():
         values = track.values
         if len(values) < STILL - (not finite) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:
             continue
@@ -272,16 +283,22 @@ def _still_score(seen: _Measured, finite: Sequence[float]) -> str:
 
 
 def _at_chance(scores: Sequence[float]) -> bool:
-    """Whether all of these are the share that a guess among 2, 10 or 100 classes gets right, plain or in percent."""
-    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in (0.5, 50.0, 0.1, 10.0, 0.01))
+    """Whether all are the share that a guess among 2, 10, 100 or 1000 classes gets right, plain or in percent."""
+    guesses = (0.5, 50.0, 0.1, 10.0, 0.01, 0.001)
+    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in guesses)
 
 
 def _zero_score(seen: _Measured, finite: Sequence[float]) -> str:
     """The name of a score that is exactly 0 at every evaluation while the loss falls."""
+    precision = seen.run.metrics.get("coco_ap")
+    if precision is not None and len(precision.values) >= SCORED and not any(precision.values):
+        return "coco_ap"
     if len(finite) < 2 or finite[-1] >= FALLEN * finite[0]:
         return ""
     for name, track in seen.run.metrics.items():
-        if _SCORE.search(name) and "token" not in name and len(track.values) >= SCORED and not any(track.values):
+        best = name.startswith("best") and len(finite) >= SCORED
+        enough = best or len(track.values) >= SCORED
+        if _SCORE.search(name) and "token" not in name and enough and not any(track.values):
             return name
     return ""
 
@@ -348,6 +365,25 @@ def _longest_skips(points: Sequence[Point]) -> int:
             current = 0
         longest = max(longest, current)
     return longest
+
+
+def _by_epochs(points: Sequence[Point]) -> bool:
+    """Whether there is one point an epoch, from the first one on."""
+    epochs = [point.epoch for point in points]
+    return bool(epochs) and epochs[0] is not None and epochs[0] <= 1 and len(set(epochs)) == len(epochs)
+
+
+def _one_class(run: RunSeries) -> bool:
+    track = run.metrics.get("confusion/answers")
+    return track is not None and track.values[-1] == 1
+
+
+def _impossible(run: RunSeries) -> str:
+    """The name of a metric with a value that it cannot have: a perplexity below 1."""
+    for name, track in run.metrics.items():
+        if _PERPLEXITY.search(name) and any(value < 1 for value in finite_of(track.values[-3:])):
+            return name
+    return ""
 
 
 def _rewarded(run: RunSeries) -> bool:

@@ -73,10 +73,21 @@ def at_chance(losses: Sequence[float]) -> int | None:
     """The number of classes among which a loss guesses, from its first point to its last; None for another loss."""
     if len(losses) < 4:
         return None
+    near = 3e-3 if len(losses) < 8 else 6e-3
     for classes, guess in CHANCE.items():
-        if all(abs(loss - guess) <= 3e-3 * guess for loss in losses):
+        if all(abs(loss - guess) <= near * guess for loss in losses):
             return classes
     return None
+
+
+def stands_still_by_epochs(losses: Sequence[float]) -> bool:
+    """Whether the losses of the first epochs do not move: five or more within half a percent."""
+    return len(losses) >= 5 and min(losses) > LEAST_FIRST and max(losses) - min(losses) <= 5e-3 * median(losses)
+
+
+def falls_to_nothing(losses: Sequence[float]) -> bool:
+    """Whether the last loss is exactly 0 and the one before was far from it: nobody learns that much in a step."""
+    return len(losses) >= 2 and losses[-1] == 0 and losses[-2] >= LEAST_FIRST
 
 
 def swings(losses: Sequence[float]) -> bool:
@@ -117,8 +128,8 @@ def is_absurd(losses: Sequence[float]) -> bool:
     """Whether losses are of a size that no task has, and do not come down."""
     if losses and min(losses) <= -(ABSURD_LOSS**2):
         return True
-    if not losses or max(losses) < ABSURD_LOSS:
-        return False
+    if len(losses) < 2 or max(losses) < ABSURD_LOSS:
+        return False  # a single one may be the sum over all pixels of a batch
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
 
 

@@ -86,6 +86,12 @@ class Symptoms:
     """The learning rate at the first bad point."""
     flat: bool = False
     """Many losses and no movement beyond rounding."""
+    falls_to_nothing: bool = False
+    """The last loss is exactly 0 and the one before it was far from it."""
+    one_class: bool = False
+    """A confusion matrix whose every row is in one column."""
+    impossible: str = ""
+    """A metric with a value that it cannot have."""
     swings: bool = False
     """The loss is thrown up and down by factors, again and again."""
     chance: int | None = None
@@ -137,6 +143,7 @@ class Symptoms:
         """A loss of 0 that nobody earned: throughout, or from some point on to the end."""
         return self.zero_losses >= 1 and (
             self.good_losses == 0
+            or self.falls_to_nothing
             or (self.zero_losses >= 2 and self.last_loss is not None and self.last_loss <= TINY_LOSS)
         )
 
@@ -205,10 +212,16 @@ class Symptoms:
             ),
             "a printed value is not finite": self.printed is not None and not (self.bad_losses or self.bad_norms),
             "the loss is 0": self.zero_loss and not self.learns_at_zero,
+            "the model answers every input with one class": self.one_class,
+            f"{self.impossible} is below 1": bool(self.impossible),
             "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points,
             "the loss scale collapses": self.collapses,
             "the loss explodes": self.absurd
-            or (self.points > 0 and self.explodes and (self.bad > 0 or self.diverges or self.points < 3)),
+            or (
+                self.points > 0
+                and self.explodes
+                and (self.bad > 0 or self.diverges or (self.points == 2 and not self.falls))
+            ),
             "the loss diverges": self.diverges,
             "the loss swings": self.swings and not self.diverges,
             f"the loss stays at ln {self.chance}, a guess among {self.chance} classes": self.chance is not None,
@@ -224,6 +237,11 @@ class Symptoms:
     def said(self, kind: Kind) -> ToldSymptom | None:
         """A sentence of this kind."""
         return next((each for each in self.told if each.kind == kind), None)
+
+    @property
+    def falls(self) -> bool:
+        """The last loss is below the first."""
+        return self.first_loss is not None and self.last_loss is not None and self.last_loss < self.first_loss
 
     @property
     def doubtful(self) -> bool:

@@ -34,6 +34,8 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
     for kind, causes in _TOLD.items():
         if seen.said(kind) is not None:
             return _IN_WORDS[kind], causes
+    if seen.one_class:
+        return _IN_WORDS["same answers"], _TOLD["same answers"]
     if seen.zero_norms and "the gradient is 0" in seen.trouble:
         adapters = ("params-frozen", "gradient-checkpointing-no-input-grad", "detached-loss")
         return "a gradient of 0", adapters if facts.context.adapters else (
@@ -44,6 +46,9 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if seen.collapses:
         return "a loss scale that collapses", ("loss-scale-collapse", "fp16-overflow", "lr-too-high")
     if seen.bad or seen.bad_losses or seen.bad_evals or seen.printed or seen.lost_metrics:
+        tuned = facts.mentioned(r"\bsft\b|instruct|\bchat|\bq?lora\b|alpaca|assistant|conversation")
+        if tuned is not None and facts.context.half is None:
+            return "NaN in tuning on answers", ("all-labels-masked", "lr-too-high", "bad-data-row")
         if facts.context.half is not None:
             return "NaN in fp16", ("fp16-overflow", "pure-fp16-weights", "bad-data-row")
         if seen.good_before >= 2:

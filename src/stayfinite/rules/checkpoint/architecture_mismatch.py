@@ -88,6 +88,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"only the number of tokens differs ({rows}): another vocabulary", AGAINST * 2, vocabulary.where)
     if shapes:
         yield Clue(shapes.text.strip()[:240], PROOF, shapes.where)
+        if "do not match exactly" in shapes.text and facts.symptoms.crash is None and not facts.symptoms.trouble:
+            yield Clue("a loader that only warns: what does not fit starts anew", AGAINST * 1.5, shapes.where)
         if went_on(facts, shapes):
             yield Clue("training went on after it", AGAINST * 3)
     elif keys:

@@ -137,13 +137,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(shapes.text, STRONG, shapes.where)
     failure, vague = lookup_failure(facts), bare_assert(facts)
     crash = failure or vague
-    frames = None
     if crash is None and refusal is None and shapes is None:
-        # An excerpt may end before the error's last line: a traceback's frames are left to tell of a crash.
-        frames = facts.said(r"\.py(?:\", line \d+,)? in (?:forward|_call_impl|__call__)\b|^-{2,}> ?\d+ ")
-        if frames is None or facts.symptoms.trouble:
-            return
-        yield Clue(f"it stopped in a forward: {frames.text.strip()[:80]}", HINT, frames.where)
+        return
     if crash is not None:
         yield Clue(crash.text, FAIR if failure else HINT, crash.where)
         rows = table_rows(crash)

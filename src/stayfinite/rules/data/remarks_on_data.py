@@ -55,7 +55,7 @@ _DETECTS = (
 def remarks(facts: Facts) -> Iterator[Clue]:
     """Clues for and against a bad row, other than the loader's messages and the course of the loss."""
     prepared = facts.said(_PREPARED)
-    if prepared is not None:
+    if prepared is not None and (facts.symptoms.trouble or not facts.messages[1:]):
         near = " ".join(message.text for message in facts.messages if 0 <= message.line - prepared.line <= 1)
         by_spread = re.search(r"divi", prepared.text) is not None and _BY_SPREAD.search(near) is not None
         weight = HINT / 2 if by_spread else STRONG if _TARGETS.search(near) else FAIR

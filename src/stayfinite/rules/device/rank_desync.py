@@ -40,11 +40,8 @@ that traceback first. A broken cable or a blocked port times out as well, at the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from statistics import median
 
-from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
@@ -69,11 +66,6 @@ _WAITING = (
 )
 _LOCAL_DECISION = r"\bif\b.{0,30}\b(?:is_?nan|isinf|isfinite)\b.{0,40}\bcontinue\b"
 
-_SEVERAL_RANKS = (
-    r"\b(?:gpus?|nproc\w*|devices|world_size|ranks|num_processes)\W{1,3}(?:[2-9]|\d\d)\b|\b(?:[2-9]|\d\d) ?x ?\w|"
-    r"\bddp\b|torchrun|find_unused_parameters"
-)
-
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Libraries that compare the ranks name it; a timeout alone may have other reasons."""
@@ -86,28 +78,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         local = facts.mentioned(_LOCAL_DECISION)
         if local:
             yield Clue(f"a rank skips by its own number: {local[1].strip()}", FAIR, local[0], risk=True)
-    cured = _cured_by_restart(facts)
-    if cured:
-        yield Clue(
-            f"several ranks, a loss that stood still, and a restart that let it fall {cured[0]}", STRONG, cured[1]
-        )
     seen = facts.seen("ranks.differing")
     if seen and seen.value:
         yield Clue(f"parameters that differ between ranks: {seen.value}", PROOF, seen.where)
-
-
-def _cured_by_restart(facts: Facts) -> tuple[str, str] | None:
-    """A loss that stood still on several ranks and fell at once when loading a checkpoint made them equal again."""
-    if resumed(facts) is None or facts.mentioned(_SEVERAL_RANKS) is None:
-        return None
-    for run in facts.runs:
-        losses = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
-        for index in range(4, len(losses)):
-            before = [value for value, _ in losses[max(0, index - 8) : index]]
-            level, now = median(before), losses[index][0]
-            if level > 0 and max(before) - min(before) < 0.03 * level and now < 0.8 * level:
-                return f"from {level:.4g} to {now:.4g}", run.where(losses[index][1])
-    return None
 
 
 RULE = Rule(

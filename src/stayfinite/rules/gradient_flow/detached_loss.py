@@ -94,6 +94,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if refusal is None:
         if cut is not None and not facts.symptoms.bad and not _falls(facts):
             yield Clue(f"the loss is cut off before backward: {cut[1].strip()[:100]}", STRONG + 1.0, cut[0])
+        elif facts.symptoms.zero_norms and (near := facts.mentioned(_CUTS)) is not None:
+            yield Clue(f"gradients are 0 or missing, and this cuts the graph: {near[1].strip()[:100]}", STRONG, near[0])
         return
     yield Clue(refusal.text, STRONG, refusal.where)
     part = facts.mentioned(TRAINS_A_PART)
@@ -109,7 +111,8 @@ def _made_of_numbers(facts: Facts) -> tuple[str, str] | None:
     """``(where, text)`` of the line that makes what backward is called on from numbers, as the code is written."""
     made: dict[str, tuple[str, str] | None] = {}
     """By name: the line that cut it off, or None for a plain number; what hangs on a graph is not in it."""
-    for where, text in facts.settings.notes:
+    met: set[str] = set()
+    for where, text in facts.statements:
         called = _BACKWARD.search(text)
         if called is not None and (cut := made.get(called.group(1) or called.group(2))) is not None:
             return cut
@@ -119,10 +122,11 @@ def _made_of_numbers(facts: Facts) -> tuple[str, str] | None:
         name, sign, value = assigned.groups()
         if re.fullmatch(r"-?\d+(?:\.\d*)?\s*", value):
             made.setdefault(name, None) if sign else made.update({name: None})
-        elif _is_a_number(value) and (not sign or name in made):
+        elif _is_a_number(value) and (not sign or name in made or name not in met):
             made[name] = (where, text)
         else:
             made.pop(name, None)
+        met.add(name)
     return None
 
 

@@ -50,6 +50,10 @@ _PLAIN_LIST = (
     r"list (?:instead of|not a|rather than) (?:nn\.)?ModuleList|self\.\w+ ?= ?torch\.\w+\([^)]*requires_grad ?= ?True"
 )
 
+_WEIGHT_ON_CPU = (
+    r"input type \(?(?:torch\.)?cuda[\w.]*\)? and weight type \(?(?:torch\.)?(?!cuda)\w*Tensor|"
+    r"weight.{0,40}\bis on cpu\b.{0,40}\bcuda"
+)
 _EMPTY = re.compile(r"\bself\.(\w+)\s*(?::[^=]{1,40})?=\s*(?:\[\s*\]|\{\s*\}|list\(\)|dict\(\)|OrderedDict\(\))")
 _PUT = re.compile(
     r"\bself\.(\w+)(?:\.(?:append|extend|insert)\(\s*(?:\d+\s*,\s*)?|\[[^\]]{1,30}\]\s*=\s*|\s*\+=\s*\[?\s*)(\w.*)"
@@ -88,13 +92,26 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"a layer was left behind on the CPU: {device.text}", FAIR, device.where)
         elif facts.symptoms.flat or stuck:
             yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+    else:
+        yield from _left_behind(facts)
+
+
+def _left_behind(facts: Facts) -> Iterator[Clue]:
+    """The input is on the GPU and a layer's weight is not, though the model was moved: nobody knew of that layer."""
+    behind = facts.said(_WEIGHT_ON_CPU)
+    if behind is None:
+        return
+    yield Clue(f"a layer's weight was left behind on the CPU: {behind.text.strip()[:100]}", FAIR, behind.where)
+    moved = facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\bon the gpu\b|\.cuda\(gpu\)")
+    if moved is not None:
+        yield Clue(f"though the model is moved: {moved[1].strip()[:80]}", FAIR + 0.5, moved[0])
 
 
 def _filled_later(facts: Facts) -> tuple[str, str] | None:
     """``(where, text)`` of a plain list or dict of the model that layers are put into on another line."""
     plain: set[str] = set()
     layers: set[str] = set()
-    for where, text in facts.settings.notes:
+    for where, text in facts.statements:
         if (kept := _EMPTY.search(text)) is not None:
             plain.add(kept.group(1))
         if (made := _LAYER.search(text)) is not None:
@@ -102,7 +119,8 @@ def _filled_later(facts: Facts) -> tuple[str, str] | None:
         put = _PUT.search(text)
         if put is not None and put.group(1) in plain:
             value = put.group(2)
-            if _IS_LAYER.search(value) or re.match(r"\w+", value).group() in layers:  # type: ignore[union-attr]
+            named = re.match(r"\w+", value)
+            if _IS_LAYER.search(value) or (named is not None and named.group() in layers):
                 wrapped = rf"(?:ModuleList|ModuleDict|Sequential|add_module|register_module)\(.{{0,20}}{put.group(1)}"
                 return None if facts.settings.search(wrapped) else (where, text)
     return None

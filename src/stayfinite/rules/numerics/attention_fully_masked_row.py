@@ -111,6 +111,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"no row is masked throughout: {empty[1].strip()[:140]}", REFUTED, empty[0])
         elif empty:
             yield Clue(f"a row without a key: {empty[1].strip()[:140]}", FAIR + HINT, empty[0])
+        rows_of_inf = facts.mentioned(r"\[\s*-inf(?:\s*,\s*-inf)+\s*\]")
+        if rows_of_inf:
+            yield Clue(f"a row that is masked throughout: {rows_of_inf[1].strip()[:80]}", STRONG + FAIR, rows_of_inf[0])
         if code is None and bad:
             yield from _own_attention(facts)
         left = facts.mentioned(r"left[- ]padding|padding_side\W+left|padd(?:ed|ing) on the left")

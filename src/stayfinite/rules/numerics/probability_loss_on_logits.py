@@ -126,9 +126,6 @@ def _keras(facts: Facts) -> Iterator[Clue]:
         bare = loss[0], dense
     if bare is not None:
         yield Clue(f"raw scores ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
-    floor = facts.symptoms.best_loss
-    if floor is not None and 0.5 * FLOOR <= floor <= 1.5 * FLOOR:
-        yield Clue(f"the loss stands on the bound that Keras clips probabilities to ({floor:.5g})", FAIR)
 
 
 RULE = Rule(

@@ -70,7 +70,6 @@ SPECIAL = (
     r"\bvarlen\b|head[_ ]dim\w*\W{1,4}(?:1[3-9]\d|2\d\d)|paged attention|\bdropout_p\b"
 )
 """What fused kernels compute wrongly, or only from some version on."""
-KERNEL_VERSION = r"\b(?:flash[-_ ]?attn|flash[-_ ]?attention|xformers|transformer[-_ ]?engine)\W{1,4}v?\d+\.\d"
 CARD = (
     r"(?:V100|A100|H100|H200|A10G?|A40|A6000|L4|L40S?|T4|P100|[1-5]0[5-9]0(?: ?Ti)?|MI\d{3}\w*|Ampere|Hopper|sm_?\d\d)"
 )
@@ -117,8 +116,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"asked for what such kernels lack or learned late ({capped[1].strip()})", FAIR, capped[0], risk=True
             )
-        if precision is None and (version := facts.mentioned(KERNEL_VERSION)) is not None:
-            yield Clue(f"the kernel's version is spoken of ({version[1].strip()})", HINT, version[0], risk=True)
+        no_better = next((each for each in facts.told_worlds if each.subject == "fp32" and not each.good), None)
+        if no_better is not None:
+            yield Clue(f"and fp32 is no better: {no_better.text[:80]}", FAIR, no_better.where)
     elif attention is not None:
         yield Clue(f"attention is {attention.value}", REFUTED, attention.where)
     first = seen.first_bad

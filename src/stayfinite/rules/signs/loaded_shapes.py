@@ -22,6 +22,9 @@ _TOKENS = re.compile(
 _POSITIONS = re.compile(r"pos(?:ition)?(?:al)?_?emb|embed_positions|\bwpe\b|position", re.IGNORECASE)
 LEFT_OUT = r"\bskipp|\bignor|newly initiali[sz]ed|instantiated|not loaded|\bdropp|will be (?:re-?)?initiali[sz]ed"
 """A loader that says it leaves the tensor out goes on: a new head is meant to be new."""
+_NAMED = re.compile(r"\bwte\b|word|tok|vocab|lm_head", re.IGNORECASE)
+FEWEST_TOKENS = 200
+"""Fewer rows are those of classes, unless the tensor is named after tokens."""
 VOCABULARY = 5_000
 """Rows on both sides that only a vocabulary has."""
 
@@ -45,6 +48,8 @@ class Difference:
         """Whether its rows stand for tokens."""
         if not self.only_rows or _POSITIONS.search(self.name):
             return False
+        if min(self.one[0], self.other[0]) < FEWEST_TOKENS:
+            return _NAMED.search(self.name) is not None
         return _TOKENS.search(self.name) is not None or (
             len(self.one) == 2 and min(self.one[0], self.other[0]) >= VOCABULARY
         )

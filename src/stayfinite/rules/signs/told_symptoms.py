@@ -42,7 +42,7 @@ _STAYS = (
 )
 _GROWS = (
     r"explod\w*|diverg(?:e|es|ed|ing)\b|blow(?:s|ing)? up|blew up|sky-?rocket\w*|shoots? up|"
-    r"(?:very |extremely |absurdly )(?:large|high|huge)"
+    r"(?:very |extremely |absurdly )(?:large|high)|huge\b|enormous\b|out of control"
 )
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
@@ -83,7 +83,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"\b{_LEARNS}\b{_FAR}?[\s:]{_NOT}"
             r"(?:decreas\w*|go(?:es|ing)? down|come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
             rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
-            rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|{_STAYS})\b"
+            rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|unchanged|{_STAYS})\b|"
+            rf"\b(?:all|always|every)\b{_NEAR}\b(?:the )?same\b{_NEAR}\b{_LOSS}\b"
         ),
     ),
     (
@@ -110,6 +111,9 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ),
 )
 _SENTENCES = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+
+_SENTENCE = re.compile(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
+"""A point inside of a number or a name ends no sentence."""
 
 _DENIED = re.compile(
     r"\b(?:no longer|fixed|solved|unless|whether|expected|should|would|could|may|might|will be|ignor\w+|skipp\w+|"
@@ -147,11 +151,14 @@ def told_symptoms(lines: Iterable[tuple[str, str]]) -> list[ToldSymptom]:
     """What ``(where, text)`` lines say is wrong, each kind once."""
     found: dict[Kind, ToldSymptom] = {}
     for where, text in lines:
-        if len(text) > LONGEST or _CODE.search(text) or _DENIED.search(text):
+        if len(text) > LONGEST or _CODE.search(text):
             continue
-        for kind, pattern in _SENTENCES:
-            if kind not in found and pattern.search(text):
-                found[kind] = ToldSymptom(kind, where, text.strip())
+        for sentence in _SENTENCE.findall(text):
+            if _DENIED.search(sentence):
+                continue
+            for kind, pattern in _SENTENCES:
+                if kind not in found and pattern.search(sentence):
+                    found[kind] = ToldSymptom(kind, where, text.strip())
         if "explodes" not in found and told_factor(text) >= EXPLODES:
             found["explodes"] = ToldSymptom("explodes", where, text.strip())
     return list(found.values())

@@ -10,6 +10,7 @@ from stayfinite.readers.logs.formats.deepspeed import DeepSpeed
 from stayfinite.readers.logs.formats.detectron import Detectron
 from stayfinite.readers.logs.formats.dicts import Dicts
 from stayfinite.readers.logs.formats.espnet import EspNet
+from stayfinite.readers.logs.formats.evaluations import Evaluations
 from stayfinite.readers.logs.formats.fairseq import Fairseq
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.generic import Generic
@@ -34,6 +35,7 @@ from stayfinite.readers.logs.formats.values_first import ValuesFirst
 
 FORMATS: tuple[Callable[[], Format], ...] = (
     OverflowFrames,
+    Evaluations,
     GuardLines,
     Dicts,
     JsonFragments,

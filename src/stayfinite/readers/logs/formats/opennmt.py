@@ -20,6 +20,7 @@ _HEAD = re.compile(r"\bStep\s+(\d+)\s*/\s*(\d+);")
 _OLD = re.compile(r"\bEpoch\s+(\d+),\s*(\d+)/\s*(\d+);\s*acc:")
 _SPEED = re.compile(r";\s*(\d+)\s*/\s*(\d+) tok/s")
 _VALIDATION = re.compile(rf"\bValidation (perplexity|accuracy|loss|xent): ({NUMBER})\s*$")
+_NUMBERED = re.compile(rf"[a-z]\s?[:=]\s{{0,4}}{NUMBER}", re.IGNORECASE)
 
 
 class OpenNmt(Format):
@@ -30,7 +31,9 @@ class OpenNmt(Format):
     def read(self, line: str, start: int) -> Reading | None:
         """See ``Format.read``."""
         validation = _VALIDATION.search(line, start)
-        if validation:
+        if (
+            validation and _NUMBERED.search(line, start, validation.start()) is None
+        ):  # else it is a part of a longer line
             return Reading("opennmt", fields=[(f"valid_{validation[1]}", *validation.span(2))], is_point=False)
         head = _HEAD.search(line, start)
         if head is None:

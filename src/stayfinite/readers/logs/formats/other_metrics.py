@@ -21,7 +21,8 @@ from stayfinite.readers.logs.pairs import separated_pairs
 from stayfinite.readers.logs.reading import Reading
 
 _SCORES = (
-    r"acc|accuracy|bleu|rouge\w{0,4}|f1|em|exact[ _]match|wer|cer|auc|auroc|miou|iou|dice|map\w{0,8}|recall|precision|"
+    r"acc|accuracy|dsc|ndcg\S{0,4}|cider|meteor|"
+    r"bleu|rouge\w{0,4}|f1|em|exact[ _]match|wer|cer|auc|auroc|miou|iou|dice|map\w{0,8}|recall|precision|"
     r"psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity"
 )
 _QUANTITY = (
@@ -46,7 +47,8 @@ class OtherMetrics(Format):
     """One line a step, an epoch or an evaluation."""
 
     marks = (
-        "acc", "bleu", "rouge", "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
+        "acc", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
+        "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
         "energy", "activation", "logit", "output", "hidden", "weight", "param", "grad", "pred",
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Labelled logs of real runs."""

@@ -1,0 +1,1 @@
+"""Plain training programs, healthy and with one planted fault each."""

@@ -1,0 +1,1 @@
+"""Programs that tools were built with in view."""

@@ -1,0 +1,1 @@
+"""Programs that no tool was built with in view."""

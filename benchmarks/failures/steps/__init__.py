@@ -1,0 +1,1 @@
+"""Short trainings of which one step is bad, and healthy look-alikes."""

@@ -1,0 +1,1 @@
+"""Short trainings that no tool was built with in view."""
