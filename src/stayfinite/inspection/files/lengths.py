@@ -41,7 +41,8 @@ def look_at_lengths(plan: Plan, notes: Notes) -> None:
         notes.saw("plan.generation_limit", [short])
     causes = ["position-out-of-range", "generation-too-short", "all-labels-masked"]
     prompt, whole = plan.number("max_prompt_length"), _named(plan, "max_length")
-    if prompt is not None and whole is not None and prompt.value >= whole[0]:
+    # One value that is used for both is one limit, not two.
+    if prompt is not None and whole is not None and prompt.value >= whole[0] and prompt.where != whole[1].where:
         text = f"{prompt.text} leaves no room for an answer within {whole[1].name}: {whole[1].value} ({whole[1].where})"
         notes.saw("plan.no_room_for_answer", [(text, prompt.where)])
     for least, most in (

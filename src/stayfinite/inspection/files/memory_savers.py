@@ -25,6 +25,7 @@ def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
     """Few bits need adapters; re-entrant checkpoints over frozen embeddings need inputs with gradients."""
     bits = _few_bits(plan)
     offered = plan.adapters is not None or plan.soft_prompt or plan.says(_OFFERS_ADAPTERS)
+    offered = offered or any("get_peft_model(" in source.text for source in plan.scripts)  # behind a switch, too
     if bits is not None and plan.trains and not offered:
         text = f"{bits.name}: {bits.value}, and no adapters are trained beside it"
         notes.saw("plan.quantized_without_adapters", [(text, bits.where)])

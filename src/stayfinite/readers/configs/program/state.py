@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stayfinite.readers.configs.program.modules import Modules
     from stayfinite.readers.configs.program.telling import Telling
 
-MOST_STEPS = 150_000
+MOST_STEPS = 40_000
 """Expressions that are looked at for one script; afterwards calls are no longer followed."""
 MOST_CALLS_OF_ONE = 24
 MOST_FRAMES = 16

@@ -121,9 +121,10 @@ class Telling:
 
     def assignment(self, run: Run, target: ast.expr, key: str, value: Value, written: ast.expr) -> None:
         """`config.lr = 1e-4`, `dtype = torch.float16`."""
-        module = run.frame.scope
-        if self._silent or (module.parent is None and not module.is_main):
-            return
+        scope = run.frame.scope
+        beside = not scope.module.is_main
+        if self._silent or (beside and (scope.parent is None or isinstance(target, ast.Name))):
+            return  # what a name of another module comes to is told where it is used
         if isinstance(value.data, Table) and isinstance(written, (ast.Name, ast.Attribute)):
             return  # the same table by another name
         name = dotted_name(target, {})
