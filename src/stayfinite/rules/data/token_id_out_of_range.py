@@ -96,10 +96,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(vague.text, HINT, vague.where)
     table = facts.said(
         r"\b(?:\w*word_emb\w*|embed_tokens|wte|inputs_embeds|\w*tok(?:en)?_emb\w*|(?:src|tgt|trg|dec|enc)_emb\w*|"
-        r"char_emb\w*|embed_in)\b"
+        r"char_emb\w*|embed_in)\b|\bin embedding\b|\bF\.embedding\(|\btorch\.embedding\("
     )
     if table is not None:
-        yield Clue(f"the traceback passes the token embedding: {table.text.strip()}", FAIR, table.where)
+        yield Clue("the traceback passes an embedding", FAIR, table.where)
     added = facts.mentioned(
         r"add(?:ed|ing)?[_ ](?:\w+[_ ])?(?:special[_ ])?tokens|special tokens? added|new tokens|"
         r"resize_token_embeddings|not resized|custom tokenizer|own tokenizer|vocab(?:ulary)?[_ ]?size|pad_token|"

@@ -7,7 +7,8 @@
     iter 10: activation mean nan std nan
     [val] step 400 | bleu: 0.0
 
-A name counts beside a step or an epoch, alone in its line, or where its value is not finite.
+A name of a measure counts beside a step or an epoch, alone in its line, or where its value is not finite; beside a step
+and another number any name does: `ep 1 it 50 | G: 1.2031 D: 0.6891`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import re
 
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.names import NO_METRICS, column_of, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import separated_pairs
 from stayfinite.readers.logs.reading import Reading
@@ -37,7 +38,7 @@ _BARE = re.compile(
 _NAME = re.compile(rf"(?:^|[_/ ])(?:{_QUANTITY})(?:$|[_/@ ]|\d)", re.IGNORECASE)
 _SCORE = re.compile(rf"(?:^|[_/ ])(?:{_SCORES})(?:$|[_/@ ]|\d)", re.IGNORECASE)
 _PLACE = re.compile(
-    r"(?<![\w.])((?:global[ _]?)?steps?|iter(?:ation)?s?|epochs?|episodes?|update)\s{0,2}[#:=]?\s{0,2}(\d+)",
+    r"(?<![\w.])((?:global[ _]?)?steps?|iter(?:ation)?s?|epochs?|episodes?|update|ep|it)\s{0,2}[#:=]?\s{0,2}(\d+)",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with |>>>|\^)")
@@ -47,6 +48,7 @@ class OtherMetrics(Format):
     """One line a step, an epoch or an evaluation."""
 
     marks = (
+        "nan", "| ",
         "acc", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
         "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
@@ -61,10 +63,15 @@ class OtherMetrics(Format):
         pairs = {begin: (plain(name), begin, end) for name, begin, end in separated_pairs(line, start)}
         for match in _BARE.finditer(line, start):
             pairs.setdefault(match.start(2), (plain(match[1]), *match.span(2)))
-        named = [pair for _, pair in sorted(pairs.items()) if _NAME.search(pair[0]) and not column_of(pair[0])]
+        place = _PLACE.search(line, start)
+        measured = place is not None and len(pairs) > 1  # a row of numbers: any name will do
+        named = [
+            pair
+            for _, pair in sorted(pairs.items())
+            if (measured or _NAME.search(pair[0])) and not column_of(pair[0]) and pair[0] not in NO_METRICS
+        ]
         if not named:
             return None
-        place = _PLACE.search(line, start)
         lost = any(line[end - 1 : end].isalpha() for _, _, end in named)
         if place is None and not lost and not _says_nothing_else(line, start, named):
             return None
