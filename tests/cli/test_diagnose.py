@@ -168,7 +168,7 @@ def test_what_is_told_changes_the_answer_and_what_is_left_to_decide_is_shown(tmp
     assert main(["diagnose", str(log)]) == 1
     words = " ".join(capsys.readouterr().out.split())
     _, found = answer(capsys, log)
-    assert f"Not decided. To decide: try {found['differential']['try']}" in words
+    assert f"Not decided. Try: {found['differential']['try']}" in words
     assert f"--tell {found['differential']['key']}=fine" in words
     assert answer(capsys, log, "--tell", "rate=fine")[1]["findings"][0]["cause"] == "lr-too-high"
 

@@ -39,18 +39,18 @@ def test_a_cause_gains_by_the_outcome_that_it_predicts_and_loses_by_the_other() 
     open_question = diagnosed().differential
     assert open_question is not None
     tried = open_question.experiment
-    fine, same = diagnosed(f"{tried.key}=fine"), diagnosed(f"{tried.key}=same")
+    fine, bad = diagnosed(f"{tried.key}=fine"), diagnosed(f"{tried.key}=bad")
     for each in open_question.remaining:
         if each.predicts == tried.fine:
-            assert share_of(each.cause, fine) > share_of(each.cause, same)
-        elif each.predicts == tried.same:
-            assert share_of(each.cause, same) > share_of(each.cause, fine)
+            assert share_of(each.cause, fine) > share_of(each.cause, bad)
+        elif each.predicts == tried.bad:
+            assert share_of(each.cause, bad) > share_of(each.cause, fine)
 
 
 def test_what_was_tried_is_not_asked_for_again() -> None:
     first = diagnosed().differential
     assert first is not None
-    again = diagnosed(f"{first.experiment.key}=same").differential
+    again = diagnosed(f"{first.experiment.key}=bad").differential
     assert again is None or again.experiment.key != first.experiment.key
 
 
@@ -100,5 +100,5 @@ def test_every_experiment_says_what_to_do_and_can_come_out_two_ways() -> None:
     assert len({experiment.key for experiment in EXPERIMENTS}) == len(EXPERIMENTS)
     for experiment in EXPERIMENTS:
         assert experiment.do
-        assert experiment.fine != experiment.same
-        assert experiment.if_fine or experiment.if_same
+        assert experiment.fine != experiment.bad
+        assert experiment.if_fine or experiment.if_bad

@@ -37,10 +37,10 @@ def diagnosed(log: str) -> Diagnosis:
         ("step 1 loss 1.9\nstep 2 loss 11.4\n", "diverges"),
         ("".join(f"[1, {each}000] loss: 2.302\n" for each in range(1, 5)), "ln 10"),
         ("".join(f"epoch {each} loss {3 / each:.2f}\nbleu 0.0\n" for each in range(1, 5)), "bleu is 0"),
-        ("".join(f"Epoch {each}: acc=0.1\n" for each in range(1, 6)), "acc does not move"),
+        ("".join(f"Epoch {each}: acc=0.1\n" for each in range(1, 6)), "acc does not change"),
         ("train loss is always 0\n", "the loss is 0"),
         ("after 10 epochs the weights are not changing\n", "weights"),
-        ("the model predicts the same class for every image\n", "alike"),
+        ("the model predicts the same class for every image\n", "same answer"),
         ("run 1: step 14000: loss 1.2 -> 16000\n", "diverges"),
     ],
 )

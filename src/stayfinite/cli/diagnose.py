@@ -28,7 +28,7 @@ class Diagnose:
     """Show every finding, not only the likeliest ones."""
 
     tell: tuple[str, ...] = ()
-    """What no file says, as name=value: precision=fp16 gpu=V100, or how an experiment went: bf16=fine, bf16=same."""
+    """Facts that no file states, as name=value: precision=fp16 gpu=V100, or an experiment's outcome: bf16=fine."""
 
     ask: bool = False
     """Ask for the missing fact that would change the diagnosis most, and go on with the answer."""

@@ -36,8 +36,8 @@ def _next(reading: Reading, known: list[str], asked: list[str]) -> Question | No
     question = next_question(context_of(reading, understand_told(known)), asked, judged_with)
     if question is None and found.differential is not None and found.differential.experiment.key not in asked:
         experiment = found.differential.experiment
-        text = f"Did you try this: {experiment.do}? fine: {experiment.fine}. same: {experiment.same}."
-        return Question(name=experiment.key, text=text, answers=("fine", "same"))
+        text = f"Did you try this: {experiment.do}? fine: {experiment.fine}. bad: {experiment.bad}."
+        return Question(name=experiment.key, text=text, answers=("fine", "bad"))
     return question
 
 

@@ -14,7 +14,7 @@ from stayfinite.rules.told_worlds import ToldWorld
 SOURCE = "--tell"
 
 FINE = frozenset({"fine", "ok", "works", "finite", "trains", "good"})
-SAME = frozenset({"same", "nan", "inf", "fails", "bad", "breaks", "worse"})
+BAD = frozenset({"bad", "same", "nan", "inf", "fails", "breaks", "worse"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ def understand_told(pairs: Sequence[str]) -> Told:
                 fix="for example: --tell precision=fp16 gpu=V100, or how an experiment went: --tell bf16=fine",
             )
         experiment, outcome = BY_KEY.get(name), value.lower()
-        if experiment is not None and outcome in FINE | SAME:
+        if experiment is not None and outcome in FINE | BAD:
             good = outcome in FINE
-            said = f"{experiment.do}: {experiment.fine if good else experiment.same}"
+            said = f"{experiment.do}: {experiment.fine if good else experiment.bad}"
             tried.append(ToldWorld(experiment.subject, good, SOURCE, said))
         else:
             settings.append(Setting(name, scalar(value), SOURCE, kind="command"))

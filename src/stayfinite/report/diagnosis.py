@@ -49,17 +49,16 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
 def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
     """What is left to decide, what each cause predicts, and what to try first."""
     open_question = diagnosis["differential"]
-    console.print(Text("\nNot decided. To decide:", style="bold"))
-    console.print(Padding(Text.assemble(("try  ", "bold green"), open_question["try"]), (0, 0, 0, 2)))
+    console.print(Text.assemble("\n", ("Not decided. ", "bold"), ("Try: ", "bold green"), open_question["try"]))
     width = max(len(each["cause"]) for each in open_question["remaining"])
     for each in open_question["remaining"]:
-        console.print(Padding(Text(f"if {each['cause']:<{width}}  then: {each['predicts']}"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"{each['cause']:<{width}}  predicts: {each['predicts']}"), (0, 0, 0, 2)))
     key, outcomes = open_question["key"], open_question["outcomes"]
-    told = f"--tell {key}=fine ({outcomes['fine']}) or --tell {key}=same ({outcomes['same']})"
-    console.print(Padding(Text(f"then diagnose again with {told}"), (0, 0, 0, 2)))
+    told = f"--tell {key}=fine ({outcomes['fine']}) or {key}=bad ({outcomes['bad']})"
+    console.print(Padding(Text(f"Then diagnose again with {told}"), (0, 0, 0, 2)))
     script = next((each["path"] for each in diagnosis["sources"] if each["path"].endswith((".py", ".ipynb"))), None)
     if script is not None:
-        console.print(Padding(Text(f"or have it proved: stayfinite doctor {script}"), (0, 0, 0, 2)))
+        console.print(Padding(Text(f"Or prove it: stayfinite doctor {script}"), (0, 0, 0, 2)))
 
 
 def _clean(part: Any) -> Any:

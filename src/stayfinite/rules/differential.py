@@ -53,7 +53,7 @@ class Differential:
             "remaining": [{"cause": each.cause, "predicts": each.predicts} for each in self.remaining],
             "try": self.experiment.do,
             "key": self.experiment.key,
-            "outcomes": {"fine": self.experiment.fine, "same": self.experiment.same},
+            "outcomes": {"fine": self.experiment.fine, "bad": self.experiment.bad},
         }
 
 
@@ -78,7 +78,7 @@ def differential(findings: Sequence[Finding], facts: Facts) -> Differential | No
 
 def _remaining(cause: str, experiment: Experiment) -> Remaining:
     fine = experiment.chance_of_fine(cause)
-    predicts = experiment.fine if fine >= LIKELY else experiment.same if fine <= UNLIKELY else "either"
+    predicts = experiment.fine if fine >= LIKELY else experiment.bad if fine <= UNLIKELY else "either"
     return Remaining(cause=cause, predicts=predicts)
 
 

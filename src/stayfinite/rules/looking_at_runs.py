@@ -225,7 +225,8 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         crash=crash,
         where=_places(seen),
         recognised=recognised,
-        lost_metrics=_lost_metrics(seen, bool(finite)),
+        lost_metrics=(lost := _lost_metrics(seen, bool(finite))),
+        lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
         chance=at_chance(finite),
         swings=not expected_to_rise and swings(finite),
@@ -251,6 +252,13 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
         ):
             found.append(name)
     return tuple(found)
+
+
+def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
+    """The first step, where the log counts them, at which the first of these metrics is not finite."""
+    track = run.metrics[names[0]] if names else None
+    rows = [] if track is None else zip(track.steps, track.values, strict=True)
+    return next((step for step, value in rows if not math.isfinite(value)), None)
 
 
 def _printed(seen: _Measured, finite: int) -> Message | None:

@@ -88,7 +88,7 @@ def _usual(facts: Facts, rules: Sequence[Rule], suspects: Sequence[Suspect]) -> 
             continue
         clues = tuple(by_slug[slug].judge(facts))
         if sum(clue.weight for clue in clues) > -2.0:
-            usual = Clue(f"a usual cause of {symptom}; nothing in the text tells", 0.1)
+            usual = Clue(f"common cause of {symptom}; nothing in the text points to it", 0.1)
             yield Suspect(by_slug[slug], (*(clue for clue in clues if clue.weight > 0), usual), confident)
 
 
@@ -140,4 +140,5 @@ def _severity(rule: Rule, telling: list[Clue]) -> Severity:
 
 
 def _line(clue: Clue) -> str:
-    return f"{clue.where}: {clue.text}" if clue.where else clue.text
+    text = clue.text.strip().splitlines()[-1].strip() if "\n" in clue.text else clue.text  # of a traceback the error
+    return f"{clue.where}: {text}" if clue.where else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stayfinite.core.series import Message, Point
@@ -14,12 +15,15 @@ HUGE_LOSS = 1e4
 """No usual loss is so large at any step of a training that works."""
 
 _SAID: dict[Kind, str] = {
-    "weights still": "the weights are said not to change",
-    "same answers": "the model is said to answer every input alike",
-    "worse after loading": "it is said to be worse after loading",
-    "rate still": "the learning rate is said not to change",
+    "weights still": "reported: the weights do not change",
+    "same answers": "reported: the model gives every input the same answer",
+    "worse after loading": "reported: worse after loading",
+    "rate still": "reported: the learning rate does not change",
 }
 """What only words can tell; other kinds count as if they had been measured."""
+
+NAMED = 3
+"""Metrics that are named in a sentence."""
 
 EARLY = 10
 """Points that count as the beginning of a log."""
@@ -113,6 +117,8 @@ class Symptoms:
     """Measurements of any kind in all logs."""
     lost_metrics: tuple[str, ...] = ()
     """Other measurements that end in values which are not finite."""
+    lost_at: float | None = None
+    """The step from which the first of them is lost."""
     printed: Message | None = None
     """Where few losses are logged: a line that prints a value which is not finite."""
     told: tuple[ToldSymptom, ...] = ()
@@ -207,12 +213,10 @@ class Symptoms:
             "the loss is not finite": self.bad_losses > 0,
             "the gradient norm is not finite": self.bad_norms > 0 and not self.settles,
             "the evaluation loss is not finite": self.bad_evals > 0,
-            f"{', '.join(self.lost_metrics[:3])} {'is' if len(self.lost_metrics) == 1 else 'are'} not finite": bool(
-                self.lost_metrics
-            ),
-            "a printed value is not finite": self.printed is not None and not (self.bad_losses or self.bad_norms),
+            _lost(self.lost_metrics, self.lost_at): bool(self.lost_metrics),
+            "a printed value is NaN or infinite": self.printed is not None and not (self.bad_losses or self.bad_norms),
             "the loss is 0": self.zero_loss and not self.learns_at_zero,
-            "the model answers every input with one class": self.one_class,
+            "the model predicts one class for every input": self.one_class,
             f"{self.impossible} is below 1": bool(self.impossible),
             "the gradient is 0": self.zero_norms >= 2 and self.zero_norms * 2 >= self.points,
             "the loss scale collapses": self.collapses,
@@ -224,9 +228,9 @@ class Symptoms:
             ),
             "the loss diverges": self.diverges,
             "the loss swings": self.swings and not self.diverges,
-            f"the loss stays at ln {self.chance}, a guess among {self.chance} classes": self.chance is not None,
+            f"the loss stays at ln {self.chance}, chance level for {self.chance} classes": self.chance is not None,
             "the loss does not move": self.flat and self.chance is None,
-            f"{self.still_score} does not move": bool(self.still_score) and not self.zero_score,
+            f"{self.still_score} does not change": bool(self.still_score) and not self.zero_score,
             f"{self.zero_score} is 0 while the loss falls": bool(self.zero_score),
             "the learning rate is 0": self.lr_zero,
             "the run crashed": self.crash is not None,
@@ -268,3 +272,10 @@ class Symptoms:
     def healthy(self) -> bool:
         """There are measurements, and nothing is wrong with them."""
         return self.recognised > 0 and not self.trouble
+
+
+def _lost(names: Sequence[str], step: float | None) -> str:
+    """`g, d are not finite from step 150 on`."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    begun = "" if step is None else f" from step {step:,.0f} on"
+    return f"{', '.join(names[:NAMED])}{more} {'is' if len(names) == 1 else 'are'} not finite{begun}"

@@ -55,7 +55,8 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
             return "NaN after good steps", ("lr-too-high", "bad-data-row", "loss-formula-singularity")
         unknown = facts.context.precision is None and facts.context.family is not None
         first = "fp16-overflow-model-family" if unknown else "loss-formula-singularity"
-        return "NaN from the start", ("bad-data-row", "lr-too-high", first)
+        symptom = "NaN from the start" if seen.from_start else "NaN"
+        return symptom, ("bad-data-row", "lr-too-high", first)
     if seen.zero_loss and not (seen.learns_at_zero or seen.doubtful):
         return "a loss of 0", ("all-labels-masked", "tokenizer-mismatch", "fp16-overflow-model-family")
     if seen.zero_score:

@@ -52,7 +52,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if rewards:
             yield Clue("in training by rewards the printed loss is near 0 by itself", -STRONG, rewards[0][1])
     elif seen.flat or seen.chance is not None:
-        guess = f", the loss of a guess among {seen.chance} classes" if seen.chance is not None else ""
+        guess = f", chance level for {seen.chance} classes" if seen.chance is not None else ""
         told = seen.said("still")
         stays = seen.last_loss is not None and not told
         measured = f"the loss stays at {seen.last_loss:.6g} over {seen.points} points{guess}" if stays else ""

@@ -63,7 +63,7 @@ class OtherMetrics(Format):
         pairs = {begin: (plain(name), begin, end) for name, begin, end in separated_pairs(line, start)}
         for match in _BARE.finditer(line, start):
             pairs.setdefault(match.start(2), (plain(match[1]), *match.span(2)))
-        place = _PLACE.search(line, start)
+        place = _place(line, start)
         measured = place is not None and len(pairs) > 1  # a row of numbers: any name will do
         named = [
             pair
@@ -86,6 +86,13 @@ class OtherMetrics(Format):
                 reading.fields.append((name, begin, end))
         reading.is_message = lost
         return reading
+
+
+def _place(line: str, start: int) -> re.Match[str] | None:
+    """The step of a line; its epoch where it names no step."""
+    places = list(_PLACE.finditer(line, start))
+    steps = [each for each in places if column_of(plain(each[1])) != "epoch"]
+    return next(iter(steps or places), None)
 
 
 def _says_nothing_else(line: str, start: int, named: list[tuple[str, int, int]]) -> bool:
