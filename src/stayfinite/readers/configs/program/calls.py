@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 
 from stayfinite.readers.configs.program.attributes import look_up
 from stayfinite.readers.configs.program.classes import instantiate
@@ -99,7 +100,7 @@ def _given(run: Run, node: ast.Call) -> Given:
     for keyword in node.keywords:
         if keyword.arg is not None:
             argument = keyword.value
-            value = run.telling.under(run, keyword.arg, lambda argument=argument: run.evaluate(run, argument))  # type: ignore[misc]
+            value = run.telling.under(run, keyword.arg, partial(run.evaluate, run, argument))
             given.keywords[keyword.arg] = (value, argument)
             continue
         more = run.evaluate(run, keyword.value)
