@@ -156,3 +156,16 @@ def test_a_plain_loops_calls_and_a_gate_on_the_device_are_refused():
         guard.backward(torch.zeros(()))
     with pytest.raises(OptimizerError, match="asks at once"):
         build(Policy(gate="device"))
+
+
+def test_an_engine_that_keeps_its_gradients_tells_their_norm():
+    model, _, _, guard = build()
+    asked = []
+    for step in range(1, 41):
+        loss = model(torch.randn(16, 8)).square().mean().detach()
+        guard.gather(loss)  # no parameter ever has a gradient
+        asked.append(guard.judge(norm=torch.tensor(math.nan if step == 40 else 1.0 + 0.01 * step)))
+        guard.settle()
+    assert [decision.refused for decision in asked] == [False] * 39 + [True]
+    assert asked[38].signals.grad_norm == pytest.approx(1.39)
+    assert not asked[38].signals.silent

@@ -82,7 +82,7 @@ class DrivenGuard(Guard):
         self._intake.add(loss, {})
         self._passes.trained(loss)
 
-    def judge(self, *, unscale: bool = False) -> Decision:
+    def judge(self, *, unscale: bool = False, norm: Tensor | None = None) -> Decision:
         """Whether the step may be taken. Asked again before :meth:`settle`, the answer is the same.
 
         Gradients, optimizer and schedule are not touched; buffers that the forward pass has changed are put back where
@@ -90,6 +90,8 @@ class DrivenGuard(Guard):
 
         Arguments:
             unscale: have the guard unscale the gradients first, where there is an fp16 scaler.
+            norm: of the gradients of all ranks, unscaled, from an engine that keeps them. No gradient is read then, and
+                an unusual step is left to the engine to limit: clip it to ``decision.limit``.
         """
         self._life.check_open()
         if self._heard:
@@ -100,8 +102,9 @@ class DrivenGuard(Guard):
             self._recovery.renew()
         self._recorder.launch(self._step, self._launch_record)
         first = not self._judge.memory.ladder.accepted
-        self._ranks.settle(self._shop.roster)
-        own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale)
+        if norm is None:
+            self._ranks.settle(self._shop.roster)
+        own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale, norm=norm)
         self._reading = self._ranks.combine(own, self._shop.roster)
         self._step = self._reading.step
         self._passes.close(self._step)

@@ -53,6 +53,14 @@ class GradientNorms:
     facts: Facts | None = None
     """What else was seen in the same read; a row for each of ``indices``. None where only norms were taken."""
 
+    told: bool = False
+    """Whether an engine that keeps the gradients has told the total of all ranks; nothing else is known then."""
+
+
+def told_gradients(total: Tensor) -> GradientNorms:
+    """Gradients that an engine keeps, of which it tells the norm."""
+    return GradientNorms((), (), total.new_zeros(0), total.detach().reshape(()), told=True)
+
 
 def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNorms:
     """Norms of all gradients, without waiting for the device. Half-precision gradients are summed in float32.

@@ -44,6 +44,8 @@ class Envelope:
     scaled: bool
     judged: bool
     """Whether a device has judged the step, and its verdict is inside."""
+    told: bool
+    """Whether an engine has told the norm, and none of a single parameter is known."""
     parts: tuple[str, ...]
     indices: tuple[int, ...]
     batch: int
@@ -95,6 +97,7 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         lr_inside=on_device,
         scaled=reading.loss_scale is not None,
         judged=judged is not None,
+        told=reading.gradients.told,
         parts=tuple(reading.parts),
         indices=reading.gradients.indices,
         batch=reading.batch,
@@ -136,7 +139,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
             for rank in range(len(ranks) // RANK_COLUMNS)
             if not math.isfinite(ranks[RANK_COLUMNS * rank]) or ranks[RANK_COLUMNS * rank + 1] != 0
         ),
-        silent=_silent(envelope.indices, norms, len(roster.names)),
+        silent=0 if envelope.told else _silent(envelope.indices, norms, len(roster.names)),
         parameters=len(roster.names),
     )
     return Opened(signals, verdict, limit, roster.names, envelope.indices, norms)

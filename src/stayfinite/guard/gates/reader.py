@@ -13,7 +13,7 @@ from stayfinite.errors import LossError
 from stayfinite.guard.checks import check_rate
 from stayfinite.guard.gates.gates import Workshop
 from stayfinite.measure.fused import Fused, fused_for
-from stayfinite.measure.gradients import measure_gradients
+from stayfinite.measure.gradients import measure_gradients, told_gradients
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
@@ -56,8 +56,17 @@ class Reader:
         self.fused = self._kernels()
         return True
 
-    def read(self, step: int, loss: Tensor, *, first: bool, unscale: bool = True) -> Reading:
-        """The numbers of a step; ``first`` while none was ever accepted, ``unscale`` unless a framework has done so.
+    def read(
+        self, step: int, loss: Tensor, *, first: bool, unscale: bool = True, norm: Tensor | None = None
+    ) -> Reading:
+        """The numbers of a step.
+
+        Arguments:
+            step: its number.
+            loss: of this rank.
+            first: whether no step was accepted before.
+            unscale: whether the gradients are still to be unscaled, if there is a scaler.
+            norm: of the gradients of all ranks, where an engine keeps and measures them.
 
         Raises:
             LossError: the loss has reached no parameter, and never did.
@@ -73,12 +82,12 @@ class Reader:
             scale = None if scale is None else scale.clone()
             if unscale:
                 scaler.unscale_(self._shop.optimizer)
-        gradients = measure_gradients(self._shop.roster, self.fused)
+        gradients = measure_gradients(self._shop.roster, self.fused) if norm is None else told_gradients(norm)
         self._indices = gradients.indices
         if scale is not None and not unscale and not is_unscaled(scaler, self._shop.optimizer):
             # The framework unscales later, and only once: the gradients stay as they are, their norms are put right.
             gradients = replace(gradients, norms=gradients.norms / scale, total=gradients.total / scale)
-        if not gradients.indices and first:
+        if not gradients.indices and first and not gradients.told:
             raise LossError(
                 "backward() gave no gradient to any parameter of the optimizer",
                 fix="the loss does not depend on the model that is trained: compute it from this model's output",
@@ -110,7 +119,7 @@ class Reader:
 
     def sampler(self, reading: Reading) -> Sampler | None:
         """A closer look, if it is time for one."""
-        return self.look(reading) if self.due(reading.step) else None
+        return self.look(reading) if self.due(reading.step) and not reading.gradients.told else None
 
     def due(self, step: int) -> bool:
         """Whether this step is looked at more closely."""

@@ -50,6 +50,9 @@ class Ranks:
         rows[self.rank, 0] = reading.loss.to(total.device, non_blocking=True)
         if self._own is not None and (bad := self._own.take()) is not None:
             rows[self.rank, 1] = bad
+        if gradients.told:
+            dist.all_reduce(rows)
+            return replace(reading, loss=rows[:, 0].mean(), ranks=rows)
         squares = torch.zeros(len(roster.parameters), dtype=wide, device=total.device)
         places, share = self._shares(roster, gradients.indices, squares)
         squares[places] = gradients.norms.to(wide).square() * share
