@@ -56,7 +56,7 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
         unknown = facts.context.precision is None and facts.context.family is not None
         first = "fp16-overflow-model-family" if unknown else "loss-formula-singularity"
         symptom = "NaN from the start" if seen.from_start else "NaN"
-        return symptom, ("bad-data-row", "lr-too-high", first)
+        return symptom, ("lr-too-high", "bad-data-row", first)
     if seen.zero_loss and not (seen.learns_at_zero or seen.doubtful):
         return "a loss of 0", ("all-labels-masked", "tokenizer-mismatch", "fp16-overflow-model-family")
     if seen.zero_score:
@@ -64,5 +64,5 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if seen.diverges or seen.absurd:
         return "a loss that explodes", ("lr-too-high", "bad-data-row", "no-clipping")
     if seen.flat or seen.chance is not None or seen.still_score:
-        return "a loss that does not move", ("lr-too-high", "params-not-in-optimizer", "lr-zero")
+        return "a loss that does not move", ("params-not-in-optimizer", "lr-too-high", "lr-zero")
     return "", ()

@@ -97,6 +97,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "worse after loading",
         (
             rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|results?)\b|"
+            rf"\b{_LOADS}\b[^;\n]{{0,60}}\b{_LOSS}\b[^.;\n]{{0,20}}\b(?:higher|worse|larger|bigger|jumps?|"
+            r"starts? (?:over|again))\b|"
             r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d|"
             rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))"
         ),
