@@ -17,6 +17,7 @@ SYMPTOMS = frozenset(
 _TOLD: dict[Kind, tuple[str, ...]] = {
     "weights still": ("params-not-in-optimizer", "params-frozen", "lr-zero"),
     "same answers": ("lr-too-high", "label-imbalance", "dead-units"),
+    "bad answers": ("prompt-format-differs", "tokenizer-mismatch", "dtype-differs-at-inference"),
     "worse after loading": ("resume-state-missing", "architecture-mismatch", "dtype-differs-at-inference"),
 }
 
@@ -24,6 +25,7 @@ _TOLD: dict[Kind, tuple[str, ...]] = {
 _IN_WORDS: dict[Kind, str] = {
     "weights still": "weights that do not change",
     "same answers": "a model that answers every input alike",
+    "bad answers": "answers that are empty, repeat or make no sense",
     "worse after loading": "results that are worse after loading",
 }
 
