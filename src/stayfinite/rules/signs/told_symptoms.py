@@ -66,8 +66,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (
         "same answers",
         (
-            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predict(?:ion|ed value)s?|probabilit\w+|answers?|class|"
-            rf"label)\b{_FAR}"
+            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predict(?:ion|ed value)s?|"
+            rf"probabilit\w+|answers?|class|label)\b{_FAR}"
             r"\b(?:all|every|each|any|regardless)\b|\bpredicts? (?:only|always|just|the same|one class)"
         ),
     ),
@@ -75,7 +75,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "still",
         (
             rf"\b{_LEARNS}\b{_FAR}?[\s:]{_NOT}"
-            r"(?:decreas\w*|go(?:es|ing)? (?:down|lower|below)|get\w* lower|dip\w* below|come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
+            r"(?:decreas\w*|go(?:es|ing)? (?:down|lower|below)|get\w* lower|dip\w* below|"
+            r"come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
             rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
             rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|unchanged|{_STAYS})\b|"
             rf"\b{_LOSS}\b{_FAR}\bstill\b{_NEAR}\bafter\b|"
@@ -86,7 +87,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "bad answers",
         (
             rf"\b(?:outputs?|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
-            r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|looks? like noise|repeat\w*|no new tokens)\b|"
+            r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|looks? like noise|repeat\w*)\b|"
             r"[\"']{2}(?:\W|$))|\bno new tokens generated\b"
         ),
     ),
