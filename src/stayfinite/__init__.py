@@ -50,8 +50,8 @@ _HOMES = {
     "stayfinite.doctor.attaching": ("attach",),
     "stayfinite.errors": (
         "BadStep", "DeviceFault", "GuardClosed", "LoaderFailed", "LossError", "MissingExtra", "ModelError",
-        "OptimizerError", "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError", "TrainingDiverged",
-        "TrainingStopped", "UsageError",
+        "OptimizerError", "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError",
+        "TrainingDiverged", "TrainingStopped", "UsageError",
     ),
     "stayfinite.guard.guard": ("Guard",),
     "stayfinite.inspection.preflight": ("preflight",),

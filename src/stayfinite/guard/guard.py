@@ -518,6 +518,7 @@ class Guard:
 
     def _launch_record(self) -> dict[str, Any]:
         first = self._intake.batch_shape
-        return launch_record(
+        record = launch_record(
             self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now(), first
         )
+        return record | {"ranks": [machine.to_json() for machine in self._ranks.machines]}
