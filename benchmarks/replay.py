@@ -4,10 +4,9 @@
     python benchmarks/replay.py --device cuda
 
 A small language model is trained under a guard. `plain` is the median step, `re-run` the median step that is run again
-before its update, both of one run, in turn. `a re-run costs` is the difference in plain steps: forward, backward and the
-checksums of all gradients, twice. `share` is what that comes to at one step in N; `whole run` is processor time of N
-steps with one re-run over that of N steps without, the least of several rounds in turn (CPU only: on a busy machine it
-is as noisy as that machine).
+before its update, both of one run, in turn. `a re-run costs` is the difference in plain steps: forward, backward and
+the checksums of all gradients, twice. `share` is what that comes to at one step in N; `whole run` (``--whole 3``) is
+processor time of N steps with one re-run over that of N steps without, the least of several rounds in turn.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ class Run:
 def extra(device: str, width: int, every: int, rounds: int) -> tuple[int, float, float]:
     """Parameters, the median plain step, and the median step that is run again."""
     run = Run(device, width, every)
-    plain, again = [], []
+    plain: list[float] = []
+    again: list[float] = []
     for _ in range(rounds * every):
         seconds = run.step()
         if run.taken > 2 * every:

@@ -177,7 +177,7 @@ class DrivenGuard(Guard):
         self._life.check_open()
         heard, sampler = self._heard, self._sampler
         if sampler is not None:
-            self._recorder.post(sampler.finish(), self._shop.roster.names)
+            self._tell_sample(sampler.finish())
         self.abandon()
         if heard:
             self._take_note(heard)
@@ -189,6 +189,7 @@ class DrivenGuard(Guard):
         self._passes.forget()
         self._groups.forget()
         self._replays.forget()
+        self._early.forget()
         self._reading, self._heard, self._sampler = None, [], None
 
     @property

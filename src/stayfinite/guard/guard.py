@@ -53,6 +53,7 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.recovering.saving import Saving
+from stayfinite.guard.telling.early import EarlyWatch
 from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.guard.telling.journal import now
 from stayfinite.guard.telling.launch import launch_record
@@ -61,6 +62,7 @@ from stayfinite.guard.words import data_event_in_words, policy_in_words, trainin
 from stayfinite.measure.fused import switched_off
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.roster import take_roster
+from stayfinite.measure.sample import Sample
 from stayfinite.report.terminal import Console
 from stayfinite.state.parts import TrainingParts, stateful
 
@@ -174,6 +176,7 @@ class Guard:
             groups=self._groups,
             unlearned=self._loaders.unlearned,
         )
+        self._early = EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first)
         self._replays = Replays(
             policy.replay_every,
             model,
@@ -309,7 +312,7 @@ class Guard:
             sampler = self._reader.sampler(reading)
             heard = self._after.gate.take(reading)
             if sampler is not None:
-                self._recorder.post(sampler.finish(), self._shop.roster.names)
+                self._tell_sample(sampler.finish())
             if reading.loss_scale is not None and scaler is not None:
                 scaler.update()
         except BaseException:
@@ -476,9 +479,15 @@ class Guard:
         self._passes.forget()
         self._groups.forget()
         self._replays.forget()
+        self._early.forget()
+
+    def _tell_sample(self, sample: Sample) -> None:
+        self._recorder.post(sample, self._shop.roster.names)
+        self._early.post(sample)
 
     def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
+        self._early.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
         if (decision := self._after.follow(heard, self._step)) is not None:
@@ -492,6 +501,7 @@ class Guard:
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
+        self._early.expect(self._step + 1)
         if (what := self._expected.pop(self._step + 1, None)) is not None:
             self._begin_phase(what)
         if self._saving is not None:
