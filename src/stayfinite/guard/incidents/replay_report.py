@@ -8,7 +8,6 @@ from enum import IntEnum
 from stayfinite.core.finding import Finding
 from stayfinite.core.replays import Kind
 from stayfinite.measure.reading import Reading
-from stayfinite.measure.roster import SHOWN
 
 
 class Status(IntEnum):
@@ -50,13 +49,13 @@ def marked(reading: Reading, found: Mismatch | None) -> Reading:
 
 def in_words(report: Report, machines: list[str]) -> str:
     """How a step came out otherwise, and where."""
-    shown = ", ".join(report.parameters[:SHOWN])
     what = []
     if report.loss_differs:
-        what.append(f"loss {report.losses[0]:.8g}, then {', '.join(f'{value:.8g}' for value in report.losses[1:])}")
+        again = dict.fromkeys(f"{value:.8g}" for value in report.losses[1:])
+        what.append(f"loss {report.losses[0]:.8g}, re-run {', '.join(again)}")
     if report.parameters:
-        what.append(f"{len(report.parameters)} gradients differ, first {shown}")
-    return f"{report.kind} fault on {', '.join(machines)}: re-runs of this step differ ({'; '.join(what)})"
+        what.append(f"{len(report.parameters)} gradients differ, first {report.parameters[0]}")
+    return f"{report.kind} fault on {', '.join(machines)}: {'; '.join(what)}"
 
 
 def finding_of(step: int, report: Report, sentence: str) -> Finding:
