@@ -70,6 +70,7 @@ class EarlyWatch:
                     "early-sign",
                     step,
                     f"step {step}: {sign}",
+                    reason=f"{sign}",
                     signal=sign.signal,
                     place=sign.place,
                     value=sign.value,
