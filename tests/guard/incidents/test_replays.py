@@ -279,3 +279,27 @@ def test_buffers_that_the_forward_pass_moves_are_as_before_in_a_re_run(tmp_path)
     assert [each["mismatches"] for each in events(tmp_path, "replays")] == [0]
     assert not events(tmp_path, "replay-restricted")
     assert training.calls == 12 + 3 * 2 + 2
+
+
+def test_the_gate_on_the_device_refuses_a_mismatch_and_goes_on(tmp_path):
+    training = Training(None)
+    training.optimizer = torch.optim.AdamW(training.model.parameters(), lr=1e-2, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(training.optimizer, lambda step: 1 / (1 + step))
+    policy = Policy(replay_every=EVERY, gate="device", autopsy_seconds=0)
+    training.guard = Guard(
+        training.model, training.optimizer, schedule, policy=policy, run_dir=tmp_path / "device",
+        forward=training.loss, console=training.console,
+    )  # fmt: skip
+    training.data = torch.Generator().manual_seed(3)
+    training.steps(9)
+    before = training.everything()
+    last = training.device.calls + 1
+    training.device.faulty = lambda call: call == last
+    training.steps(1)
+    training.guard.flush()
+    assert training.refused == [10]
+    assert changed(before, training.everything()) == ["rng"]
+    assert schedule.last_epoch == 9
+    training.steps(3)
+    training.guard.close()
+    assert (training.refused, schedule.last_epoch) == ([10], 12)
