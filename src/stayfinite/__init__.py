@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stayfinite.doctor.attaching import attach
     from stayfinite.errors import (
         BadStep,
+        DeviceFault,
         GuardClosed,
         LoaderFailed,
         LossError,
@@ -48,9 +49,9 @@ _HOMES = {
     "stayfinite.diagnosis.diagnosis": ("Diagnosis",),
     "stayfinite.doctor.attaching": ("attach",),
     "stayfinite.errors": (
-        "BadStep", "GuardClosed", "LoaderFailed", "LossError", "MissingExtra", "ModelError", "OptimizerError",
-        "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError", "TrainingDiverged",
-        "TrainingStopped", "UsageError",
+        "BadStep", "DeviceFault", "GuardClosed", "LoaderFailed", "LossError", "MissingExtra", "ModelError",
+        "OptimizerError", "OrderError", "PoisonedState", "PolicyError", "StateError", "StayfiniteError",
+        "TrainingDiverged", "TrainingStopped", "UsageError",
     ),
     "stayfinite.guard.guard": ("Guard",),
     "stayfinite.inspection.preflight": ("preflight",),
@@ -62,6 +63,7 @@ __all__ = [
     "BadStep",
     "Code",
     "Decision",
+    "DeviceFault",
     "Diagnosis",
     "Finding",
     "Guard",

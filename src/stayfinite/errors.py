@@ -15,6 +15,7 @@
     ├── MissingExtra (ImportError)     an optional dependency is not installed
     ├── NotReady (RuntimeError)        a program's check before its first step found what it would not survive
     └── TrainingStopped (RuntimeError) training must not go on as it is; carries an exit code for supervisors
+        ├── DeviceFault                a device keeps giving another result when the same step is run again
         ├── LoaderFailed               too many batches could not be loaded, here or on another rank
         └── TrainingDiverged           the budget for refused steps is spent
             └── BadStep                a strict policy met its first bad step
@@ -110,6 +111,12 @@ class LoaderFailed(TrainingStopped):
     """Too many batches could not be loaded, here or on another rank."""
 
     exit_code = 88
+
+
+class DeviceFault(TrainingStopped):
+    """A device keeps giving another result when the same step is run again; training can go on with another one."""
+
+    exit_code = 89
 
 
 class TrainingDiverged(TrainingStopped):

@@ -34,6 +34,7 @@ class Code(StrEnum):
     LOSS_SPIKE = "loss-spike"
     GRADIENT_SPIKE = "gradient-spike"
     SCALE_SEARCH = "scale-search"
+    REPLAY_MISMATCH = "replay-mismatch"
     VETOES_IN_A_ROW = "vetoes-in-a-row"
     VETOES_IN_TOTAL = "vetoes-in-total"
     LEVEL_IN_DOUBT = "level-in-doubt"

@@ -75,6 +75,8 @@ def decide(
         verdict, limit = spikes.examine(signals.loss, signals.grad_norm, state.spikes, policy)
     if not signals.finite:
         verdict |= Verdict.NOT_FINITE
+    if signals.mismatch:
+        verdict |= Verdict.MISMATCH
     after = replace(state, spikes=spikes.advance(signals.loss, signals.grad_norm, verdict, state.spikes, policy, limit))
     if not verdict:
         return _take(signals, verdict, max_norm), _accept(after, policy)
@@ -153,14 +155,19 @@ def _refuse(
     # Weights stand still while steps are refused, so after a rung a few tries show whether it has helped. Finite spikes
     # get the full count all the same: they may turn out to be a new level.
     tries = policy.patience if after.rungs.highest >= 0 and not signals.finite else policy.max_vetoes_in_a_row
+    faulty = code is Code.REPLAY_MISMATCH
+    if faulty:
+        # Neither rate, weights nor precision are to blame: no rung would help.
+        tries = min(tries, policy.patience)
     if policy.max_vetoes is not None and after.in_total > policy.max_vetoes:
         spent, action = Code.VETOES_IN_TOTAL, Action.STOP
     elif after.in_a_row > tries:
-        spent, action = Code.VETOES_IN_A_ROW, next_rung(code, after.rungs, policy, options)
+        action = Action.STOP if faulty else next_rung(code, after.rungs, policy, options)
+        spent = code if faulty else Code.VETOES_IN_A_ROW
     else:
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     tried = ", ".join(f"{count} x {name}" for name, count in after.vetoes.items())
-    count = f"{after.in_a_row} steps in a row" if spent is Code.VETOES_IN_A_ROW else f"{after.in_total} steps in all"
+    count = f"{after.in_total} steps in all" if spent is Code.VETOES_IN_TOTAL else f"{after.in_a_row} steps in a row"
     reason = f"{count} were refused ({tried}{reasons.rungs_taken(after.rungs)}); the last: {reason}"
     if action is not Action.STOP:
         after = replace(after, in_a_row=0, rungs=take(action, code, after.rungs, options))
@@ -180,6 +187,8 @@ def _from_rollback(state: LadderState) -> RungState:
 
 
 def _veto_code(signals: Signals, verdict: Verdict, before: LadderState, policy: Policy) -> Code:
+    if Verdict.MISMATCH in verdict:
+        return Code.REPLAY_MISMATCH
     if Verdict.NOT_FINITE not in verdict:
         return Code.LOSS_SPIKE if Verdict.LOSS_SPIKE in verdict else Code.GRADIENT_SPIKE
     if not math.isfinite(signals.loss):

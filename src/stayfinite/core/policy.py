@@ -140,6 +140,10 @@ class Policy:
     desync_steps: int = 100
     """Steps between checks that replicated parameters are the same on every rank; 0 for none."""
 
+    replay_every: int = 0
+    """Steps between two that are run again, forward and backward, before the update: a device that gives another result
+    the second time is named, and the step refused. 0 for none. It needs ``forward`` and ``guard.forward``."""
+
     scale_search: int = 24
     """Overflows in a row that an fp16 scaler may use to find its scale before they count as vetoes."""
 
@@ -246,7 +250,7 @@ _LEAST_COUNT = {
     "sample_every": 0, "zero_steps": 1, "constant_steps": 2, "lr_zero_steps": 1, "trend_steps": 4, "trend_windows": 2,
     "silent_steps": 1, "patience": 0, "calm_steps": 1, "max_cuts": 0, "cut_steps": 1, "max_rollbacks": 0,
     "max_escalations": 0, "prove_steps": 1, "checkpoint_steps": 1, "keep_checkpoints": 1, "max_loader_errors": 0,
-    "desync_steps": 0, "max_incidents": 0, "incident_megabytes": 0, "probation": 16,
+    "desync_steps": 0, "replay_every": 0, "max_incidents": 0, "incident_megabytes": 0, "probation": 16,
 }  # fmt: skip
 _POSITIVE = (
     "sigmas", "warmup_widening", "loss_floor", "norm_floor", "min_loss_scale", "silent_share", "cut_factor",

@@ -20,6 +20,8 @@ def why_refused(signals: Signals, code: Code, before: SpikeState, policy: Policy
             return unusual_norm(signals, before)
         case Code.SCALE_SEARCH:
             return f"gradients overflow at loss scale {signals.loss_scale:,.10g}; the scaler goes down and tries again"
+        case Code.REPLAY_MISMATCH:
+            return signals.mismatch
         case _:
             return _not_finite(signals, policy)
 

@@ -44,6 +44,9 @@ class Signals:
     bad_ranks: tuple[int, ...] = ()
     """With several ranks those whose own loss or gradients were not finite, before gradients were averaged."""
 
+    mismatch: str = ""
+    """Where the step was run again and came out otherwise: how, and on which machine; ``bad_ranks`` are those ranks."""
+
     silent: int = 0
     """Bit i is set when parameter i has no gradient or one that is exactly zero."""
 

@@ -46,15 +46,18 @@ class Verdict(IntFlag):
     """A finite spike that the policy does not refuse."""
     FAULT = 32
     """One that is taken though no data could explain its loss; running statistics do not take it in."""
+    MISMATCH = 64
+    """Run again, the step came out otherwise. Known on the host alone."""
 
     @property
     def refuses(self) -> bool:
         """Whether the step must be kept from the weights."""
-        return bool(self) and (Verdict.NOT_FINITE in self or not self & LET_THROUGH)
+        return bool(self) and (bool(self & NEVER_TAKEN) or not self & LET_THROUGH)
 
 
 SPIKE = Verdict.LOSS_SPIKE | Verdict.GRADIENT_SPIKE
 LET_THROUGH = Verdict.NEW_LEVEL | Verdict.TAKEN
+NEVER_TAKEN = Verdict.NOT_FINITE | Verdict.MISMATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,7 @@ def advance(
     size = compress_norm(norm)
     # Flags are slow to ask, and most steps have none.
     if verdict:
-        if Verdict.NOT_FINITE in verdict:
+        if verdict & NEVER_TAKEN:
             return state
         if verdict.refuses:
             return SpikeState(

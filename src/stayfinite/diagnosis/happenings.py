@@ -14,8 +14,8 @@ GRAVE = frozenset({
     "veto", "cut", "rollback", "escalate", "stop", "stopped", "failed", "finding", "autopsy", "loader-error",
     "checkpoint-failed", "desync",
 })  # fmt: skip
-UNTOLD = frozenset({"incident"})
-"""The autopsy of it is told."""
+UNTOLD = frozenset({"incident", "replays", "replay-mismatch"})
+"""The autopsy of it is told, or the step that was refused for it."""
 LONGEST = 600
 _BESIDE = (
     "version",

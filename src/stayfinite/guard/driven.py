@@ -33,6 +33,7 @@ from stayfinite.guard.checks import check_max_norm
 from stayfinite.guard.gates.gates import Heard
 from stayfinite.guard.guard import Guard
 from stayfinite.guard.incidents.passes import Pass
+from stayfinite.guard.incidents.replay_report import marked
 from stayfinite.measure.gradients import HALF, clip_gradients
 from stayfinite.measure.reading import Reading
 from stayfinite.measure.sample import Sampler
@@ -69,12 +70,17 @@ class DrivenGuard(Guard):
         self._intake.see(batch)
         if torch.is_grad_enabled():
             self._groups.see(batch)
+            self._replays.expect(self._step + 1, self._shop.roster)
         began = self._passes.begin(batch)
         try:
             yield _ender(self, began)
         except BaseException:
             self._passes.take_back(began)
             raise
+
+    def lead(self, loss: Tensor) -> None:
+        """Backward is about to begin at this loss, which is not the one that :meth:`passing` is told."""
+        self._passes.lead(None, loss)
 
     def gather(self, loss: Tensor) -> None:
         """Backward is run on this loss, a share of the step's."""
@@ -102,10 +108,11 @@ class DrivenGuard(Guard):
             self._recovery.renew()
         self._recorder.launch(self._step, self._launch_record)
         first = not self._judge.memory.ladder.accepted
+        found = self._replays.compare(self._step + 1)
         if norm is None:
             self._ranks.settle(self._shop.roster)
         own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale, norm=norm)
-        self._reading = self._ranks.combine(own, self._shop.roster)
+        self._reading = marked(self._ranks.combine(own, self._shop.roster), found)
         self._step = self._reading.step
         self._passes.close(self._step)
         self._groups.close(self._step)
@@ -173,7 +180,7 @@ class DrivenGuard(Guard):
         self._life.check_open()
         heard, sampler = self._heard, self._sampler
         if sampler is not None:
-            self._recorder.post(sampler.finish(), self._shop.roster.names)
+            self._tell_sample(sampler.finish())
         self.abandon()
         if heard:
             self._take_note(heard)
@@ -184,6 +191,8 @@ class DrivenGuard(Guard):
         self._intake.clear()
         self._passes.forget()
         self._groups.forget()
+        self._replays.forget()
+        self._early.forget()
         self._reading, self._heard, self._sampler = None, [], None
 
     @property

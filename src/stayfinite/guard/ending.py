@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stayfinite.core.decision import Code, Decision
-from stayfinite.errors import BadStep, TrainingDiverged
+from stayfinite.errors import BadStep, DeviceFault, TrainingDiverged
 
 
 def where(decision: Decision) -> str:
@@ -24,7 +24,7 @@ GENERAL = (
 """Where nothing better is known."""
 
 
-def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> TrainingDiverged:
+def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> TrainingDiverged | DeviceFault:
     """The error for a decision to stop; its reason says what was tried.
 
     Arguments:
@@ -32,6 +32,13 @@ def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> Train
         found: the autopsy of that kind of trouble, if there was one: why it had to be, and the change that a re-run has
             shown to help, in place of general advice.
     """
+    if decision.code is Code.REPLAY_MISMATCH:
+        return DeviceFault(
+            f"training stopped at {where(decision)}: {decision.reason}",
+            step=decision.step,
+            code=decision.code,
+            fix=f"{UNTOUCHED}. Resume on another machine; `stayfinite hardware RUNS` adds up which one is suspect",
+        )
     kind = BadStep if decision.code is Code.STRICT else TrainingDiverged
     verdict, advice = ("", GENERAL) if found is None else (found["verdict"], GENERAL)
     if found is not None and found["fix"]["verified"]:

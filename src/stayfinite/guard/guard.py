@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -41,6 +42,8 @@ from stayfinite.guard.incidents.comparing import Comparison
 from stayfinite.guard.incidents.forward_pass import ForwardPass
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.incidents.passes import Passes
+from stayfinite.guard.incidents.replay_report import marked
+from stayfinite.guard.incidents.replays import Replays
 from stayfinite.guard.lifetime import Lifetime
 from stayfinite.guard.on_probation import OnProbation
 from stayfinite.guard.ranks.desync import DesyncWatch
@@ -50,6 +53,7 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.recovering.saving import Saving
+from stayfinite.guard.telling.early import EarlyWatch
 from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.guard.telling.journal import now
 from stayfinite.guard.telling.launch import launch_record
@@ -58,6 +62,7 @@ from stayfinite.guard.words import data_event_in_words, policy_in_words, trainin
 from stayfinite.measure.fused import switched_off
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.roster import take_roster
+from stayfinite.measure.sample import Sample
 from stayfinite.report.terminal import Console
 from stayfinite.state.parts import TrainingParts, stateful
 
@@ -113,6 +118,11 @@ class Guard:
         console: Console | None = None,
     ) -> None:
         # Which scheduler a framework moves, and how, is its own business.
+        if policy.replay_every and forward is None and not self._driven:
+            raise UsageError(
+                f"Policy(replay_every={policy.replay_every}) needs to know the forward pass",
+                fix="build it with Guard(..., forward=lambda batch: model(**batch).loss) and call guard.forward(batch)",
+            )
         check_construction(model, optimizer, None if self._driven else scheduler, scaler, policy, run_dir, console)
         self._model = model
         self._optimizer = optimizer
@@ -166,6 +176,16 @@ class Guard:
             groups=self._groups,
             unlearned=self._loaders.unlearned,
         )
+        self._early = EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first)
+        self._replays = Replays(
+            policy.replay_every,
+            model,
+            self._ranks,
+            self._recorder,
+            forward=self._forward,
+            passes=self._passes,
+            buffers=self._shop.buffers,
+        )
         self._own = OwnState(self._shop, self._judge, self._intake, self._loaders, cut, self._precision)
         parts = TrainingParts(
             model=model,
@@ -197,6 +217,7 @@ class Guard:
             forward=self._forward,
             passes=self._passes,
             known_good=self._recovery.known_good,
+            evidence=self._replays.evidence.get,
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
             self._shop.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
@@ -205,7 +226,7 @@ class Guard:
             self._shop, self._judge, self._recovery, self._recorder, self._incidents, on_probation
         )
         self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
-        self._life = Lifetime(self._ranks, self._recorder, self._incidents, self._saving)
+        self._life = Lifetime(self._ranks, self._recorder, self._incidents, self._saving, self._replays)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -217,6 +238,8 @@ class Guard:
         """
         self._life.check_open()
         self._shop.buffers.begin()
+        if torch.is_grad_enabled():
+            self._replays.expect(self._step + 1, self._shop.roster)
         return self._forward(batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -279,16 +302,17 @@ class Guard:
                 self._recovery.renew()
             self._recorder.launch(self._step, self._launch_record)
             first = not self._judge.memory.ladder.accepted
+            found = self._replays.compare(self._step + 1)
             self._ranks.settle(self._shop.roster)
             own = self._reader.read(self._step + 1, gathered, first=first)
-            reading = self._ranks.combine(own, self._shop.roster)
+            reading = marked(self._ranks.combine(own, self._shop.roster), found)
             self._step = reading.step
             self._passes.close(self._step)
             self._groups.close(self._step)
             sampler = self._reader.sampler(reading)
             heard = self._after.gate.take(reading)
             if sampler is not None:
-                self._recorder.post(sampler.finish(), self._shop.roster.names)
+                self._tell_sample(sampler.finish())
             if reading.loss_scale is not None and scaler is not None:
                 scaler.update()
         except BaseException:
@@ -427,7 +451,7 @@ class Guard:
             f"{training_in_words(self._model, self._shop)}\n"
             f"gate: {self._after.gate.sentence} ({self._after.cost}){self._reader.in_words()}\n"
             f"{policy_in_words(self._judge.policy)}\n"
-            f"recovery: {kept}; {self._precision.in_words()}{ranks}"
+            f"recovery: {kept}; {self._precision.in_words()}{ranks}{self._replays.in_words()}"
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -454,9 +478,16 @@ class Guard:
         self._intake.clear()
         self._passes.forget()
         self._groups.forget()
+        self._replays.forget()
+        self._early.forget()
+
+    def _tell_sample(self, sample: Sample) -> None:
+        self._recorder.post(sample, self._shop.roster.names)
+        self._early.post(sample)
 
     def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
+        self._early.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
         if (decision := self._after.follow(heard, self._step)) is not None:
@@ -470,6 +501,7 @@ class Guard:
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
+        self._early.expect(self._step + 1)
         if (what := self._expected.pop(self._step + 1, None)) is not None:
             self._begin_phase(what)
         if self._saving is not None:
@@ -496,6 +528,7 @@ class Guard:
 
     def _launch_record(self) -> dict[str, Any]:
         first = self._intake.batch_shape
-        return launch_record(
+        record = launch_record(
             self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now(), first
         )
+        return record | {"ranks": [machine.to_json() for machine in self._ranks.machines]}

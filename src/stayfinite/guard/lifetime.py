@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from stayfinite.errors import GuardClosed, TrainingStopped
 from stayfinite.guard.incidents.incidents import Incidents
+from stayfinite.guard.incidents.replays import Replays
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.saving import Saving
 from stayfinite.guard.supervised import use_exit_code
@@ -20,11 +21,14 @@ class Lifetime:
     over: str
     """Why no further step is taken; empty while the guard is open."""
 
-    def __init__(self, ranks: Ranks, recorder: Recorder, incidents: Incidents, saving: Saving | None) -> None:
+    def __init__(
+        self, ranks: Ranks, recorder: Recorder, incidents: Incidents, saving: Saving | None, replays: Replays
+    ) -> None:
         self._ranks = ranks
         self._recorder = recorder
         self._incidents = incidents
         self._saving = saving
+        self._replays = replays
         self.over = ""
 
     def check_open(self) -> None:
@@ -55,4 +59,5 @@ class Lifetime:
         if self._saving is not None:
             self._saving.tell(wait=True)
         self._incidents.finish()
+        self._replays.finish(step)
         self._recorder.finish(event, step, reason, **details)

@@ -32,6 +32,10 @@ class Reading:
     batch_shape: str
     ranks: Tensor | None = None
     """With several ranks a row for each: its loss, and 1 if its own gradients were not finite."""
+    mismatch: str = ""
+    """Run again, the step came out otherwise: how, in words."""
+    mismatched: tuple[int, ...] = ()
+    """The ranks on which it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Envelope:
     indices: tuple[int, ...]
     batch: int
     batch_shape: str
+    mismatch: str = ""
+    mismatched: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,8 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         indices=reading.gradients.indices,
         batch=reading.batch,
         batch_shape=reading.batch_shape,
+        mismatch=reading.mismatch,
+        mismatched=reading.mismatched,
     )
     head = [] if judged is None else [judged]
     rows = [] if reading.ranks is None else [reading.ranks.reshape(-1).to(width)]
@@ -134,11 +142,13 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         batch_shape=envelope.batch_shape,
         bad_parameters=tuple(roster.names[index] for index in bad[:SHOWN]),
         bad_count=len(bad),
-        bad_ranks=tuple(
+        bad_ranks=envelope.mismatched
+        or tuple(
             rank
             for rank in range(len(ranks) // RANK_COLUMNS)
             if not math.isfinite(ranks[RANK_COLUMNS * rank]) or ranks[RANK_COLUMNS * rank + 1] != 0
         ),
+        mismatch=envelope.mismatch,
         silent=0 if envelope.told else _silent(envelope.indices, norms, len(roster.names)),
         parameters=len(roster.names),
     )

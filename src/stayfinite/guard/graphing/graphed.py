@@ -55,6 +55,11 @@ def check_graphable(guard: Guard) -> DeviceGate:
             "guard.graphed() with several ranks: their agreement is not recorded in a graph",
             fix="use guard.step(loss) there",
         )
+    if guard._judge.policy.replay_every:
+        raise UsageError(
+            "guard.graphed() with Policy(replay_every=...): a graph draws other random numbers when it is run again",
+            fix="leave one of them out",
+        )
     rates = [group["lr"] for group in shop.optimizer.param_groups]
     if not all(isinstance(rate, Tensor) and rate.device == shop.roster.device for rate in rates):
         raise OptimizerError(

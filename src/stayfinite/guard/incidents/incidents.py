@@ -32,7 +32,14 @@ HISTORY = 50
 SOON = 2.0
 """Seconds of an autopsy after which a line says what training is waiting for."""
 
-TRIGGERS = (Code.LOSS_NOT_FINITE, Code.GRADIENT_NOT_FINITE, Code.LOSS_SPIKE, Code.GRADIENT_SPIKE, Code.SCALE_SEARCH)
+TRIGGERS = (
+    Code.LOSS_NOT_FINITE,
+    Code.GRADIENT_NOT_FINITE,
+    Code.LOSS_SPIKE,
+    Code.GRADIENT_SPIKE,
+    Code.SCALE_SEARCH,
+    Code.REPLAY_MISMATCH,
+)
 SPIKES = (Code.LOSS_SPIKE, Code.GRADIENT_SPIKE)
 
 
@@ -48,6 +55,7 @@ class Incidents:
         forward: the forward pass.
         passes: what went through it lately.
         known_good: the last known-good state, if there is one.
+        evidence: what re-runs of a step have shown, where they came out otherwise.
     """
 
     def __init__(
@@ -61,9 +69,11 @@ class Incidents:
         forward: ForwardPass,
         passes: Passes,
         known_good: Callable[[], Snapshot | None],
+        evidence: Callable[[int], dict[str, Any] | None] = lambda _step: None,
     ) -> None:
         self._parts, self._policy, self._ranks, self._recorder = parts, policy, ranks, recorder
         self._precision, self._forward, self._passes, self._known_good = precision, forward, passes, known_good
+        self._evidence = evidence
         self._kinds: set[tuple[str, str]] = set()
         # Filled by the thread that writes, too.
         self._unsaid: deque[tuple[str, int, str, dict[str, Any]]] = deque()
@@ -190,9 +200,9 @@ class Incidents:
                 good=self._known_good(),
                 later=self._later(decision, step, taken=taken),
                 rank=self._ranks.rank,
-                notes=self._notes(bad, later=step - decision.step),
+                notes=self._notes(bad, later=step - decision.step) | self._replayed(decision),
             )
-            self._act(case if sure else self._search(case, passes))
+            self._act(case if sure or trigger is Code.REPLAY_MISMATCH else self._search(case, passes))
         if len(self._kinds) >= self._policy.max_incidents:
             self._passes.stop()
 
@@ -212,13 +222,18 @@ class Incidents:
             notes["random"] = "what was recorded is run again as it is written: kernels may draw other random numbers"
         return notes
 
+    def _replayed(self, decision: Decision) -> dict[str, Any]:
+        shown = self._evidence(decision.step)
+        return {} if shown is None else {"replay": shown}
+
     def _act(self, case: Case) -> None:
         number = None
         try:
             number = self._capture(case)
         except Exception as error:
             self._say("incident-failed", case.decision.step, f"step {case.decision.step} could not be captured", error)
-        if self._seconds:
+        # What a device has done once, no change to the step can prove.
+        if self._seconds and case.trigger is not Code.REPLAY_MISMATCH:
             self._explain(case, number)
 
     def _search(self, case: Case, passes: list[Pass]) -> Case:

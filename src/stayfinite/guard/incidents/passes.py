@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -48,6 +48,10 @@ class Pass:
     """What the forward pass returned."""
     taken: Tensor | None = None
     """What went into backward: under accumulation a share of it."""
+    led: Tensor | None = None
+    """Where the step is to be run again bit for bit: the loss by which backward reached this pass."""
+    arrived: list[Tensor] = field(default_factory=list)
+    """And the gradient that arrived there: loss scale, share and all."""
 
     @property
     def changed(self) -> bool:
@@ -87,6 +91,10 @@ class Passes:
         """Turned off when no further incident will be captured."""
         self.watching = False
         """Whether the last batches are kept beyond their steps, because an unusual step is on probation."""
+        self.replaying = False
+        """Whether the step under way will be run again bit for bit."""
+        self.let_go = 0
+        """Passes of the step under way that were too large to be held."""
         self.kept: deque[tuple[int, list[Pass]]] = deque(maxlen=KEPT)
         """Steps and passes of the last batches, while they are."""
         self._pinned: tuple[int, list[Pass]] | None = None
@@ -98,7 +106,7 @@ class Passes:
     def begin(self, batch: Any) -> Pass | None:
         """A forward pass is about to run, inside of the autocast that it runs in; None if it is not remembered."""
         # Evaluation is no part of a step, and generators cannot be read while a CUDA graph is captured.
-        if not (self.wanted or self.watching) or not torch.is_grad_enabled():
+        if not (self.wanted or self.watching or self.replaying) or not torch.is_grad_enabled():
             return None
         if self._device == "cuda" and torch.cuda.is_current_stream_capturing():
             return None
@@ -120,6 +128,19 @@ class Passes:
         if began is not None:
             began.after = _written(began.tensors)
             began.loss = loss.detach() if isinstance(loss, Tensor) else None
+            self.lead(began, loss)
+
+    def lead(self, began: Pass | None, loss: Tensor) -> None:
+        """Backward will reach the forward pass by this loss: what arrives there is part of what is run again."""
+        began = began or (self._now[-1] if self._now else None)
+        if self.replaying and began is not None and isinstance(loss, Tensor) and loss.requires_grad:
+            began.led = loss.detach()
+            loss.register_hook(began.arrived.append)
+
+    @property
+    def present(self) -> list[Pass]:
+        """The passes of the step under way."""
+        return self._now
 
     def take_back(self, began: Pass | None) -> None:
         """It has failed, and goes into no step."""
@@ -135,10 +156,12 @@ class Passes:
         if self._now:
             self._steps.append((step, self._now))
             self._now = []
+        self.let_go = 0
 
     def forget(self) -> None:
         """The step failed: its passes belong to no step."""
         self._now = []
+        self.let_go = 0
 
     def of(self, step: int) -> list[Pass]:
         """The passes of a step, as far as they are remembered."""
@@ -177,6 +200,7 @@ class Passes:
         held = [sum(tensor.nbytes for tensor in each.tensors) for each in self._now]
         while len(self._now) > 1 and (sum(held) > MOST_BYTES or len(held) > MOST_PASSES):
             del self._now[0], held[0]
+            self.let_go += 1
 
 
 def guilty(passes: list[Pass], *, loss_spike: bool) -> tuple[Pass, bool]:

@@ -8,7 +8,7 @@ that knows no order, and a NaN stays in its own row: the event can name the rank
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,13 @@ from torch import Tensor, nn
 
 from stayfinite.guard.feeding.batches import Supply
 from stayfinite.guard.ranks.local_gradients import LocalGradients
+from stayfinite.guard.ranks.machines import Machine
 from stayfinite.guard.ranks.meshes import holders_of, replicas_of, settle_partial
 from stayfinite.measure.reading import RANK_COLUMNS, Reading
 from stayfinite.measure.roster import Roster
 from stayfinite.state.shards import local_part
+
+Item = TypeVar("Item")
 
 
 class Ranks:
@@ -32,6 +35,9 @@ class Ranks:
         # The loader's state is known on the host; a group of its own spares the device a wait.
         self._host_group: Any = dist.new_group(backend="gloo") if self.world > 1 else None
         self._own = LocalGradients(model) if self.world > 1 else None
+        self.machine = Machine.of(next((p.device for p in model.parameters()), torch.device("cpu")))
+        self.machines: list[Machine] = self.gather(self.machine)
+        """Where each rank computes."""
         self._known: tuple[Roster, tuple[int, ...], Tensor, Tensor] | None = None
 
     @property
@@ -94,6 +100,14 @@ class Ranks:
         dist.all_reduce(summed, group=self._host_group)
         found: list[float] = (summed / self.world).tolist()
         return found
+
+    def gather(self, own: Item) -> list[Item]:
+        """What each rank has to say, by rank; on the host."""
+        if self.world == 1:
+            return [own]
+        said: list[Any] = [None] * self.world
+        dist.all_gather_object(said, own, group=self._host_group)
+        return said
 
     def from_first(self, words: str) -> str:
         """What the first rank says."""

@@ -65,6 +65,9 @@ class Attachment:
         self._clipped = self._warned = False
         self._patches = Patches()
         self._attach()
+        if policy.replay_every:
+            backward = trainer.accelerator.backward
+            self._patches.put(trainer.accelerator, "backward", self._around(backward, self._backward))
 
     # -- beginning and end -------------------------------------------------------------------------------------------
 
@@ -142,6 +145,10 @@ class Attachment:
                 ended(loss)
         self.driven.gather(loss)
         return loss
+
+    def _backward(self, method: Callable[..., Any], loss: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.driven.lead(loss)
+        return method(loss, *args, **kwargs)
 
     @contextmanager
     def _preparing(self, begin: Callable[[Any], None]) -> Iterator[None]:

@@ -17,7 +17,7 @@ KINDS = {
 }  # fmt: skip
 """What is marked, and as what. Anything else that failed is an error; the rest is no mark."""
 
-BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradient-spike"})
+BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradient-spike", "replay-mismatch"})
 """Codes of a step that should not have been taken."""
 
 MOST_MARKS = 400

@@ -25,7 +25,8 @@ devices compute wrong numbers without any report: silent data corruption.
    (`nvidia-smi -rgc`), try a lower power limit (`nvidia-smi -pl`).
 4. Xid 48, 63, 64, 74, 79, 94, 95 concern the device; 13, 31, 43 and 45 are usually the program's (an index out of
    range).
-5. In the training: Megatron `--rerun-mode validate_results`, which computes each step twice.
+5. In the training: `Policy(replay_every=200)` runs one step in 200 again and names the device that errs, and
+   `stayfinite hardware RUNS` adds up which machine it is. Megatron: `--rerun-mode validate_results`.
 
 ## When it is a false alarm
 Non-deterministic kernels (atomics) differ in the last digits between two runs; that is no fault. Two machines with

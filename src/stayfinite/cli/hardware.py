@@ -1,0 +1,62 @@
+"""``stayfinite hardware RUNS...``: add up over restarts and ranks which machine is suspect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from stayfinite.cli.ending import exit_code
+from stayfinite.errors import UsageError
+from stayfinite.report.standard_output import StandardOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Add up over runs, restarts and ranks which machine gives wrong results.
+
+    Reads what guards with Policy(replay_every=...) have written. Exits 0 when no machine is suspect, 1 when one is, and
+    2 on wrong use.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run directories, or directories of them."""
+
+    json: bool = False
+    """Print the result as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command: 0 when no machine is suspect, 1 when one is, 2 when there is nothing to read."""
+    settings = tyro.cli(Hardware, args=list(arguments), prog="stayfinite hardware")
+    return exit_code("hardware", lambda: _run(settings), also=(OSError,))
+
+
+def _run(settings: Hardware) -> int:
+    from stayfinite.core.suspects import judge
+    from stayfinite.readers.runs.machines import machines_of, runs_in
+    from stayfinite.report.hardware import show
+
+    runs = runs_in(settings.paths)
+    if not runs:
+        named = ", ".join(map(str, settings.paths)) or "nothing"
+        raise UsageError(
+            f"no run directory in {named}", fix="name the run_dir of a guard, or a directory of them: runs/first"
+        )
+    machines = machines_of(runs)
+    judged: list[dict[str, Any]] = []
+    for machine in machines:
+        verdict, why = judge(machine, machines)
+        judged.append(machine.to_json() | {"verdict": verdict, "why": why})
+    order = ("suspect", "watch", "clear", "unknown")
+    judged.sort(key=lambda each: (order.index(each["verdict"]), -each["persistent"] - each["transient"]))
+    result = {"runs": [str(path) for path in runs], "machines": judged}
+    if settings.json:
+        print(json.dumps(result, indent=1))
+    else:
+        show(result, StandardOutput())
+    return int(any(each["verdict"] == "suspect" for each in judged))

@@ -1,0 +1,79 @@
+"""The bits of this rank's own gradients, added up as backward hands each one over.
+
+That is before they are averaged with those of other ranks, and before they are added to what earlier batches of the
+step have left: so what a re-run is compared with is one rank's own work, and its gradients need not be kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from stayfinite.measure.checksum import checksum
+
+
+class GradientSums:
+    """Listens to the gradients of some parameters until it is closed.
+
+    Arguments:
+        parameters: leaves of the graph, none of them spread over ranks.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._parameters = parameters
+        self._sums: list[Tensor | None] = [None] * len(parameters)
+        self._handles = [
+            each.register_hook(partial(self._hear, place))
+            for place, each in enumerate(parameters)
+            if each.requires_grad
+        ]
+
+    def _hear(self, place: int, gradient: Tensor) -> None:
+        own = checksum(gradient)
+        before = self._sums[place]
+        self._sums[place] = own if before is None else before + own
+
+    def take(self) -> tuple[int, ...]:
+        """What has come in since the last call; 0 where nothing has. Waits for the device."""
+        sums, self._sums = self._sums, [None] * len(self._parameters)
+        heard = [(place, each) for place, each in enumerate(sums) if each is not None]
+        bits = [0] * len(sums)
+        for device in {each.device for _, each in heard}:
+            there = [(place, each) for place, each in heard if each.device == device]
+            numbers = torch.stack([each for _, each in there]).tolist()
+            for (place, _), number in zip(there, numbers, strict=True):
+                bits[place] = number
+        return tuple(bits)
+
+    def close(self) -> None:
+        """Listen no more."""
+        for handle in self._handles:
+            handle.remove()
+
+
+@contextmanager
+def let_go_at_once(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Within, a gradient is given up as soon as it is complete, so that no second set of them takes memory.
+
+    Earlier gradients, and whatever else was to happen when one is complete, are back at the end.
+    """
+    kept = [(each, each.grad, each._post_accumulate_grad_hooks) for each in parameters if each.requires_grad]
+    for each, _, _ in kept:
+        each.grad = None
+        each._post_accumulate_grad_hooks = OrderedDict({0: _let_go})
+    try:
+        yield
+    finally:
+        for each, gradient, hooks in kept:
+            # None would not take the hook off again.
+            each._post_accumulate_grad_hooks = OrderedDict() if hooks is None else hooks
+            each.grad = gradient
+
+
+def _let_go(parameter: Tensor) -> None:
+    parameter.grad = None

@@ -1,0 +1,70 @@
+"""What one rank has to say of a step that was run again, and how it is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from stayfinite.core.finding import Finding
+from stayfinite.core.replays import Kind
+from stayfinite.measure.reading import Reading
+
+
+class Status(IntEnum):
+    """What became of a rank's re-run; the highest of all ranks counts."""
+
+    SAME = 0
+    NOT_RUN = 1
+    DIFFERS = 2
+    IMPOSSIBLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one rank has to say of a step."""
+
+    status: Status
+    reason: str = ""
+    """Why it was not run again."""
+    kind: Kind = "transient"
+    losses: tuple[float, ...] = ()
+    """Of the step and of its re-runs, where they differ."""
+    loss_differs: bool = False
+    parameters: tuple[str, ...] = ()
+    """Those whose gradients differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A step that did not come out the same: where, and in words."""
+
+    ranks: tuple[int, ...]
+    sentence: str
+
+
+def marked(reading: Reading, found: Mismatch | None) -> Reading:
+    """The reading of a step, with what its re-runs have shown."""
+    return reading if found is None else replace(reading, mismatch=found.sentence, mismatched=found.ranks)
+
+
+def in_words(report: Report, machines: list[str]) -> str:
+    """How a step came out otherwise, and where."""
+    what = []
+    if report.loss_differs:
+        again = dict.fromkeys(f"{value:.8g}" for value in report.losses[1:])
+        what.append(f"loss {report.losses[0]:.8g}, re-run {', '.join(again)}")
+    if report.parameters:
+        what.append(f"{len(report.parameters)} gradients differ, first {report.parameters[0]}")
+    return f"{report.kind} fault on {', '.join(machines)}: {'; '.join(what)}"
+
+
+def finding_of(step: int, report: Report, sentence: str) -> Finding:
+    """The same as a known way of failing."""
+    lasting = report.kind == "persistent"
+    return Finding(
+        code="SF505", cause="hardware", severity="error" if lasting else "warning",
+        confidence=0.9 if lasting else 0.6, where=f"step {step}",
+        title="a device gave another result when the same step was run again",
+        evidence=(sentence,),
+        fix="drain the machine and test the device (dcgmi diag -r 3); `stayfinite hardware RUNS` adds up which it is",
+    )  # fmt: skip

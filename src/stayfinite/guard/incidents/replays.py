@@ -1,0 +1,284 @@
+"""Silent data corruption: one step in so many is run again before the update, and has to come out the same.
+
+Every rank runs its own passes again at the same step, alone: DDP hands over to the module inside, so a re-run sends
+nothing. Then there is one small message that each rank sends whatever became of its re-run, an error included. So no
+rank can wait for one that does not come, and all of them refuse the step or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from stayfinite.core.replays import (
+    CALIBRATING,
+    CALIBRATING_RERUNS,
+    RERUNS,
+    Comparable,
+    Print,
+    Rhythm,
+    is_nature,
+    kind_of,
+)
+from stayfinite.guard.gates.buffers import RunningBuffers
+from stayfinite.guard.incidents.forward_pass import ForwardPass
+from stayfinite.guard.incidents.gradient_sums import GradientSums
+from stayfinite.guard.incidents.passes import Pass, Passes
+from stayfinite.guard.incidents.replay_report import Mismatch, Report, Status, finding_of, in_words
+from stayfinite.guard.incidents.step_rerun import StepRerun, print_of, why_never, why_not_now
+from stayfinite.guard.ranks.ranks import Ranks
+from stayfinite.guard.telling.recorder import Recorder
+from stayfinite.measure.roster import SHOWN, Roster
+
+
+@dataclass(slots=True)
+class _Count:
+    """What this rank has seen."""
+
+    replayed: int = 0
+    mismatches: int = 0
+    not_run: int = 0
+    said: set[str] = field(default_factory=set)
+
+
+class Replays:
+    """Runs steps again, compares, and says what follows.
+
+    Arguments:
+        every: steps between two re-runs; 0 for none.
+        model: what is trained.
+        ranks: all processes of the training.
+        recorder: is told.
+        forward: the forward pass, if it is known.
+        passes: what went through it.
+        buffers: the model's changing buffers.
+    """
+
+    def __init__(
+        self,
+        every: int,
+        model: nn.Module,
+        ranks: Ranks,
+        recorder: Recorder,
+        *,
+        forward: ForwardPass,
+        passes: Passes,
+        buffers: RunningBuffers,
+    ) -> None:
+        self._rhythm = Rhythm(every)
+        self._model, self._ranks, self._recorder = model, ranks, recorder
+        self._forward, self._passes = forward, passes
+        self._rerun = StepRerun(model, buffers, ranks.world)
+        self._comparable = Comparable()
+        self._sums: GradientSums | None = None
+        self._roster: Roster
+        """Of the step under way."""
+        self._rehearsed = ranks.world == 1
+        self._count = _Count()
+        self._differed: set[int] = set()
+        """Ranks on which a step did not repeat itself during the calibration."""
+        self.evidence: dict[int, dict[str, Any]] = {}
+        """What is kept of the last mismatch, by step."""
+
+    def expect(self, step: int, roster: Roster) -> None:
+        """A forward pass of this step is about to begin: listen, if the step is to be run again."""
+        if self._sums is not None or not self._rhythm.due(step) or self._never():
+            return
+        self._roster = roster
+        self._sums = GradientSums(roster.parameters)
+        self._passes.replaying = True
+
+    def forget(self) -> None:
+        """The step is over, or has failed."""
+        if self._sums is not None:
+            self._sums.close()
+        self._sums, self._passes.replaying = None, False
+
+    def compare(self, step: int) -> Mismatch | None:
+        """Backward is done and nothing else: run the step again where it is due. A collective then.
+
+        Returns:
+            How it came out otherwise; None where it is the same, or was not run again.
+        """
+        if not self._rhythm.due(step):
+            return None
+        report = self._look()
+        self._count.replayed += report.status in (Status.SAME, Status.DIFFERS)
+        reports = [report]
+        if self._ranks.highest(int(report.status)) > Status.SAME:
+            reports = self._ranks.gather(report)
+        found = self._judge(step, reports, report)
+        run = all(each.status in (Status.SAME, Status.DIFFERS) for each in reports)
+        self._rhythm.passed(run=run, mismatch=found is not None)
+        return found
+
+    def finish(self, step: int) -> None:
+        """The run has ended: each rank says how often it looked."""
+        if self._count.replayed:
+            counts: dict[str, Any] = {"replayed": self._count.replayed, "mismatches": self._count.mismatches}
+            self._recorder.trouble("replays", step, **counts | self._where())
+
+    def in_words(self) -> str:
+        """For ``guard.describe()``; empty where nothing is run again."""
+        return f"; one step in {self._rhythm.every} is run again" if self._rhythm.every else ""
+
+    # -- on this rank ------------------------------------------------------------------------------------------------
+
+    def _never(self) -> str:
+        return why_never(self._model, self._forward.function, self._ranks.world)
+
+    def _look(self) -> Report:
+        """Run the step again. Never raises: the other ranks wait for what is found here."""
+        sums, passes = self._sums, list(self._passes.present)
+        try:
+            if reason := self._never():
+                return Report(Status.IMPOSSIBLE, reason)
+            reason = why_not_now(passes, self._passes.let_go)
+            if sums is None or reason:
+                return Report(Status.NOT_RUN, reason or "no batch went through guard.forward")
+            first = print_of([each.led if each.arrived else None for each in passes], sums)
+            return self._compared(first, passes, sums)
+        except Exception as error:  # whatever a forward pass may raise when it is run again, memory among it
+            text = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+            return Report(Status.IMPOSSIBLE, f"a re-run failed: {text.splitlines()[0]}")
+
+    def _compared(self, first: Print, passes: list[Pass], sums: GradientSums) -> Report:
+        forward, roster = self._forward.function, self._roster
+        assert forward is not None
+        if not self._rehearsed:
+            self._rerun.run(forward, passes, roster, sums, rehearsal=True)
+            self._rehearsed = True
+        usual = CALIBRATING_RERUNS if self._rhythm.calibrating else 1
+        runs = [first, *(self._rerun.run(forward, passes, roster, sums) for _ in range(usual))]
+        odd = [run for run in runs[1:] if not self._comparable.agree(first, run)]
+        if not odd:
+            return Report(Status.SAME)
+        if not self._rhythm.calibrating:
+            runs += [self._rerun.run(forward, passes, roster, sums) for _ in range(RERUNS - usual)]
+        report = self._report(runs)
+        if self._rhythm.calibrating:
+            for run in odd:
+                self._comparable.leave_out(first, run)
+        return report
+
+    def _report(self, runs: Sequence[Print]) -> Report:
+        loss, places = False, set[int]()
+        for run in runs[1:]:
+            differs, where = self._comparable.differing(runs[0], run)
+            loss |= differs
+            places.update(where)
+        return Report(
+            Status.DIFFERS,
+            kind=kind_of(runs, self._comparable),
+            losses=tuple(run.value for run in runs),
+            loss_differs=loss,
+            parameters=tuple(self._roster.names[place] for place in sorted(places)),
+        )
+
+    # -- on all ranks alike ------------------------------------------------------------------------------------------
+
+    def _judge(self, step: int, reports: Sequence[Report], own: Report) -> Mismatch | None:
+        worst = max(report.status for report in reports)
+        if worst is Status.IMPOSSIBLE:
+            rank = next(rank for rank, report in enumerate(reports) if report.status is Status.IMPOSSIBLE)
+            self._rhythm.stop()
+            self._say_once("replay-off", step, f"no step is run again: {reports[rank].reason}")
+            return None
+        if worst is Status.NOT_RUN:
+            self._count.not_run += 1
+            reason = next(report.reason for report in reports if report.status is Status.NOT_RUN)
+            if self._count.not_run == CALIBRATING:
+                # Without a calibration nothing can be told from a mismatch, and every step would be tried.
+                off = self._rhythm.calibrating
+                self._say_once(
+                    "replay-not-run", step, f"{'no step is' if off else 'not every step can be'} run again: {reason}"
+                )
+                if off:
+                    self._rhythm.stop()
+            return None
+        differing = tuple(rank for rank, report in enumerate(reports) if report.status is Status.DIFFERS)
+        if self._rhythm.calibrating:
+            self._differed.update(differing)
+            if self._rhythm.done + 1 == CALIBRATING:
+                self._calibrated(step)
+            return None
+        if not differing:
+            return None
+        if is_nature(len(differing), self._ranks.world):
+            self._leave_out_differing(own)
+            self._say_restricted(step)
+            return None
+        return self._mismatch(step, differing, reports, own)
+
+    def _calibrated(self, step: int) -> None:
+        if not self._differed:
+            return
+        if self._ranks.world > 1 and not is_nature(len(self._differed), self._ranks.world):
+            # The same code repeats itself on the other ranks.
+            self._suspect(step, sorted(self._differed))
+        self._say_restricted(step)
+
+    def _say_restricted(self, step: int) -> None:
+        names = len(self._roster.names)
+        states = self._ranks.gather((self._comparable.loss, self._comparable.compared(names)))
+        fewest = min(compared for _, compared in states)
+        advice = "torch.use_deterministic_algorithms(True) makes most kernels repeat themselves"
+        if not any(loss for loss, _ in states):
+            self._rhythm.stop()
+            line = f"no step is run again: this model's loss differs from run to run; {advice}"
+            self._say_once("replay-off", step, line)
+        elif fewest < names:
+            line = f"re-runs compare the loss and {fewest} of {names} gradients; the others differ from run to run"
+            self._say_once("replay-restricted", step, f"{line}; {advice}")
+
+    def _leave_out_differing(self, own: Report) -> None:
+        places = {name: place for place, name in enumerate(self._roster.names)}
+        self._comparable.unsteady.update(places[name] for name in own.parameters)
+        self._comparable.loss &= not own.loss_differs
+
+    def _mismatch(self, step: int, ranks: tuple[int, ...], reports: Sequence[Report], own: Report) -> Mismatch:
+        if self._ranks.rank in ranks:
+            self._count.mismatches += 1
+            record = self._record(own)
+            self.evidence.clear()
+            self.evidence[step] = record
+            self._recorder.trouble("replay-mismatch", step, **record)
+        guilty = reports[ranks[0]] if len(reports) > 1 else own
+        machines = self._ranks.machines
+        sentence = in_words(guilty, [f"{machines[rank]}{self._rank_in_words(rank)}" for rank in ranks])
+        self._recorder.find(finding_of(step, guilty, sentence), step)
+        return Mismatch(ranks, sentence)
+
+    def _suspect(self, step: int, ranks: list[int]) -> None:
+        machines = self._ranks.machines
+        names = ", ".join(f"{machines[rank]}{self._rank_in_words(rank)}" for rank in ranks)
+        if self._ranks.rank in ranks:
+            self._recorder.trouble("replay-suspect", step, **self._where())
+        line = f"WARNING: steps do not repeat themselves on {names}, and do on the other ranks: possible device fault"
+        self._recorder.announce("replay-uneven", step, line, ranks=ranks)
+
+    def _record(self, own: Report) -> dict[str, Any]:
+        return {
+            **self._where(),
+            "kind": own.kind,
+            "loss_differs": own.loss_differs,
+            "losses": list(own.losses),
+            "parameters": list(own.parameters[:SHOWN]),
+            "differing": len(own.parameters),
+            "replayed": self._count.replayed,
+            "mismatches": self._count.mismatches,
+        }
+
+    def _where(self) -> dict[str, Any]:
+        return {"rank": self._ranks.rank, **self._ranks.machine.to_json()}
+
+    def _rank_in_words(self, rank: int) -> str:
+        return f" (rank {rank})" if self._ranks.world > 1 else ""
+
+    def _say_once(self, event: str, step: int, line: str) -> None:
+        if event not in self._count.said:
+            self._count.said.add(event)
+            self._recorder.announce(event, step, line, reason=line)

@@ -1,0 +1,113 @@
+"""One step of the training under way, forward and backward of all its passes, run again bit for bit.
+
+Weights, buffers, gradients, modes and generators are as before when it is over, and nothing waits for another rank.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.autopsy.incidents.batches import own_copy
+from stayfinite.autopsy.incidents.rebuild import autocast_for
+from stayfinite.autopsy.steps.step import untouched
+from stayfinite.core.replays import Print
+from stayfinite.guard.gates.buffers import RunningBuffers
+from stayfinite.guard.incidents.capturing import is_sharded
+from stayfinite.guard.incidents.gradient_sums import GradientSums, let_go_at_once
+from stayfinite.guard.incidents.passes import Pass
+from stayfinite.guard.incidents.rerunning import alone, past_ddp
+from stayfinite.measure.checksum import checksum
+from stayfinite.measure.roster import Roster
+from stayfinite.state.parts import unwrapped
+from stayfinite.state.rng import restore_rng
+
+
+def why_never(model: nn.Module, forward: Callable[[Any], Tensor] | None, world: int) -> str:
+    """Why no step of this training can be run again by one rank alone; empty if it can."""
+    if forward is None:
+        return "the forward pass is not known: give forward= to the guard"
+    if getattr(forward, "is_recorded", False):
+        return "the forward pass is a CUDA graph, which draws other random numbers when it is run again"
+    if is_sharded(model):
+        return "the weights are spread over ranks, so no rank can compute alone"
+    if world > 1 and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
+        return "SyncBatchNorm computes with all ranks together"
+    return ""
+
+
+def why_not_now(passes: list[Pass], let_go: int) -> str:
+    """Why this very step cannot be run again; empty if it can."""
+    if not passes:
+        return "no batch went through guard.forward"
+    if let_go:
+        return f"{let_go} of its batches were too large to be held"
+    if any(each.changed for each in passes):
+        return "the forward pass writes to its own batch"
+    if any(each.overwritten for each in passes):
+        return "its batch has been written over since"
+    if any(len(each.arrived) > 1 for each in passes):
+        return "backward has gone through one forward pass twice"
+    if not any(each.arrived for each in passes):
+        return "backward did not reach the loss of guard.forward"
+    return ""
+
+
+class StepRerun:
+    """Runs the present step of a training again.
+
+    Arguments:
+        model: what is trained.
+        buffers: the model's changing buffers, and how they were before the step.
+        world: how many ranks there are.
+    """
+
+    def __init__(self, model: nn.Module, buffers: RunningBuffers, world: int) -> None:
+        self._model, self._buffers, self._world = model, buffers, world
+
+    def run(
+        self,
+        forward: Callable[[Any], Tensor],
+        passes: list[Pass],
+        roster: Roster,
+        sums: GradientSums,
+        *,
+        rehearsal: bool = False,
+    ) -> Print:
+        """Run it, and return what it came to.
+
+        Arguments:
+            forward: the forward pass.
+            passes: those of the step, in their order.
+            roster: the parameters.
+            sums: listens to their gradients.
+            rehearsal: make a message to another rank an error before it is sent.
+
+        Raises:
+            Exception: whatever a forward pass may raise when it is run again.
+        """
+        model, device = self._model, roster.device.type
+        away = alone(model, self._world) if rehearsal else past_ddp(model)
+        losses: list[Tensor | None] = []
+        with untouched(unwrapped(model)), self._buffers.as_kept(), let_go_at_once(roster.parameters), away:
+            for each in passes:
+                restore_rng(each.rng)
+                dtype = None if each.autocast is None else str(each.autocast).removeprefix("torch.")
+                with torch.enable_grad(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    with autocast_for(device, dtype)():
+                        loss = forward(own_copy(each.batch))
+                    if each.arrived:
+                        torch.autograd.backward(loss, each.arrived[0])
+                losses.append(loss.detach() if each.arrived else None)
+            return print_of(losses, sums)
+
+
+def print_of(losses: list[Tensor | None], sums: GradientSums) -> Print:
+    """What one run of a step has come to; None is a pass that went into no backward. Waits for the device."""
+    bits = tuple(0 if loss is None else int(checksum(loss)) for loss in losses)
+    return Print(bits, sums.take(), sum(float(loss.float().sum()) for loss in losses if loss is not None))

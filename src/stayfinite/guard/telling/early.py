@@ -1,0 +1,79 @@
+"""Signs that come before the loss, looked at in sampled steps and told; no step is refused for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.autopsy.steps.surroundings import is_compiled
+from stayfinite.core.early_signs import UPDATE, EarlySigns
+from stayfinite.guard.telling.recorder import Recorder
+from stayfinite.measure.forward_look import ForwardLook, Key
+from stayfinite.measure.mailbox import Mailbox
+from stayfinite.measure.sample import Sample
+from stayfinite.state.parts import unwrapped
+
+
+class EarlyWatch:
+    """Listens to the forward passes of a step that will be sampled, and judges what has arrived.
+
+    Arguments:
+        model: what is trained.
+        recorder: is told.
+        due: whether a step is sampled.
+        first: whether this is the rank that speaks; the others do not look.
+    """
+
+    def __init__(self, model: nn.Module, recorder: Recorder, due: Callable[[int], bool], *, first: bool) -> None:
+        self._model, self._recorder, self._due = model, recorder, due
+        self._on = first
+        self._look: ForwardLook | None = None
+        self._mail: Mailbox[tuple[int, tuple[Key, ...]]] = Mailbox()
+        self._signs = EarlySigns()
+
+    def expect(self, step: int) -> None:
+        """The next forward passes belong to this step."""
+        self.forget()
+        # Compiled code is made for what it was traced with; hooks inside would have it made anew.
+        if self._on and self._due(step) and not is_compiled(self._model):
+            self._look = ForwardLook(unwrapped(self._model))
+
+    def forget(self) -> None:
+        """The step has ended or failed: nothing listens any more."""
+        if self._look is not None:
+            self._look.finish()
+        self._look = None
+
+    def post(self, sample: Sample) -> None:
+        """A sampled step was taken: send off what was seen of it."""
+        if not self._on:
+            return
+        keys, seen = ((), None) if self._look is None else self._look.finish()
+        self._look = None
+        ratios: Tensor = sample.table[:, -1]
+        values = ratios if seen is None else torch.cat([seen.to(ratios.device, ratios.dtype), ratios])
+        self._mail.post((sample.step, keys), values)
+
+    def collect(self, *, wait: bool = False) -> None:
+        """Judge what has arrived, and tell of it."""
+        for (step, keys), values in self._mail.collect(wait=wait):
+            signals = dict(zip(keys, values, strict=False))
+            # Of a refused step all are 0, of a weight that was all zeros the ratio is not finite.
+            moved = [ratio for ratio in values[len(keys) :] if 0 < ratio < 1e6]
+            if moved:
+                signals[UPDATE, ""] = median(moved)
+            for sign in self._signs.take(step, signals):
+                self._recorder.announce(
+                    "early-sign",
+                    step,
+                    f"step {step}: {sign}",
+                    reason=f"{sign}",
+                    signal=sign.signal,
+                    place=sign.place,
+                    value=sign.value,
+                    usual=sign.usual,
+                    places=sign.places,
+                )

@@ -1,0 +1,54 @@
+"""Machines and what was seen on them, for a person: a table, and a last line that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stayfinite.report.printable import printable
+
+STYLES = {"suspect": "bold red", "watch": "yellow", "clear": "green", "unknown": "dim"}
+SHOWN = 3
+"""Places of mismatches that are named for a machine."""
+
+
+def show(result: Mapping[str, Any], console: Console) -> None:
+    """Print which machines are suspect."""
+    table = Table("machine", "launches", "re-run", "transient", "persistent", "NaN steps", "verdict")
+    for each in result["machines"]:
+        table.add_row(
+            printable(f"{each['host']} {each['device']}"),
+            f"{each['launches']:,}",
+            f"{each['replayed']:,}",
+            f"{each['transient']:,}",
+            f"{each['persistent']:,}",
+            f"{each['bad_steps']:,}",
+            Text(each["verdict"], style=STYLES[each["verdict"]]),
+        )
+    if result["machines"]:
+        console.print(table)
+    for each in result["machines"]:
+        if each["verdict"] in ("suspect", "watch"):
+            console.print(Text(printable(_why(each))), soft_wrap=True)
+    console.print(Text(last_line(result), style="bold"), soft_wrap=True)
+
+
+def last_line(result: Mapping[str, Any]) -> str:
+    """What to do."""
+    machines = result["machines"]
+    replayed = sum(each["replayed"] for each in machines)
+    if suspects := [each for each in machines if each["verdict"] == "suspect"]:
+        names = ", ".join(f"{each['host']} {each['device']}" for each in suspects)
+        return printable(f"Take out {names}, and test it: dcgmi diag -r 3, nvidia-smi -q -d ECC.")
+    if not replayed:
+        return "No step was re-run, so nothing is known. Turn it on: Policy(replay_every=200), with guard.forward."
+    return f"No machine is suspect: {replayed:,} steps were re-run on {len(machines)} device(s)."
+
+
+def _why(each: Mapping[str, Any]) -> str:
+    where = ", ".join(each["places"][-SHOWN:])
+    return f"{each['host']} {each['device']}: {each['why']}" + (f" (last: {where})" if where else "")
