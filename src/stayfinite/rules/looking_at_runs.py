@@ -27,7 +27,7 @@ from stayfinite.rules.number_shapes import (
     zero_was_earned,
     zeros_in,
 )
-from stayfinite.rules.signs.printed import prints_not_finite
+from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.told_symptoms import ToldSymptom, told_symptoms
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
@@ -47,16 +47,6 @@ _CRASH = re.compile(
     r"^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
     re.IGNORECASE,
 )
-
-_STATED = re.compile(
-    r"\b(?:loss|cost|losstensor)\b[^.;\n]{0,30}\b(?:nan|infinite|inf or nan|nan or inf)\b[^.;\n]{0,20}"
-    r"\b(?:stop|abort|terminat|exit|diverg|quit)|\bnan (?:in|for|encountered in) (?:the )?loss\b|invalid loss, term|"
-    r"\bdiverged with loss ?= ?nan|\blosstensor is inf or nan|\bloss (?:became|is|was|turned) (?:infinite or )?nan\b|"
-    r"\bnan loss (?:encountered|detected|during)|\bcost (?:is )?nan\b|\bweights? (?:are |become |turned? )?nan\b",
-    re.IGNORECASE,
-)
-_DENIED = re.compile(r"\b(?:if|when|whether|no|not|never|without|unless)\b", re.IGNORECASE)
-"""`stops if the loss is NaN` states nothing."""
 
 _SUMMARY = ("train_loss", "training_loss")
 _EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
@@ -104,7 +94,7 @@ def _with_told(seen: Symptoms, told: Sequence[ToldSymptom]) -> Symptoms:
     kinds = {each.kind: each.where for each in told}
     where = dict(seen.where)
     changed: dict[str, Any] = {}
-    if "not finite" in kinds and not seen.bad and not seen.bad_losses:
+    if "not finite" in kinds and not (seen.bad or seen.bad_losses or seen.printed or seen.lost_metrics):
         changed["bad_losses"] = 1
         where.setdefault("summary", kinds["not finite"])
     if "zero loss" in kinds and not seen.good_losses and not seen.bad:
@@ -168,7 +158,7 @@ def _measured(run: RunSeries) -> _Measured:
         skips=[point for point in everything if point.skipped],
         evaluations=_values_of(run, [name for name in run.metrics if _EVALUATION.search(name)]),
         summary=_values_of(run, [name for name in _SUMMARY if name in run.metrics]),
-        stated=next((m for m in run.messages if _STATED.search(m.text) and not _DENIED.search(m.text)), None),
+        stated=next((m for m in run.messages if says_not_finite(m.text, of_loss=True)), None),
     )
 
 

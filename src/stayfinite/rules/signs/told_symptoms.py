@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from stayfinite.rules.signs.nan_words import says_not_finite
+
 Kind = Literal[
     "not finite",
     "zero loss",
@@ -47,16 +49,6 @@ _GROWS = (
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
-    (
-        "not finite",
-        (
-            rf"\b(?:{_LOSS}|{_GRADIENT}|{_WEIGHTS}|outputs?|logits?|predictions?|values?|nll)\b{_FAR}"
-            r"\b(?:nans?|inf(?:inite)?|not a number)\b|"
-            r"\b(?:number of|too many|reached|got|gets?|getting|produces?|gives?|returns?|becomes?|all|encounter\w*)\b"
-            rf"{_NEAR}\bnans?\b|"
-            r"probability tensor contains either|encountering probability entry < 0|(?:invalid|nan) multinomial"
-        ),
-    ),
     ("zero loss", rf"\b{_LOSS}\b\W{{0,3}}{_NEAR}\b{_IS}\W{{1,3}}{_ZERO}"),
     (
         "zero gradient",
@@ -156,6 +148,8 @@ def told_symptoms(lines: Iterable[tuple[str, str]]) -> list[ToldSymptom]:
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue
+            if "not finite" not in found and says_not_finite(sentence):
+                found["not finite"] = ToldSymptom("not finite", where, text.strip())
             for kind, pattern in _SENTENCES:
                 if kind not in found and pattern.search(sentence):
                     found[kind] = ToldSymptom(kind, where, text.strip())
