@@ -19,6 +19,7 @@ from stayfinite.core.probation import resumed
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import (
     check_construction,
+    check_engine,
     check_first_backward,
     check_gathered,
     check_loss,
@@ -114,6 +115,8 @@ class Guard:
     ) -> None:
         # Which scheduler a framework moves, and how, is its own business.
         check_construction(model, optimizer, None if self._driven else scheduler, scaler, policy, run_dir, console)
+        if not self._driven:
+            check_engine(model)
         self._model = model
         self._optimizer = optimizer
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
