@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import torch.distributed as dist
 from torch.utils.hooks import RemovableHandle
 
 from stayfinite.core.decision import Decision
@@ -27,6 +28,7 @@ class FrameworkGuard:
         self._norm = math.nan
         self._decision: Decision | None = None
         self._stepped = self._closed = False
+        self._joined = dist.is_available() and dist.is_initialized()
         self._shadows = Shadows()
         self._hooks: list[RemovableHandle] = []
         # A loop has no last line of ours: what is open when the process ends is still written.
@@ -91,7 +93,8 @@ class FrameworkGuard:
             return
         atexit.unregister(self._at_exit)
         try:
-            if error is None:
+            # Where the ranks have parted, they can agree on nothing any more.
+            if error is None and (not self._joined or dist.is_initialized()):
                 self._between_steps()
         finally:
             self._closed = True

@@ -16,6 +16,7 @@ from torch import Tensor
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what is not installed beside it
+    import megatron.core.optimizer as megatron_optimizer
     from megatron.core import parallel_state
     from megatron.core.distributed import (
         DistributedDataParallel,
@@ -24,7 +25,6 @@ with warnings.catch_warnings():
     )
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.transformer.transformer_config import TransformerConfig
@@ -32,6 +32,7 @@ with warnings.catch_warnings():
 from integrations.megatron.on_the_cpu import put_megatron_on_the_cpu
 from stayfinite import Guard, Policy
 from stayfinite.errors import StayfiniteError
+from stayfinite.integrations.attaching import attached
 from stayfinite.integrations.megatron import megatron_guard
 from stayfinite.recipes.running.processes import leave_the_others
 
@@ -81,7 +82,7 @@ class Training:
             use_distributed_optimizer=sharded, grad_reduce_in_fp32=True, check_for_nan_in_grad=False
         )
         self.model = DistributedDataParallel(self.config, checks, model)
-        settings = OptimizerConfig(
+        settings = megatron_optimizer.OptimizerConfig(
             optimizer="adam",
             lr=1e-2,
             min_lr=1e-3,
@@ -92,7 +93,7 @@ class Training:
             fp16=half is torch.float16,
             initial_loss_scale=2.0**20,
         )
-        self.optimizer = get_megatron_optimizer(settings, [self.model])
+        self.optimizer = megatron_optimizer.get_megatron_optimizer(settings, [self.model])
         self.scheduler = OptimizerParamScheduler(
             self.optimizer,
             init_lr=0.0,
@@ -229,6 +230,17 @@ def resumable(training: Training, folder: Path, *, kill: bool) -> dict[str, Any]
     return {}
 
 
+def attached_to(kind: str, folder: Path) -> tuple[Training, dict[str, Any]]:
+    """What `stayfinite doctor` does with a script that knows nothing of us."""
+    os.chdir(folder)
+    lines: list[str] = []
+    with attached(Policy(), lines.append) as found:
+        training = Training(kind, (BAD,))
+        while training.number < STEPS:
+            training.step()
+    return training, {"lines": lines, "runs": [str(each.relative_to(folder)) for each in found.run_dirs]}
+
+
 def plain_guard(training: Training) -> dict[str, Any]:
     """What somebody is told who takes the guard of a plain loop."""
     raw = training.optimizer.chained_optimizers[0].optimizer
@@ -245,11 +257,16 @@ def main(kind: str, act: str, folder: str) -> None:
     put_megatron_on_the_cpu()
     dist.init_process_group("gloo")
     faults = () if act in ("plain", "ours", "guard") else (BAD, SPIKE, BAD_GRADIENT)
-    training = Training(kind, faults)
     seen: dict[str, Any] = {}
+    if act == "attached":
+        training, seen = attached_to(kind, place)
+    else:
+        training = Training(kind, faults)
     if act in ("plain", "bare"):
         while training.number < STEPS:
             training.step()
+    elif act == "attached":
+        pass
     elif act == "guard":
         seen = plain_guard(training)
     elif act in ("kill", "resume", "whole"):

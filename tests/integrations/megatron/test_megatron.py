@@ -2,61 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from stage import Played, play
+from engine_runs import EngineRuns
 
 pytest.importorskip("megatron.core")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+JOB = "integrations.megatron.job"
 BAD, SPIKE, BAD_GRADIENT = 20, 26, 30
 KINDS = ("ddp", "tp", "bf16-sharded")
 ONCE = ("bound", "bare", "back", "whole", "kill", "resume")
 
 
-class Ran:
-    """Trainings that so many ranks went through, each in a folder of its own; a resumed one in that of the killed."""
-
-    def __init__(self, folder: Path, acts: list[tuple[str, str]], ranks: int) -> None:
-        self.folder, self.ranks = folder, ranks
-        lines = {f"{kind} {act}": (kind, act, self.of(kind, act)) for kind, act in acts}
-        self.played: dict[str, Played] = play(
-            "integrations.megatron.job", lines, folder / "stage", ranks=ranks, timeout=880
-        )
-
-    def of(self, kind: str, act: str) -> Path:
-        (folder := self.folder / kind / ("kill" if act == "resume" else act)).mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def seen(self, kind: str, act: str) -> list[dict[str, Any]]:
-        self.played[f"{kind} {act}"].check()
-        return [json.loads((self.of(kind, act) / f"{act}-{rank}.json").read_text()) for rank in range(self.ranks)]
-
-    def ended(self, kind: str, act: str) -> list[list[torch.Tensor]]:
-        self.played[f"{kind} {act}"].check()
-        return [torch.load(self.of(kind, act) / f"{act}-{rank}.pt") for rank in range(self.ranks)]
-
-    def alike(self, kind: str, one: str, other: str) -> bool:
-        """Whether two trainings have ended in the same weights, moments, rate and schedule, to the last bit."""
-        pairs = zip(self.ended(kind, one), self.ended(kind, other), strict=True)
-        return all(len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True)) for a, b in pairs)
-
-    def events(self, kind: str, act: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.of(kind, act) / "run" / "events.jsonl").read_text().splitlines()]
-
-
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def two(tmp_path_factory: pytest.TempPathFactory) -> EngineRuns:
     acts = [*product(KINDS, ("plain", "ours", "refuse")), *product(["bf16-sharded"], ONCE)]
-    return Ran(tmp_path_factory.mktemp("two"), [*acts, ("fp16", "plain"), ("fp16", "ours"), ("ddp", "guard")], 2)
+    acts += [("fp16", "plain"), ("fp16", "ours"), ("ddp", "guard"), ("ddp", "attached")]
+    return EngineRuns(JOB, tmp_path_factory.mktemp("two"), acts, ranks=2)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "fp16"])
@@ -122,8 +89,16 @@ def test_the_guard_of_a_plain_loop_names_the_one_for_megatron(two):
         assert "megatron_guard" in rank["error"]
 
 
+def test_the_doctor_attaches_the_guard_to_a_script_that_knows_nothing_of_it(two):
+    for rank in two.seen("ddp", "attached"):
+        assert rank["lines"] == ["attached to ChainedOptimizer, after megatron get_megatron_optimizer"]
+        assert [number for number, (successful, _) in enumerate(rank["told"], 1) if not successful] == [BAD]
+        assert rank["runs"] == ["stayfinite"]
+        assert rank["finite"]
+
+
 def test_tensor_parallel_and_sharded_optimizer_together(tmp_path):
-    four = Ran(tmp_path, [("tp-sharded", act) for act in ("plain", "ours", "refuse")], 4)
+    four = EngineRuns(JOB, tmp_path, [("tp-sharded", act) for act in ("plain", "ours", "refuse")], ranks=4)
     assert four.alike("tp-sharded", "plain", "ours")
     for rank in four.seen("tp-sharded", "refuse"):
         assert rank["unmoved"] == [[BAD, True], [SPIKE, True], [BAD_GRADIENT, True]]
