@@ -24,7 +24,7 @@ from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
 from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw  # noqa: E402
 from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
-from torchtitan.config import ParallelismConfig, TrainingConfig  # noqa: E402
+from torchtitan.config import DebugConfig, ParallelismConfig, TrainingConfig  # noqa: E402
 from torchtitan.models import llama3  # noqa: E402
 from torchtitan.models.common.attention import ScaledDotProductAttention  # noqa: E402
 from torchtitan.models.common.rope import ComplexRoPE  # noqa: E402
@@ -131,6 +131,7 @@ def config_of(kind: str, folder: Path, *, saves: bool) -> Trainer.Config:
         dataloader=Counting.Config(),
         tokenizer=Letters.Config(),
         metrics=MetricsProcessor.Config(log_freq=1),
+        debug=DebugConfig(seed=0),
         checkpoint=CheckpointManager.Config(enable=saves, interval=SAVED),
     )
 
