@@ -12,7 +12,7 @@ _STEPS = re.compile(r"[./]+")
 _MOST_STEPS = 16
 """Of a path, counted from its end, that a name can match."""
 _OTHER_MEANING = re.compile(
-    "no|not|non|disable|without|min|minimum|max|end|final|eval|valid|validation|test|dev|compute|storage|quant|old|prev|"
+    "no|not|non|disable|without|min|minimum|max|end|final|eval|valid|validation|test|dev|compute|storage|quant|old|prev|previous|last|current|"
     "warmup|ema|teacher|target|decoder|encoder|text|discriminator|disc"
 )
 """Words that, in front of a name, make it the name of something else: `min_lr` is no `lr`, `eval_batch_size` not the

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from stayfinite.core.series import Message, Point, RunSeries
+from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
@@ -170,7 +171,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
     # A model that has learnt all there is evaluates to next to nothing, too.
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in finite_of([value for value, _ in seen.evaluations]))
     range_test = is_range_test(seen.rates)
-    expected_to_rise = range_test or _rewarded(seen.run)
+    expected_to_rise = range_test or _rewarded(seen.run) or _average_falls(seen.run)
     return Symptoms(
         source=seen.run.source,
         points=len(points),
@@ -234,8 +235,8 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
     found = []
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
-        if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name):
-            continue  # losses of evaluations are counted apart
+        if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name) or name == RUNNING_AVERAGE:
+            continue  # losses of evaluations are counted apart, and an average says what the loss does
         inside = _INSIDE.search(name) is not None
         if inside or (
             lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))
@@ -387,6 +388,13 @@ def _impossible(run: RunSeries) -> str:
 def _rewarded(run: RunSeries) -> bool:
     """Whether rewards are what is learnt from: a loss of values rises with them."""
     return any(word in name for name in run.metrics for word in _REWARDS)
+
+
+def _average_falls(run: RunSeries) -> bool:
+    """Whether the average so far falls from point to point: batches in an order of their own, as sorted by length."""
+    track = run.metrics.get(RUNNING_AVERAGE)
+    values = [] if track is None else track.values
+    return len(values) >= SCORED and all(after < before for before, after in pairwise(values))
 
 
 def _absurd_perplexity(run: RunSeries) -> bool:

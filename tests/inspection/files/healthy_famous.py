@@ -329,3 +329,55 @@ batch_size = 128
 epochs = 18
 """
 """Norm layers bear what plain layers do not."""
+
+FAMOUS["steered_sampling.py"] = """
+import torch
+
+
+def sample(unet, scheduler, latents, timesteps, guidance=0.1):
+    for t in timesteps:
+        steered = latents.detach().clone().requires_grad_(True)
+        opt = torch.optim.SGD([steered], lr=guidance)
+        loss = (unet(steered, t) - unet(latents, t)).square().mean()
+        loss.backward()
+        opt.step()
+        latents = scheduler.step(unet(steered.detach(), t), t, latents)
+    return latents
+"""
+
+FAMOUS["rate_for_the_log.py"] = """
+import torch
+from transformers import Trainer
+
+
+def rate_of(trainer):
+    try:
+        last_lr = trainer.lr_scheduler.get_last_lr()[0]
+    except AssertionError:
+        last_lr = 0  # no step was taken yet
+    return last_lr
+
+
+Trainer._get_learning_rate = rate_of
+"""
+
+FAMOUS["adapters_in_8_bit.py"] = """
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from transformers import LlamaForCausalLM
+
+
+def train(base_model: str = "", batch_size: int = 128, micro_batch_size: int = 4, learning_rate: float = 3e-4):
+    model = LlamaForCausalLM.from_pretrained(base_model, load_in_8bit=True, torch_dtype=torch.float16)
+    model = prepare_model_for_kbit_training(model)
+    model = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, task_type="CAUSAL_LM"))
+    transformers.Trainer(
+        model=model,
+        args=transformers.TrainingArguments(
+            per_device_train_batch_size=micro_batch_size,
+            gradient_accumulation_steps=batch_size // micro_batch_size,
+            warmup_steps=100, num_train_epochs=3, learning_rate=learning_rate, fp16=True, output_dir="out",
+        ),
+    ).train()
+"""

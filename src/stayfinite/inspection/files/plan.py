@@ -132,8 +132,8 @@ class Plan:
     @cached_property
     def framework(self) -> str:
         """`axolotl`, `llama-factory`, `transformers`, or empty."""
-        if self.find("base_model") and self.find("sequence_len", "micro_batch_size"):
-            return "axolotl"
+        if not self.scripts and self.find("base_model") and self.find("sequence_len", "micro_batch_size"):
+            return "axolotl"  # whose trainings are files of settings
         if self.find("finetuning_type") or (self.find("template") and self.find("cutoff_len")):
             return "llama-factory"
         return "transformers" if self.is_transformers else ""

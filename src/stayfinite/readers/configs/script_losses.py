@@ -38,11 +38,15 @@ def is_telling(statement: ast.stmt) -> bool:
 
 
 def _takes_steps(loop: ast.AST) -> bool:
-    """Whether a loop goes backward and steps: the loop of a training, of which what is not in it says something."""
-    called = {
-        node.func.attr for node in _nodes(loop) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    }
-    return "step" in called and not called.isdisjoint({"backward", "manual_backward"})
+    """Whether a loop goes backward and steps: the loop of a training, of which what is not in it says something.
+
+    Not one that makes an optimizer in each pass, for values that are new each time: nothing is left over in those.
+    """
+    functions = [node.func for node in _nodes(loop) if isinstance(node, ast.Call)]
+    called = [(ast.unparse(each.value), each.attr) for each in functions if isinstance(each, ast.Attribute)]
+    steps = any(name == "step" and "sched" not in owner.lower() for owner, name in called)
+    makes = any(owner.rpartition(".")[2] == "optim" for owner, _ in called)
+    return steps and not makes and any(name in ("backward", "manual_backward") for _, name in called)
 
 
 def _targets(statement: ast.stmt) -> list[str]:

@@ -16,7 +16,7 @@ _PRINTED = (
     re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
     re.compile(rf"^\s*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
-    re.compile(r"^\s*-?nan\s*$", re.IGNORECASE),
+    re.compile(r"^\s*-?nan\s*$|(?<![\w-])(?:nan[\s,;]+){2,}nan\b", re.IGNORECASE),
     # A name and its value: alone in its line any name, else one of a number that training makes.
     re.compile(rf"^\s*\w{{1,24}}\s*[:=]\s*{_VALUE}\s*$", re.IGNORECASE),
     re.compile(

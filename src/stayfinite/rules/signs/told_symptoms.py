@@ -23,6 +23,7 @@ Kind = Literal[
     "rate 0",
     "rate still",
     "worse after loading",
+    "bad answers",
 ]
 
 _LOSS = r"(?:loss(?:es)?|cost|objective|error|perplexity|ppl)"
@@ -31,7 +32,7 @@ _WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
 _RATE = r"(?:lr|learning[_ ]rate)"
 _SCORE = r"(?:acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
 _LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|\w+(?=:))"
-_NEAR, _FAR = r"[^.;\n]{0,24}", r"[^.;\n]{0,40}"
+_NEAR, _FAR = r"(?:[^.;\n]|\.(?=\d)){0,24}", r"(?:[^.;\n]|\.(?=\d)){0,40}"
 _IS = (
     r"(?:always|constantly|all the time|every (?:step|epoch|iteration)|throughout|from the (?:start|beginning)|only|"
     r"just|stays?|remains?|keeps?|stuck|is|are|becomes?|was|goes to|drops? to|fell to)"
@@ -65,7 +66,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (
         "same answers",
         (
-            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predictions?|answers?|class|label)\b{_FAR}"
+            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predict(?:ion|ed value)s?|"
+            rf"probabilit\w+|answers?|class|label)\b{_FAR}"
             r"\b(?:all|every|each|any|regardless)\b|\bpredicts? (?:only|always|just|the same|one class)"
         ),
     ),
@@ -73,10 +75,20 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "still",
         (
             rf"\b{_LEARNS}\b{_FAR}?[\s:]{_NOT}"
-            r"(?:decreas\w*|go(?:es|ing)? down|come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
+            r"(?:decreas\w*|go(?:es|ing)? (?:down|lower|below)|get\w* lower|dip\w* below|"
+            r"come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
             rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
             rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|unchanged|{_STAYS})\b|"
+            rf"\b{_LOSS}\b{_FAR}\bstill\b{_NEAR}\bafter\b|"
             rf"\b(?:all|always|every)\b{_NEAR}\b(?:the )?same\b{_NEAR}\b{_LOSS}\b"
+        ),
+    ),
+    (
+        "bad answers",
+        (
+            rf"\b(?:outputs?|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
+            r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|looks? like noise|repeat\w*)\b|"
+            r"[\"']{2}(?:\W|$))|\bno new tokens generated\b"
         ),
     ),
     (
@@ -97,6 +109,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "worse after loading",
         (
             rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|results?)\b|"
+            rf"\b{_LOADS}\b[^;\n]{{0,60}}\b{_LOSS}\b[^.;\n]{{0,20}}\b(?:higher|worse|larger|bigger|jumps?|"
+            r"starts? (?:over|again))\b|"
             r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d|"
             rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))"
         ),
