@@ -9,8 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from stayfinite import (
+    Guard,
     GuardClosed,
     LossError,
+    ModelError,
     OptimizerError,
     OrderError,
     Policy,
@@ -245,3 +247,12 @@ def test_every_error_can_be_caught_by_one_name_and_by_python_s_own():
     assert issubclass(UsageError, StayfiniteError | ValueError)
     assert issubclass(OrderError, RuntimeError)
     assert issubclass(StateError, ValueError)
+
+
+def test_a_model_whose_gradients_megatron_keeps_is_refused_with_the_guard_that_it_needs():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Guard(model, optimizer)
+    model.weight.main_grad = torch.zeros(2, 2)
+    with pytest.raises(ModelError, match=r"megatron_guard\(model, optimizer, scheduler\)"):
+        Guard(model, optimizer)

@@ -55,6 +55,16 @@ def check_loss(loss: object) -> None:
         )
 
 
+def check_engine(model: nn.Module) -> None:
+    """Raise ModelError where an engine keeps the gradients, and steps by itself."""
+    if any(hasattr(parameter, "main_grad") for parameter in model.parameters()):
+        raise ModelError(
+            "megatron-core keeps this model's gradients in main_grad and steps it by itself",
+            fix="from stayfinite.integrations.megatron import megatron_guard; "
+            "megatron_guard(model, optimizer, scheduler) with megatron's optimizer",
+        )
+
+
 def check_first_backward(error: BaseException) -> None:
     """Raise OrderError where backward has failed because it was run over the same graph before."""
     if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):

@@ -88,7 +88,7 @@ class DrivenGuard(Guard):
         self._intake.add(loss, {})
         self._passes.trained(loss)
 
-    def judge(self, *, unscale: bool = False, norm: Tensor | None = None) -> Decision:
+    def judge(self, *, unscale: bool = False, norm: Tensor | None = None, scale: float | None = None) -> Decision:
         """Whether the step may be taken. Asked again before :meth:`settle`, the answer is the same.
 
         Gradients, optimizer and schedule are not touched; buffers that the forward pass has changed are put back where
@@ -98,6 +98,7 @@ class DrivenGuard(Guard):
             unscale: have the guard unscale the gradients first, where there is an fp16 scaler.
             norm: of the gradients of all ranks, unscaled, from an engine that keeps them. No gradient is read then, and
                 an unusual step is left to the engine to limit: clip it to ``decision.limit``.
+            scale: the loss scale of an engine that scales fp16 losses by itself.
         """
         self._life.check_open()
         if self._heard:
@@ -112,6 +113,8 @@ class DrivenGuard(Guard):
         if norm is None:
             self._ranks.settle(self._shop.roster)
         own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale, norm=norm)
+        if scale is not None:
+            own = replace(own, loss_scale=torch.tensor(scale, device=own.gradients.total.device))
         self._reading = marked(self._ranks.combine(own, self._shop.roster), found)
         self._step = self._reading.step
         self._passes.close(self._step)

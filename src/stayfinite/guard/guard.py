@@ -20,6 +20,7 @@ from stayfinite.core.probation import resumed
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import (
     check_construction,
+    check_engine,
     check_first_backward,
     check_gathered,
     check_loss,
@@ -124,6 +125,8 @@ class Guard:
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss) and call guard.forward(batch)",
             )
         check_construction(model, optimizer, None if self._driven else scheduler, scaler, policy, run_dir, console)
+        if not self._driven:
+            check_engine(model)
         self._model = model
         self._optimizer = optimizer
         scaler = scaler if scaler is not None and scaler.is_enabled() else None

@@ -1,14 +1,16 @@
 """Attaching a guard to a training script from outside, while it runs, and taking everything off again.
 
 No framework is loaded for it: when the script itself imports one, the import is noticed, and one method of the class
-that trains (``Trainer.__init__``, ``Accelerator.prepare``) adds the guard when it returns.
+that trains (``Trainer.__init__``, ``Accelerator.prepare``), or a function that builds what trains
+(``get_megatron_optimizer``), adds the guard when it returns.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
@@ -33,10 +35,13 @@ class Call:
     """One call of a method, after it has returned."""
 
     owner: Any
+    """Whose method it was; of a function, what it has returned."""
     returned: Any
     by: str
     """The module that called it."""
     policy: Policy
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Its arguments by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +51,7 @@ class Seam:
     module: str
     """Where its class is defined; importing this module is what is noticed."""
     kind: str
+    """The class; empty for a function of the module."""
     method: str
     add: Callable[[Call], Any]
     """Add a guard; returns it, or None where there is nothing to guard yet. Raises Owned."""
@@ -53,7 +59,8 @@ class Seam:
     """Take it off its owner again."""
 
     def __str__(self) -> str:
-        return f"{self.module.partition('.')[0]} {self.kind}.{self.method}"
+        name = f"{self.kind}.{self.method}" if self.kind else self.method
+        return f"{self.module.partition('.')[0]} {name}"
 
 
 @dataclass(kw_only=True)
@@ -138,6 +145,22 @@ def _add_to_accelerate(call: Call) -> Any:
     return _Placed(guard=accelerate_guard(call.owner, models[0], optimizers[0], scheduler, **settings), run_dir=place)
 
 
+def _add_to_torchtitan(call: Call) -> Any:
+    from stayfinite.integrations.torchtitan import torchtitan_guard
+
+    asked = [each if isinstance(each, str) else each[0] for each in call.owner.config.override.imports]
+    if any(each.startswith("stayfinite.") for each in asked):
+        raise Owned
+    return torchtitan_guard(call.owner, policy=call.policy)
+
+
+def _add_to_megatron(call: Call) -> Any:
+    from stayfinite.integrations.megatron import megatron_guard
+
+    place = free_place(Path("stayfinite").absolute(), again=False)
+    return megatron_guard(call.given["model_chunks"], call.owner, policy=call.policy, run_dir=place)
+
+
 def _remove_from_transformers(trainer: Any, callback: Any) -> None:
     if any(each is callback for each in trainer.callback_handler.callbacks):
         trainer.remove_callback(callback)
@@ -149,6 +172,10 @@ def _remove_from_lightning(trainer: Any, callback: Any) -> None:
 
 def _remove_from_accelerate(_: Any, placed: Any) -> None:
     placed.guard.close()
+
+
+def _close(_: Any, guard: Any) -> None:
+    guard.close()
 
 
 def _lightning(package: str) -> Seam:
@@ -178,6 +205,10 @@ SEAMS = (
         add=_add_to_accelerate,
         remove=_remove_from_accelerate,
     ),
+    Seam(module="torchtitan.trainer", kind="Trainer", method="__init__", add=_add_to_torchtitan, remove=_close),
+    Seam(
+        module="megatron.core.optimizer", kind="", method="get_megatron_optimizer", add=_add_to_megatron, remove=_close
+    ),
 )
 
 
@@ -188,7 +219,7 @@ def attached(policy: Policy, tell: Tell, seams: Sequence[Seam] = SEAMS) -> Itera
     undo: list[Callable[[], None]] = []
 
     def patch(module: ModuleType, seam: Seam) -> None:
-        undo.append(_patch(getattr(module, seam.kind), seam, found))
+        undo.append(_patch(getattr(module, seam.kind) if seam.kind else module, seam, found))
 
     for seam in seams:
         if seam.module in sys.modules:
@@ -206,14 +237,17 @@ def attached(policy: Policy, tell: Tell, seams: Sequence[Seam] = SEAMS) -> Itera
 
 
 def _patch(kind: Any, seam: Seam, found: Attached) -> Callable[[], None]:
-    """Give a class a method that tells when it has returned; returns what puts the old one back."""
+    """Give a class a method, or a module a function, that tells when it has returned; returns what undoes it."""
     before = getattr(kind, seam.method)
+    form = inspect.signature(before)
 
     @functools.wraps(before)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        returned = before(self, *args, **kwargs)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        returned = before(*args, **kwargs)
         by = str(sys._getframe(1).f_globals.get("__name__", ""))
-        found.meet(Call(owner=self, returned=returned, by=by, policy=found.policy), seam)
+        given = form.bind(*args, **kwargs).arguments
+        owner = args[0] if seam.kind else returned
+        found.meet(Call(owner=owner, returned=returned, by=by, policy=found.policy, given=given), seam)
         return returned
 
     setattr(kind, seam.method, method)

@@ -6,33 +6,28 @@ the loss, clipping and ``optimizer.step`` ask first, and the next forward pass i
 
 from __future__ import annotations
 
-import atexit
 import functools
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OrderError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.guard.gates.reader import is_unscaled
+from stayfinite.integrations.framework_guard import FrameworkGuard
 from stayfinite.integrations.loop_seams import Seams
 from stayfinite.integrations.model_calls import ModelCalls
 from stayfinite.integrations.schedules import Schedules
-from stayfinite.integrations.shadowing import Shadows
 from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
 
-class LoopGuard:
+class LoopGuard(FrameworkGuard):
     """Guards a loop that a framework takes part in; see the framework's own file for how it is built."""
 
     def __init__(
@@ -45,10 +40,10 @@ class LoopGuard:
         forward: Callable[[Any], Tensor] | None,
         console: Console | None,
     ) -> None:
-        self._seams, self._run_dir = seams, run_dir
+        self._seams = seams
         self._forward = forward
         self._calls = ModelCalls(seams.called)
-        self.driven = DrivenGuard(
+        driven = DrivenGuard(
             model,
             seams.raw,
             Schedules.of(schedulers),
@@ -59,19 +54,16 @@ class LoopGuard:
             self._again,
             console=console,
         )
-        self.vetoes = 0
-        self._norm = math.nan
-        self._decision: Decision | None = None
+        super().__init__(driven, run_dir)
         self._passed: Callable[[Tensor], None] | None = None
         self._passing = ExitStack()
-        self._gathered = self._stepped = self._again_now = self._closed = self._taken = False
+        self._gathered = self._again_now = self._taken = False
         self._schedulers = list(schedulers)
         self._moving: set[int] = {id(each) for each in schedulers}
         """Schedules that moved between the last two steps."""
         self._moved: set[int] = set()
         """Those that have moved since the last one."""
-        self._shadows = Shadows()
-        self._hooks = [
+        self._hooks += [
             seams.called.register_forward_pre_hook(self._before_forward, with_kwargs=True),
             seams.called.register_forward_hook(self._after_forward),
         ]
@@ -83,8 +75,6 @@ class LoopGuard:
         put(seams.optimizer, "step", self._step)
         for each in schedulers:
             self._shadows.disguise(each, "step", functools.partial(self._move, each))
-        # A loop has no last line of ours: what is open when the process ends is still written.
-        atexit.register(self._at_exit)
 
     # -- what the loop may call --------------------------------------------------------------------------------------
 
@@ -102,74 +92,8 @@ class LoopGuard:
             passed(loss)
         return loss
 
-    @property
-    def refused(self) -> bool:
-        """Whether the last step was refused."""
-        return self._decision is not None and self._decision.refused
-
-    @property
-    def run_dir(self) -> Path | None:
-        """Where the run is written."""
-        return self._run_dir
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The recent decisions, oldest first."""
-        self._between_steps()
-        return self.driven.decisions
-
-    def figures(self) -> dict[str, float]:
-        """Gradient norm of the last step; vetoes, bounded steps and findings so far. They join what the loop logs."""
-        return {
-            "stayfinite/grad_norm": self._norm,
-            "stayfinite/vetoes": float(self.vetoes),
-            "stayfinite/bounded": float(self.driven.unusual["bounded"]),
-            "stayfinite/findings": float(len(self.driven.causes)),
-        }
-
-    def describe(self) -> str:
-        """What is guarded, how, and what it costs, in a few lines."""
-        return self.driven.describe()
-
-    def flush(self) -> None:
-        """Act on the last step now, instead of at the next forward pass. Schedules should have moved."""
-        self._between_steps()
-        self.driven.flush()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the guard remembers, as plain data."""
-        self._between_steps()
-        plain: dict[str, Any] = json.loads(json.dumps(self.driven.state_dict()))
-        return plain
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; load model and optimizer before."""
-        self._forget_step()
-        self.driven.load_state_dict(state)
-
-    def close(self) -> None:
-        """Take everything away that stands in front of something, write the rest, and say what the run came to."""
-        self.__exit__(None, None, None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._closed:
-            return
-        atexit.unregister(self._at_exit)
-        try:
-            if error is None:
-                self._between_steps()
-        finally:
-            self._closed = True
-            self._shadows.lift()
-            while self._hooks:
-                self._hooks.pop().remove()
-            self._seams.tell_skipped(False)
-            self.driven.__exit__(kind, error, trace)
+    def _leave(self) -> None:
+        self._seams.tell_skipped(False)
 
     # -- one step, in the order in which the loop goes through it ----------------------------------------------------
 
@@ -261,9 +185,7 @@ class LoopGuard:
             if not self._gathered:
                 warn_of_unseen_loss(f"{type(self._seams.owner).__name__.lower()}.backward(loss)")
                 return False
-            self._decision = self.driven.judge()
-            self.vetoes += self._decision.refused
-            self._norm = self._decision.signals.grad_norm
+            self._decide(self.driven.judge())
         return self.refused
 
     def _has_gradients(self) -> bool:
@@ -277,16 +199,9 @@ class LoopGuard:
                 scaler.unscale_(raw)
             scaler.update()
 
-    def _between_steps(self) -> None:
-        """The loop is done with the last step: act on it."""
-        if self._stepped and not self._closed:
-            self._forget_step(abandon=False)
-            self.driven.settle()
-
     def _forget_step(self, *, abandon: bool = True) -> None:
-        self._decision, self._gathered, self._stepped = None, False, False
-        if abandon:
-            self.driven.abandon()
+        self._gathered = False
+        super()._forget_step(abandon=abandon)
 
     def _note(self, batch: Any, stack: ExitStack) -> Callable[[Tensor], None]:
         # The model casts by itself, deeper down; here it is only noted.
@@ -301,7 +216,3 @@ class LoopGuard:
                 return self._calls.again(batch) if self._forward is None else self._forward(batch)
         finally:
             self._again_now = False
-
-    def _at_exit(self) -> None:
-        with suppress(Exception):
-            self.close()

@@ -150,7 +150,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         ),
         mismatch=envelope.mismatch,
         silent=0 if envelope.told else _silent(envelope.indices, norms, len(roster.names)),
-        parameters=len(roster.names),
+        parameters=0 if envelope.told else len(roster.names),
     )
     return Opened(signals, verdict, limit, roster.names, envelope.indices, norms)
 

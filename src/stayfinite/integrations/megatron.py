@@ -1,0 +1,252 @@
+"""megatron-core: one line after ``get_megatron_optimizer``, and the training loop stays as it is.
+
+Example:
+    >>> from stayfinite.integrations.megatron import megatron_guard
+    >>> optimizer = get_megatron_optimizer(config, model)
+    >>> guard = megatron_guard(model, optimizer, opt_param_scheduler, run_dir="runs/first")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.engine_optimizers import EngineOptimizers
+from stayfinite.integrations.framework_guard import FrameworkGuard
+from stayfinite.integrations.unguarded import warn_of_unseen_loss
+from stayfinite.report.terminal import Console
+
+try:
+    from megatron.core.optimizer.optimizer import MegatronOptimizer
+except ImportError as error:
+    raise MissingExtra.of("megatron-core", extra="megatron", what_for="stayfinite.integrations.megatron") from error
+
+__all__ = ["MegatronGuard", "megatron_guard"]
+
+
+class MegatronGuard(FrameworkGuard):
+    """Guards a training with megatron-core: DDP, tensor and pipeline parallel, ``DistributedOptimizer``.
+
+    The loop calls ``forward_backward_func``, ``optimizer.step`` and its scheduler as ever. At a bad step
+    ``optimizer.step`` returns ``(False, None, None)``, as it does for an fp16 overflow; weights, moments, loss scale
+    and, in a loop that asks for ``update_successful``, the schedule stay as they were.
+
+    Arguments:
+        model: as megatron's ``DistributedDataParallel`` has wrapped it, or the list of such chunks.
+        optimizer: what ``get_megatron_optimizer`` returned for it.
+        scheduler: an ``OptimizerParamScheduler``, so that a rollback takes it back too; or None.
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps and events are written; None for nowhere.
+        console: where lines go when something happens; stderr by default.
+
+    Raises:
+        UsageError: the parts are not megatron's.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        optimizer: Any,
+        scheduler: Any = None,
+        *,
+        policy: Policy | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        console: Console | None = None,
+    ) -> None:
+        chunks = [model] if isinstance(model, nn.Module) else list(model)
+        _check(chunks, optimizer)
+        self._chunks, self._optimizer = chunks, optimizer
+        self._leaves = [each for each in getattr(optimizer, "chained_optimizers", [optimizer]) if each.optimizer]
+        inner = [_unwrapped(each) for each in chunks]
+        whole = inner[0] if len(inner) == 1 else nn.ModuleList(inner)
+        place = None if run_dir is None else Path(run_dir)
+        driven = DrivenGuard(
+            whole,
+            EngineOptimizers.of([each.optimizer for each in self._leaves], whole),
+            None if scheduler is None else _Schedule(scheduler),
+            None,
+            getattr(optimizer.config, "clip_grad", 0.0) or None,
+            # Tensor parallel ranks hold different plain tensors; megatron compares replicas by itself, where asked to.
+            replace(policy or Policy(), desync_steps=0),
+            place,
+            console=console,
+        )
+        super().__init__(driven, place)
+        self._loss: Tensor | None = None
+        self._measured: float | None = None
+        self._undo: list[Callable[[], None]] = []
+        for name, ours in (
+            ("scale_loss", self._scale_loss),
+            ("prepare_grads", self._prepare_grads),
+            ("get_grad_norm", self._get_grad_norm),
+            ("step_with_ready_grads", self._step_with_ready_grads),
+            ("step", self._step),
+        ):
+            self._shadows.put(optimizer, name, ours)
+        for config in _each(chunk.config for chunk in chunks):
+            self._undo.append(_listen(config, self._hear))
+        for config in _each(chunk.ddp_config for chunk in chunks):
+            # It would end the training at the NaN that is refused here.
+            self._undo.append(_set(config, "check_for_nan_in_grad", False))
+        self._hooks += [each.register_forward_pre_hook(self._before_forward, with_kwargs=True) for each in chunks]
+
+    # -- one step, in the order in which megatron goes through it ----------------------------------------------------
+
+    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._between_steps()
+        with self.driven.passing((args, kwargs)):
+            pass
+
+    def _hear(self, loss: Tensor) -> None:
+        # Scales of auxiliary losses are asked for with a constant.
+        if loss.requires_grad:
+            share = loss.detach().reshape(()).double()
+            self._loss = share if self._loss is None else self._loss + share
+
+    def _scale_loss(self, original: Any, loss: Tensor) -> Any:
+        self._hear(loss)
+        return original(loss)
+
+    def _step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        clips = [(config, config.clip_grad) for config in _each(leaf.config for leaf in self._leaves)]
+        try:
+            return original(*args, **kwargs)
+        finally:
+            for config, norm in clips:
+                config.clip_grad = norm
+            self._loss = self._measured = None
+            self._stepped = self._decision is not None
+
+    def _prepare_grads(self, original: Any) -> bool:
+        self._between_steps()
+        scalers = [scaler for leaf in self._leaves if (scaler := getattr(leaf, "grad_scaler", None)) is not None]
+        before = [(scaler, dict(vars(scaler))) for scaler in scalers]
+        scale = float(scalers[0].scale) if scalers else None
+        overflow = bool(original())
+        loss = _of_last_stage(self._loss, self._chunks[0])
+        if loss is None:
+            warn_of_unseen_loss("optimizer.scale_loss(loss).backward()")
+            return overflow
+        self._measured = float(self._optimizer.get_grad_norm())
+        self.driven.gather(loss)
+        self._decide(self.driven.judge(norm=loss.new_tensor(self._measured), scale=scale))
+        if self.refused and not overflow:
+            for scaler, settings in before:
+                vars(scaler).update(settings)
+        assert self._decision is not None
+        if not self.refused and (limit := self._decision.limit) is not None:
+            for config in _each(leaf.config for leaf in self._leaves):
+                config.clip_grad = min(config.clip_grad or limit, limit)
+        return overflow or self.refused
+
+    def _get_grad_norm(self, original: Any) -> Any:
+        return original() if self._measured is None else self._measured
+
+    def _step_with_ready_grads(self, original: Any) -> Any:
+        if self._decision is None:
+            return original()
+        with self.driven.stepping():
+            return original()
+
+    def _leave(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+def megatron_guard(
+    model: nn.Module | Sequence[nn.Module], optimizer: Any, scheduler: Any = None, **settings: Any
+) -> MegatronGuard:
+    """Guard a training with megatron-core; ``settings`` are those of :class:`MegatronGuard`.
+
+    Build it after the optimizer, on every rank, and before a checkpoint of the guard's own is loaded.
+    """
+    return MegatronGuard(model, optimizer, scheduler, **settings)
+
+
+class _Schedule:
+    """Where the schedule stands, and how to put it there: megatron's own ``load_state_dict`` adds to it."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+
+    def step(self) -> None:
+        """Left to the loop."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"num_steps": self._scheduler.num_steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._scheduler.num_steps = state["num_steps"]
+        self._scheduler.step(0)
+
+
+def _check(chunks: Sequence[Any], optimizer: object) -> None:
+    if not isinstance(optimizer, MegatronOptimizer):
+        raise UsageError(
+            f"expected megatron's optimizer, not {type(optimizer).__name__}",
+            fix="megatron_guard(model, get_megatron_optimizer(config, [model]), scheduler)",
+        )
+    for each in chunks:
+        if not hasattr(each, "ddp_config") or not hasattr(each, "config"):
+            raise UsageError(
+                f"expected a model in megatron's DistributedDataParallel, not {type(each).__name__}",
+                fix="pass what the optimizer was built for: megatron_guard(ddp_model, optimizer)",
+            )
+
+
+def _unwrapped(chunk: nn.Module) -> nn.Module:
+    """The model inside of megatron's wrappers, so that parameters have the names that their author gave them."""
+    while isinstance(inner := getattr(chunk, "module", None), nn.Module):
+        chunk = inner
+    return chunk
+
+
+def _of_last_stage(loss: Tensor | None, chunk: Any) -> Tensor | None:
+    """The loss that the last stage of the pipeline has; None if it has none. A collective where there are stages."""
+    group = getattr(chunk, "pp_group", None)
+    group = group[0] if isinstance(group, list) else group
+    if group is None or group.size() == 1:
+        return loss
+    told = torch.zeros(2, dtype=torch.float64, device=next(chunk.parameters()).device)
+    if loss is not None:
+        told[0], told[1] = loss, 1.0
+    dist.all_reduce(told, group=group)
+    return told[0] / told[1] if told[1] else None
+
+
+def _listen(config: Any, hear: Callable[[Tensor], None]) -> Callable[[], None]:
+    """Hear each loss that megatron's schedules are about to run backward on; returns what ends it."""
+    before = config.grad_scale_func
+
+    def grad_scale_func(loss: Tensor) -> Any:
+        hear(loss)
+        return loss if before is None else before(loss)
+
+    return _set(config, "grad_scale_func", grad_scale_func)
+
+
+def _set(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    """Set an attribute; returns what puts the old one back, unless somebody has set another since."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+
+    def undo() -> None:
+        if getattr(owner, name) is value:
+            setattr(owner, name, before)
+
+    return undo
+
+
+def _each(objects: Any) -> list[Any]:
+    """Each object once."""
+    return list({id(each): each for each in objects}.values())

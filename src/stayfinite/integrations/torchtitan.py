@@ -1,0 +1,239 @@
+"""torchtitan: one flag on the command line, or one line after the Trainer is built.
+
+Example:
+    ``--override.imports stayfinite.integrations.torchtitan.stayfinite``
+
+    >>> from stayfinite.integrations.torchtitan import torchtitan_guard
+    >>> trainer = config.build()
+    >>> guard = torchtitan_guard(trainer)
+    >>> trainer.train()
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import make_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.engine_optimizers import EngineOptimizers
+from stayfinite.integrations.framework_guard import FrameworkGuard
+from stayfinite.integrations.places import DEFAULT, Default, free_place
+from stayfinite.integrations.schedules import Schedules
+from stayfinite.integrations.shadowing import Shadow
+from stayfinite.report.terminal import Console
+
+try:
+    from torchtitan.components.metrics import MetricsProcessor
+    from torchtitan.config.override import derive, override
+    from torchtitan.distributed import utils as dist_utils
+    from torchtitan.trainer import Trainer
+except ImportError as error:
+    raise MissingExtra.of("torchtitan", extra="torchtitan", what_for="stayfinite.integrations.torchtitan") from error
+
+__all__ = ["TorchtitanGuard", "stayfinite", "torchtitan_guard"]
+
+MEMORY = "memory"
+"""Folder of a run for what the guard remembers, one file for each of torchtitan's checkpoints."""
+
+
+class TorchtitanGuard(FrameworkGuard):
+    """Guards a torchtitan ``Trainer``: FSDP, HSDP, tensor parallel.
+
+    ``trainer.train()`` is called as ever. At a bad step optimizers and schedules do nothing, and the Trainer goes on
+    instead of raising "Loss is not finite". Where checkpoints are on, the guard's memory is kept beside the run and
+    comes back with the checkpoint of the same step.
+
+    Arguments:
+        trainer: as ``config.build()`` has made it.
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps and events are written; by default ``stayfinite`` in ``dump_folder``. None for nowhere.
+        console: where lines go when something happens; stderr by default.
+
+    Raises:
+        UsageError: this is no Trainer, or its steps are recorded as CUDA graphs together with their update.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        *,
+        policy: Policy | None = None,
+        run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
+        console: Console | None = None,
+    ) -> None:
+        if not isinstance(trainer, Trainer):
+            raise UsageError(
+                f"expected a torchtitan Trainer, not {type(trainer).__name__}", fix="torchtitan_guard(config.build())"
+            )
+        parts = trainer.model_parts
+        model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
+        place = _place(trainer, run_dir)
+        driven = DrivenGuard(
+            model,
+            EngineOptimizers.of(list(trainer.optimizers), model),
+            Schedules.of(list(trainer.lr_schedulers)),
+            None,
+            trainer.config.training.max_norm,
+            policy or Policy(),
+            place,
+            console=console,
+        )
+        super().__init__(driven, place)
+        self._trainer = trainer
+        self._shadows.put(trainer, "train_step", self._train_step)
+        self._shadows.put(trainer, "forward_backward_step", self._forward_backward)
+        self._shadows.put(trainer.optimizers, "step", self._step)
+        self._shadows.put(trainer.lr_schedulers, "step", self._move)
+        self._shadows.put(trainer.checkpointer, "save", self._save)
+        self._shadows.put(trainer.checkpointer, "load", self._load)
+        self._shadows.put(trainer, "close", self._close_with)
+
+    # -- one step, in the order in which the Trainer goes through it -------------------------------------------------
+
+    def _train_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._between_steps()
+        # The Trainer calls it as a function of its module: it is stood in front of for this Trainer's step alone.
+        clip = Shadow(dist_utils, "clip_grad_norm_", self._clip)
+        try:
+            return original(*args, **kwargs)
+        except RuntimeError as error:
+            if not (self.refused and "Loss is not finite" in str(error)):
+                raise
+        finally:
+            clip.lift()
+            self._stepped = self._decision is not None
+
+    def _forward_backward(self, original: Any, **kwargs: Any) -> Any:
+        with self.driven.passing(kwargs.get("input_dict")):
+            loss = original(**kwargs)
+        self.driven.gather(_whole(loss, self._trainer))
+        return loss
+
+    def _clip(self, original: Any, parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+        parameters = list(parameters)
+        norm: Tensor = original(parameters, max_norm, *args, **kwargs)
+        self._decide(decision := self.driven.judge(norm=norm))
+        if not decision.refused and decision.limit is not None:
+            left = min(decision.signals.grad_norm, max_norm)
+            for parameter in parameters if decision.limit < left else ():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(decision.limit / left)
+        return norm
+
+    def _step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.refused:
+            return None
+        with self.driven.stepping():
+            return original(*args, **kwargs)
+
+    def _move(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if self.refused else original(*args, **kwargs)
+
+    def _close_with(self, original: Any) -> Any:
+        # After it the processes part, and nothing can be agreed upon any more.
+        self.close()
+        return original()
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def _save(self, original: Any, curr_step: int, *args: Any, **kwargs: Any) -> Any:
+        self._between_steps()
+        saved = original(curr_step, *args, **kwargs)
+        if saved and (file := self._memory_of(curr_step)) is not None:
+            state = self.state_dict()
+            if dist.get_rank() == 0:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                (part := file.with_suffix(".part")).write_text(json.dumps(state), encoding="utf-8")
+                part.rename(file)
+        return saved
+
+    def _load(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        loaded = original(*args, **kwargs)
+        if loaded:
+            file = self._memory_of(self._trainer.step)
+            if file is not None and file.exists():
+                self.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
+            else:
+                self.driven.start_at(self._trainer.step)
+        return loaded
+
+    def _memory_of(self, step: int) -> Path | None:
+        return None if self._run_dir is None else self._run_dir / MEMORY / f"step-{step}.json"
+
+
+def torchtitan_guard(trainer: Any, **settings: Any) -> TorchtitanGuard:
+    """Guard a torchtitan Trainer; ``settings`` are those of :class:`TorchtitanGuard`. Build it on every rank."""
+    return TorchtitanGuard(trainer, **settings)
+
+
+def stayfinite(config: Any, *, run_dir: str | None = None, **policy: Any) -> Any:
+    """For ``--override.imports``: the Trainer that is built gets a guard for the time of ``train()``.
+
+    Arguments:
+        config: of the metrics, which is only the place where the Trainer is met.
+        run_dir: where steps and events are written; by default ``stayfinite`` in ``dump_folder``.
+        policy: fields of :class:`Policy`.
+    """
+    kind = type(config)
+    settings = {"policy": Policy(**policy), "run_dir": DEFAULT if run_dir is None else run_dir}
+
+    def build(self: Any, **kwargs: Any) -> Any:
+        trainer = _caller()
+        Shadow(trainer, "train", lambda train: _train_guarded(trainer, train, settings))
+        return kind.build(self, **kwargs)
+
+    return derive(config, make_dataclass(kind.__qualname__, [], bases=(kind,), namespace={"build": build}, slots=True))
+
+
+override(target=MetricsProcessor.Config, description="refuse steps that are not finite")(stayfinite)
+
+
+def _train_guarded(trainer: Any, train: Any, settings: dict[str, Any]) -> Any:
+    with torchtitan_guard(trainer, **settings):
+        return train()
+
+
+def _caller() -> Any:
+    """The Trainer that is being built further up the stack."""
+    frame = sys._getframe(1)
+    while not isinstance(found := frame.f_locals.get("self"), Trainer):
+        if frame.f_back is None:
+            raise UsageError("this override is for a config that a torchtitan Trainer builds")
+        frame = frame.f_back
+    return found
+
+
+def _place(trainer: Any, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
+    if not isinstance(run_dir, Default):
+        return None if run_dir is None else Path(run_dir)
+    home = Path(trainer.config.dump_folder) / "stayfinite"
+    found = [free_place(home, again=trainer.config.checkpoint.enable)]
+    if dist.is_initialized():
+        dist.broadcast_object_list(found, src=0)
+    return found[0]
+
+
+def _whole(loss: Tensor, trainer: Any) -> Tensor:
+    """The loss such that its mean over all ranks is that of all tokens; of a pipeline, what the last stage has."""
+    dims = trainer.parallel_dims
+    if isinstance(loss, DTensor):
+        whole: Tensor = loss.full_tensor()
+        return whole.detach()
+    loss = loss.detach().reshape(()).to(torch.float64)
+    if dims.pp_enabled:
+        loss = loss if trainer.pp_has_last_stage else torch.zeros_like(loss)
+        dist.all_reduce(loss, group=dims.get_mesh("pp").get_group())
+    # Each rank has the sum over its own tokens, divided by the number of all.
+    mesh = dims.get_optional_mesh("loss")
+    return loss if mesh is None else loss * mesh.size()
