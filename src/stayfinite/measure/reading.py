@@ -19,6 +19,14 @@ RANK_COLUMNS = 2
 
 
 @dataclass(frozen=True, slots=True)
+class Everywhere:
+    """The gradients of all ranks together, where this one holds only some of the parameters."""
+
+    names: tuple[str, ...]
+    norms: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What was measured at a step, still on the device."""
 
@@ -32,6 +40,8 @@ class Reading:
     batch_shape: str
     ranks: Tensor | None = None
     """With several ranks a row for each: its loss, and 1 if its own gradients were not finite."""
+    everywhere: Everywhere | None = None
+    """The norms to judge by, where ``gradients`` are only those of this rank's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,8 @@ class Envelope:
     indices: tuple[int, ...]
     batch: int
     batch_shape: str
+    names: tuple[str, ...] | None = None
+    """Of all parameters, where they are not the roster's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,8 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         numbers.append(reading.loss_scale)
     if isinstance(lr, Tensor) and on_device:
         numbers.append(lr)
+    everywhere = reading.everywhere
+    norms = reading.gradients.norms if everywhere is None else everywhere.norms
     scalars = [value.detach().reshape(1).to(device, width, non_blocking=True) for value in numbers]
     envelope = Envelope(
         reading_step=reading.step,
@@ -96,17 +110,19 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         scaled=reading.loss_scale is not None,
         judged=judged is not None,
         parts=tuple(reading.parts),
-        indices=reading.gradients.indices,
+        indices=reading.gradients.indices if everywhere is None else tuple(range(len(everywhere.names))),
         batch=reading.batch,
         batch_shape=reading.batch_shape,
+        names=None if everywhere is None else everywhere.names,
     )
     head = [] if judged is None else [judged]
     rows = [] if reading.ranks is None else [reading.ranks.reshape(-1).to(width)]
-    return envelope, torch.cat([*head, *scalars, *rows, reading.gradients.norms.to(width)])
+    return envelope, torch.cat([*head, *scalars, *rows, norms.to(width)])
 
 
 def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
     """The packed numbers as signals."""
+    names = roster.names if envelope.names is None else envelope.names
     scalars = iter(values[: len(values) - len(envelope.indices)])
     norms = values[len(values) - len(envelope.indices) :]
     loss, total = next(scalars), next(scalars)
@@ -129,17 +145,17 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         parts=parts,
         batch=envelope.batch,
         batch_shape=envelope.batch_shape,
-        bad_parameters=tuple(roster.names[index] for index in bad[:SHOWN]),
+        bad_parameters=tuple(names[index] for index in bad[:SHOWN]),
         bad_count=len(bad),
         bad_ranks=tuple(
             rank
             for rank in range(len(ranks) // RANK_COLUMNS)
             if not math.isfinite(ranks[RANK_COLUMNS * rank]) or ranks[RANK_COLUMNS * rank + 1] != 0
         ),
-        silent=_silent(envelope.indices, norms, len(roster.names)),
-        parameters=len(roster.names),
+        silent=_silent(envelope.indices, norms, len(names)),
+        parameters=len(names),
     )
-    return Opened(signals, verdict, limit, roster.names, envelope.indices, norms)
+    return Opened(signals, verdict, limit, names, envelope.indices, norms)
 
 
 def highest_lr(optimizer: Optimizer) -> float | Tensor | None:
