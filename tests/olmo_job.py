@@ -158,7 +158,7 @@ def trained(kind: str, act: str, folder: Path) -> dict[str, Any]:
     ours = None
     if guarded:
         policy = Policy(prove_steps=3, desync_steps=2, spikes="refuse")
-        callbacks["stayfinite"] = ours = StayFinite(policy, run_dir=str(folder / "run"), console=Silent())
+        callbacks["stayfinite"] = ours = StayFinite(policy, console=Silent())
     trainer = TrainerConfig(
         save_folder=str(folder / "save"),
         work_dir=str(folder / "work"),

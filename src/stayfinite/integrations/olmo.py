@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -136,9 +137,11 @@ class StayFinite:
         if self.run_dir != "":
             return None if self.run_dir is None else Path(self.run_dir)
         home = trainer.work_dir if "://" in str(trainer.save_folder) else trainer.save_folder
-        # As the first rank finds it: it may have begun to write by the time that another one looks.
-        first: Any = import_module("olmo_core.distributed.utils")
-        return Path(first.scatter_object(str(free_place(Path(home) / "stayfinite", again=again))))
+        place = [str(free_place(Path(home) / "stayfinite", again=again))]
+        if dist.is_available() and dist.is_initialized():
+            # As the first rank finds it: it may have begun to write by the time that another one looks.
+            dist.broadcast_object_list(place, src=0)
+        return Path(place[0])
 
 
 class GuardedFit:
