@@ -253,15 +253,16 @@ class GuardedFit:
 def check_train_module(module: Any) -> None:
     """Raise ModelError or OptimizerError where a train module is none whose steps can be refused."""
     name = type(module).__name__
-    if not isinstance(getattr(module, "model", None), nn.Module):
-        raise ModelError(
-            f"{name} has no single model: its stages run on different ranks",
-            fix="train without pp_config; or write the loop yourself, with Guard(stages, optimizer)",
-        )
+    # First: a train module may refuse to name its model where it has several.
     if not isinstance(getattr(module, "optim", None), Optimizer):
-        raise OptimizerError(f"{name} has no single torch optimizer", fix="use TransformerTrainModule")
-    if not callable(getattr(module, "model_forward", None)):
-        raise ModelError(f"{name} has no model_forward(), which tells the loss", fix="use TransformerTrainModule")
+        raise OptimizerError(
+            f"{name} has no single torch optimizer whose step could be refused",
+            fix="train with TransformerTrainModule and without pp_config; or in a loop of your own with Guard",
+        )
+    if not isinstance(getattr(module, "model", None), nn.Module) or not hasattr(module, "model_forward"):
+        raise ModelError(
+            f"{name} has no model and model_forward(), which tells the loss", fix="train with TransformerTrainModule"
+        )
 
 
 def _as_callback(kind: type) -> Any:

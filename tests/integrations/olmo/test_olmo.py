@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from stage import play
 from stayfinite.errors import ModelError, OptimizerError
@@ -108,17 +110,16 @@ def test_replicas_of_shards_count_once(four):
 
 
 def test_a_train_module_that_cannot_be_guarded_is_named():
-    from torch import nn
-
     from stayfinite.integrations.olmo import check_train_module
 
     class Stages:
         optimizers: tuple[Any, ...] = ()
 
-    class Frozen:
-        model, optim = nn.Linear(1, 1), None
+    class Silent:
+        model = nn.Linear(1, 1)
+        optim = torch.optim.SGD(model.parameters())
 
-    with pytest.raises(ModelError, match="Stages has no single model"):
+    with pytest.raises(OptimizerError, match="Stages has no single torch optimizer"):
         check_train_module(Stages())
-    with pytest.raises(OptimizerError, match="Frozen has no single torch optimizer"):
-        check_train_module(Frozen())
+    with pytest.raises(ModelError, match="Silent has no model and model_forward"):
+        check_train_module(Silent())
