@@ -44,7 +44,7 @@ class Ranks:
         self._own = LocalGradients(watched) if self.world > 1 else None
         self._told = [] if self._stages is None else self._tell_all(self._stages, roster)
         self._known: tuple[Roster, Census] | None = None
-        self._shared: tuple[Census, tuple[int, ...], Tensor, Tensor] | None = None
+        self._shared: tuple[Census, tuple[int, ...], tuple[Tensor, Tensor, Tensor | None]] | None = None
 
     @property
     def first(self) -> bool:
@@ -68,14 +68,14 @@ class Ranks:
         if bad is not None:
             rows[self.rank, 1] = bad
         squares = torch.zeros(len(census.names), dtype=wide, device=total.device)
-        places, share = self._shares(census, roster, gradients.indices, squares)
+        places, share, heard = self._shares(census, roster, gradients.indices, squares)
         squares[places] = gradients.norms.to(wide).square() * share
         message = torch.cat([rows.reshape(-1), squares])
         dist.all_reduce(message)
         rows, squares = message[: rows.numel()].view_as(rows), message[rows.numel() :]
         norms = squares[places].sqrt().to(gradients.norms.dtype)
         together = replace(gradients, norms=norms, total=squares.sum().sqrt().to(total.dtype))
-        losses = rows[:, 0] if census.heard is None else rows[list(census.heard), 0]
+        losses = rows[:, 0] if heard is None else rows[heard, 0]
         if self._stages is not None:
             # A bad loss makes the gradients of every stage bad; it began where the loss is.
             rows[:, 1] = torch.where(torch.isfinite(losses).all(), rows[:, 1], 0)
@@ -145,10 +145,10 @@ class Ranks:
         census = self.census(roster)
         sums = torch.stack([_checksum(local_part(parameter), roster.device) for parameter in roster.parameters])
         places = torch.tensor(census.places, device=sums.device)
-        spread = torch.tensor([is_spread(parameter) for parameter in roster.parameters], device=sums.device)
+        whole = [place for place, parameter in enumerate(roster.parameters) if not is_spread(parameter)]
         # Who does not hold a parameter says the lowest number there is, which decides no maximum.
         both = torch.full((2, len(census.names)), torch.iinfo(torch.int64).min, dtype=torch.int64, device=sums.device)
-        both[:, places[~spread]] = torch.stack([sums, -sums])[:, ~spread]
+        both[:, places[whole]] = torch.stack([sums, -sums])[:, whole]
         dist.all_reduce(both, op=dist.ReduceOp.MAX)
         differing = (both[0] != -both[1]).double()
         for group, members in replicas_of(roster.parameters):
@@ -160,8 +160,13 @@ class Ranks:
         dist.all_reduce(differing, op=dist.ReduceOp.MAX)
         return differing
 
-    def _shares(self, census: Census, roster: Roster, indices: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the gradients stand in the census, and how much of each one's square this rank contributes."""
+    def _shares(
+        self, census: Census, roster: Roster, indices: tuple[int, ...], like: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Where the gradients stand in the census, how much of each one's square this rank contributes, who has a loss.
+
+        They stay on the device: what is copied there at every step is waited for.
+        """
         if self._shared is None or self._shared[0] is not census or self._shared[1] != indices:
             found = [census.places[index] for index in indices]
             # What several ranks hold must count once, not once a rank.
@@ -170,8 +175,10 @@ class Ranks:
                 for index, place in zip(indices, found, strict=True)
             ]
             places = torch.tensor(found, dtype=torch.int64, device=like.device)
-            self._shared = (census, indices, places, torch.tensor(shares, dtype=like.dtype, device=like.device))
-        return self._shared[2], self._shared[3]
+            heard = None if census.heard is None else torch.tensor(census.heard, device=like.device)
+            share = torch.tensor(shares, dtype=like.dtype, device=like.device)
+            self._shared = (census, indices, (places, share, heard))
+        return self._shared[2]
 
     def _tell_all(self, stages: Stages, roster: Roster) -> list[Held]:
         """Every rank tells all others, once, what it holds."""
