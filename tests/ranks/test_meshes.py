@@ -10,7 +10,8 @@ import pytest
 
 from stage import Played, play
 
-KINDS = ("hsdp", "tp", "fsdp-tp", "sequence", "random")
+TRAINED = ("hsdp", "tp", "fsdp-tp", "sequence", "loss-of-dtensor", "expert", "context")
+KINDS = (*TRAINED, "random")
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +27,11 @@ def seen(played: tuple[Path, dict[str, Played]], kind: str) -> list[Any]:
     return [json.loads((folder / f"{kind}-{rank}.json").read_text()) for rank in range(4)]
 
 
-@pytest.mark.parametrize("kind", ["hsdp", "tp", "fsdp-tp", "sequence"])
+@pytest.mark.parametrize("kind", TRAINED)
 def test_the_norm_on_a_mesh_is_that_of_the_whole_model_on_every_rank(played, kind):
     for rank in seen(played, kind):
         assert rank["spread"] == pytest.approx(rank["whole"], rel=1e-5)
+        assert (rank["kind of loss"] == "DTensor") == (kind == "loss-of-dtensor")
 
 
 def test_parameters_placed_at_random_count_once_replicated_sharded_unevenly_or_as_summands(played):

@@ -122,6 +122,8 @@ def check_run_dir(policy: Policy, run_dir: object) -> None:
 
 def check_kinds(model: object, scaler: object, policy: object, console: object) -> None:
     """Raise UsageError unless model, scaler, policy and console are what they should be."""
+    if any(kind.__module__.partition(".")[0] == "composer" for kind in type(model).__mro__):
+        raise not_in_composer()
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected a torch.nn.Module, not {type(model).__name__}", fix="pass the model itself")
     if scaler is not None and not hasattr(scaler, "is_enabled"):
@@ -138,6 +140,15 @@ def check_kinds(model: object, scaler: object, policy: object, console: object) 
             f"expected a console with a print method, not {type(console).__name__}",
             fix="console=rich.console.Console(file=...), or leave it out for stderr",
         )
+
+
+def not_in_composer() -> ModelError:
+    """The error for a training that composer drives, of which a guard would see nothing."""
+    return ModelError(
+        "composer's Trainer runs backward and steps by itself: no step of it can be refused from outside",
+        fix="train the torch module inside in a loop of your own with Guard(module, optimizer), or with transformers, "
+        "Lightning, accelerate or OLMo-core, which have an integration; `stayfinite doctor train.py` still watches it",
+    )
 
 
 def check_gathered(loss: Tensor | None, stray: Mapping[str, Tensor | float] | None) -> Tensor:

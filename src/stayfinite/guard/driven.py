@@ -37,6 +37,7 @@ from stayfinite.guard.incidents.replay_report import marked
 from stayfinite.measure.gradients import HALF, clip_gradients
 from stayfinite.measure.reading import Reading
 from stayfinite.measure.sample import Sampler
+from stayfinite.state.shards import full_value
 
 NOT_HERE = "here a framework drives the training: it runs backward, clips and steps by itself"
 
@@ -85,8 +86,9 @@ class DrivenGuard(Guard):
     def gather(self, loss: Tensor) -> None:
         """Backward is run on this loss, a share of the step's."""
         self._life.check_open()
-        self._intake.add(loss, {})
-        self._passes.trained(loss)
+        whole = full_value(loss)
+        self._intake.add(whole, {})
+        self._passes.trained(whole)
 
     def judge(self, *, unscale: bool = False, norm: Tensor | None = None, scale: float | None = None) -> Decision:
         """Whether the step may be taken. Asked again before :meth:`settle`, the answer is the same.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,7 @@ from stayfinite.guard.incidents.replays import Replays
 from stayfinite.guard.lifetime import Lifetime
 from stayfinite.guard.on_probation import OnProbation
 from stayfinite.guard.ranks.desync import DesyncWatch
+from stayfinite.guard.ranks.pipeline import as_stages, check_pipeline
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.own_state import OwnState
 from stayfinite.guard.recovering.precision import PrecisionControl
@@ -66,6 +67,7 @@ from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import Sample
 from stayfinite.report.terminal import Console
 from stayfinite.state.parts import TrainingParts, stateful
+from stayfinite.state.shards import full_value
 
 DEFAULT_POLICY = Policy()
 
@@ -83,7 +85,8 @@ class Guard:
     With gradient accumulation call ``guard.backward(loss / k)`` k times and then ``guard.step()``.
 
     Arguments:
-        model: the module that is trained; its parameters' names are used in messages.
+        model: the module that is trained; its parameters' names are used in messages. In a pipeline the
+            ``PipelineStage`` of this rank, or the list of them; see ``docs/integrations/pipelines.md``.
         optimizer: holds every trainable parameter of the model.
         scheduler: a learning-rate scheduler that moves once a step; stands still at a refused one.
         scaler: a ``torch.amp.GradScaler``, for fp16; backs off as it would by itself.
@@ -94,6 +97,7 @@ class Guard:
         describe: ``describe(batch) -> [text, ...]``, a text for each row: goes to the incident of a bad step. With
             pairs ``(group, text)`` batches are counted by group, and it is called for every batch.
         ema: averaged weights, which go back and come back with the rest.
+        tied: in a pipeline, parameters of which another stage holds a copy, under the same name there: counted once.
         console: where lines go when something happens: a rich console or anything with ``print``; stderr by default.
 
     Raises:
@@ -105,7 +109,7 @@ class Guard:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Any,
         optimizer: Optimizer,
         scheduler: Scheduler | None = None,
         scaler: GradScaler | None = None,
@@ -116,8 +120,12 @@ class Guard:
         *,
         describe: Callable[[Any], Described] | None = None,
         ema: nn.Module | None = None,
+        tied: Mapping[str, nn.Parameter] | None = None,
         console: Console | None = None,
     ) -> None:
+        self._stages = as_stages(model, tied)
+        check_pipeline(self._stages, scaler=scaler, forward=forward, ema=ema)
+        model = model if self._stages is None else self._stages
         # Which scheduler a framework moves, and how, is its own business.
         if policy.replay_every and forward is None and not self._driven:
             raise UsageError(
@@ -134,7 +142,7 @@ class Guard:
         self._judge = Judge(policy, self._max_norm)
         roster = take_roster(model, optimizer, partial=self._driven)
         check_weights(roster, scaler)
-        self._ranks = Ranks(model)
+        self._ranks = Ranks(model, roster)
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
         cut = LearningRateCut(policy)
         self._precision = PrecisionControl(policy.precision, roster.device)
@@ -197,6 +205,7 @@ class Guard:
             scaler=scaler,
             ema=ema,
             keep_frozen=policy.keep_frozen,
+            writes=self._ranks.writers,
         )
         comparison = Comparison(parts, self._ranks, self._forward, self._passes)
         self._recovery = Recovery(
@@ -269,6 +278,11 @@ class Guard:
             retain_graph: keep the graph for a further backward pass through it.
         """
         self._life.check_open()
+        if self._stages is not None:
+            raise UsageError(
+                "guard.backward() in a pipeline: the schedule runs backward",
+                fix="losses = []; schedule.step(..., losses=losses); guard.step(losses)",
+            )
         check_loss(loss)
         check_parts(parts or {})
         scaler = self._shop.scaler
@@ -280,15 +294,19 @@ class Guard:
             self._start_afresh()
             check_first_backward(error)
             raise
-        self._intake.add(loss, parts or {})
-        self._passes.trained(loss)
-        self._loaders.trained(self._step + 1)
+        self._take_in(full_value(loss), parts or {})
 
-    def step(self, loss: Tensor | None = None, *, parts: Mapping[str, Tensor | float] | None = None) -> None:
+    def step(
+        self,
+        loss: Tensor | Sequence[Tensor] | None = None,
+        *,
+        parts: Mapping[str, Tensor | float] | None = None,
+    ) -> None:
         """Take one step, or refuse it.
 
         Arguments:
-            loss: backward is run on it first; leave it out after ``guard.backward``.
+            loss: backward is run on it first; leave it out after ``guard.backward``. In a pipeline the losses of the
+                microbatches, as the schedule has left them; a rank without the last stage has none.
             parts: as in :meth:`backward`.
 
         Raises:
@@ -296,8 +314,10 @@ class Guard:
                 strict policy). No refused step has touched the weights.
         """
         self._life.check_open()
-        if loss is not None:
-            self.backward(loss, parts=parts)
+        if self._stages is not None:
+            self._take_in(self._stages.loss_of(loss, parts), {})
+        elif loss is not None:
+            self.backward(cast(Tensor, loss), parts=parts)
         gathered = check_gathered(self._intake.loss, stray=parts if loss is None else None)
         scaler = self._shop.scaler
         try:
@@ -450,6 +470,7 @@ class Guard:
         saved = "checkpoints are the framework's own" if self._driven else "no run_dir"
         kept = f"{self._recovery.in_words()}; {saved if self._saving is None else self._saving.in_words()}"
         ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
+        ranks += "" if self._stages is None else f", here {self._stages.in_words()} of the pipeline"
         return (
             f"{training_in_words(self._model, self._shop)}\n"
             f"gate: {self._after.gate.sentence} ({self._after.cost}){self._reader.in_words()}\n"
@@ -475,6 +496,12 @@ class Guard:
         self._recall(remembered)
 
     # -- inside a step -----------------------------------------------------------------------------------------------
+
+    def _take_in(self, loss: Tensor, parts: Mapping[str, Tensor | float]) -> None:
+        whole = {name: full_value(part) if isinstance(part, Tensor) else part for name, part in parts.items()}
+        self._intake.add(loss, whole)
+        self._passes.trained(loss)
+        self._loaders.trained(self._step + 1)
 
     def _start_afresh(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)

@@ -161,6 +161,38 @@ def _add_to_megatron(call: Call) -> Any:
     return megatron_guard(call.given["model_chunks"], call.owner, policy=call.policy, run_dir=place)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _InOlmo:
+    """OLMo-core's callback, which knows where it writes only once training has started."""
+
+    callback: Any
+
+    @property
+    def run_dir(self) -> Path | None:
+        place: Path | None = self.callback.place
+        return place
+
+
+def _add_to_olmo(call: Call) -> Any:
+    from stayfinite.integrations.olmo import StayFinite
+
+    if any(isinstance(each, StayFinite) for each in call.owner.callbacks.values()):
+        raise Owned
+    call.owner.add_callback("stayfinite", callback := StayFinite(call.policy))
+    return _InOlmo(callback=callback)
+
+
+def _remove_from_olmo(trainer: Any, added: Any) -> None:
+    if trainer.callbacks.get("stayfinite") is added.callback:
+        del trainer.callbacks["stayfinite"]
+
+
+def _refuse_composer(_: Call) -> Any:
+    from stayfinite.guard.checks import not_in_composer
+
+    raise not_in_composer()
+
+
 def _remove_from_transformers(trainer: Any, callback: Any) -> None:
     if any(each is callback for each in trainer.callback_handler.callbacks):
         trainer.remove_callback(callback)
@@ -198,6 +230,20 @@ SEAMS = (
     ),
     _lightning("lightning.pytorch"),
     _lightning("pytorch_lightning"),
+    Seam(
+        module="olmo_core.train.trainer",
+        kind="Trainer",
+        method="__init__",
+        add=_add_to_olmo,
+        remove=_remove_from_olmo,
+    ),
+    Seam(
+        module="composer.trainer.trainer",
+        kind="Trainer",
+        method="__init__",
+        add=_refuse_composer,
+        remove=lambda _, __: None,
+    ),
     Seam(
         module="accelerate.accelerator",
         kind="Accelerator",

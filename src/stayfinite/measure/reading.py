@@ -19,6 +19,14 @@ RANK_COLUMNS = 2
 
 
 @dataclass(frozen=True, slots=True)
+class Everywhere:
+    """The gradients of all ranks together, where this one holds only some of the parameters."""
+
+    names: tuple[str, ...]
+    norms: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What was measured at a step, still on the device."""
 
@@ -36,6 +44,8 @@ class Reading:
     """Run again, the step came out otherwise: how, in words."""
     mismatched: tuple[int, ...] = ()
     """The ranks on which it did."""
+    everywhere: Everywhere | None = None
+    """The norms to judge by, where ``gradients`` are only those of this rank's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,8 @@ class Envelope:
     batch_shape: str
     mismatch: str = ""
     mismatched: tuple[int, ...] = ()
+    names: tuple[str, ...] | None = None
+    """Of all parameters, where they are not the roster's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,8 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         numbers.append(reading.loss_scale)
     if isinstance(lr, Tensor) and on_device:
         numbers.append(lr)
+    everywhere = reading.everywhere
+    norms = reading.gradients.norms if everywhere is None else everywhere.norms
     scalars = [value.detach().reshape(1).to(device, width, non_blocking=True) for value in numbers]
     envelope = Envelope(
         reading_step=reading.step,
@@ -105,19 +119,21 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         judged=judged is not None,
         told=reading.gradients.told,
         parts=tuple(reading.parts),
-        indices=reading.gradients.indices,
+        indices=reading.gradients.indices if everywhere is None else tuple(range(len(everywhere.names))),
         batch=reading.batch,
         batch_shape=reading.batch_shape,
         mismatch=reading.mismatch,
         mismatched=reading.mismatched,
+        names=None if everywhere is None else everywhere.names,
     )
     head = [] if judged is None else [judged]
     rows = [] if reading.ranks is None else [reading.ranks.reshape(-1).to(width)]
-    return envelope, torch.cat([*head, *scalars, *rows, reading.gradients.norms.to(width)])
+    return envelope, torch.cat([*head, *scalars, *rows, norms.to(width)])
 
 
 def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
     """The packed numbers as signals."""
+    names = roster.names if envelope.names is None else envelope.names
     scalars = iter(values[: len(values) - len(envelope.indices)])
     norms = values[len(values) - len(envelope.indices) :]
     loss, total = next(scalars), next(scalars)
@@ -140,7 +156,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         parts=parts,
         batch=envelope.batch,
         batch_shape=envelope.batch_shape,
-        bad_parameters=tuple(roster.names[index] for index in bad[:SHOWN]),
+        bad_parameters=tuple(names[index] for index in bad[:SHOWN]),
         bad_count=len(bad),
         bad_ranks=envelope.mismatched
         or tuple(
@@ -149,10 +165,10 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
             if not math.isfinite(ranks[RANK_COLUMNS * rank]) or ranks[RANK_COLUMNS * rank + 1] != 0
         ),
         mismatch=envelope.mismatch,
-        silent=0 if envelope.told else _silent(envelope.indices, norms, len(roster.names)),
-        parameters=0 if envelope.told else len(roster.names),
+        silent=0 if envelope.told else _silent(envelope.indices, norms, len(names)),
+        parameters=0 if envelope.told else len(names),
     )
-    return Opened(signals, verdict, limit, roster.names, envelope.indices, norms)
+    return Opened(signals, verdict, limit, names, envelope.indices, norms)
 
 
 def highest_lr(optimizer: Optimizer) -> float | Tensor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -52,6 +52,10 @@ class TrainingParts:
     keep_frozen: bool = True
     """Whether parameters that require no gradient, and that the optimizer does not have, belong to the state. Where
     they do not, whoever builds the model loads them, and a fingerprint refuses others."""
+
+    writes: Callable[[str], bool] | None = None
+    """Where ranks hold different tensors: whether this one writes the whole tensor of a name in the state. Without it
+    rank 0 writes all that are whole."""
 
     frozen_mark: FrozenMark = field(default_factory=FrozenMark, init=False)
     """Knows the fingerprint of what is left out."""

@@ -35,8 +35,8 @@ def agree_on_token() -> str:
 
 
 def needs_parts(parts: TrainingParts) -> bool:
-    """Whether a training is sharded, so that each rank reads only its parts."""
-    return any(is_spread(p) for p in parts.parameters().values())
+    """Whether a training is sharded or in stages, so that each rank reads only its parts."""
+    return parts.writes is not None or any(is_spread(p) for p in parts.parameters().values())
 
 
 def read_parts(

@@ -41,6 +41,15 @@ def local_part(tensor: Tensor) -> Tensor:
         return tensor.to_local().detach()
 
 
+def full_value(tensor: Tensor) -> Tensor:
+    """The numbers of a whole tensor, detached; of one whose parts or summands lie on several ranks, a collective."""
+    if not is_spread(tensor):
+        return tensor.detach()
+    with torch.no_grad():
+        whole: Tensor = tensor.full_tensor()
+        return whole
+
+
 def shard_of(tensor: Tensor) -> Shard | None:
     """Where this rank's part lies; None for an ordinary tensor."""
     if not is_spread(tensor):

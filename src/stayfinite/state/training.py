@@ -127,7 +127,7 @@ def capture(
     }
     whole = {f"model.{name}": tensor for name, tensor in (parameters | buffers).items()}
     whole |= {f"ema.{name}": tensor for name, tensor in parts.averages().items()} | rest.tensors
-    shards = {name: shard for name, tensor in whole.items() if (shard := shard_of(tensor)) is not None}
+    shards = {name: shard for name, tensor in whole.items() if (shard := _shard(name, tensor, parts)) is not None}
     live = {name: local_part(tensor) for name, tensor in whole.items()}
     changing = {f"model.{name}" for name in buffers} | {name for name in live if not name.startswith(STEADY)}
     flags = {f"{FLAG}{i}": flag for i, flag in enumerate(_flags(live, parts))}
@@ -173,6 +173,12 @@ def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> 
     plan_optimizer(writes, parts.optimizer, parameters, saved["optimizer"], spread)
     load_others(parts, saved, rng=rng)
     writes.do()
+
+
+def _shard(name: str, tensor: Tensor, parts: TrainingParts) -> Shard | None:
+    if (shard := shard_of(tensor)) is not None or parts.writes is None:
+        return shard
+    return Shard(whole=tuple(tensor.shape), offset=(0,) * tensor.dim(), owner=parts.writes(name))
 
 
 def _frozen(parts: TrainingParts) -> dict[str, Any]:

@@ -118,7 +118,8 @@ def alone(model: nn.Module, world: int) -> Iterator[None]:
 
 @contextmanager
 def past_ddp(model: nn.Module) -> Iterator[None]:
-    """Within, DDP hands over to the module inside."""
+    """Within, DDP hands over to the module inside; that of ``replicate(module)``, which is made of hooks, is away."""
+    hooked = [pair for each in model.modules() for pair in _without_replication(each)]
     wrapped = [each for each in model.modules() if isinstance(each, nn.parallel.DistributedDataParallel)]
     for each in wrapped:
         # Its hooks on gradients do nothing unless its own forward pass has prepared them.
@@ -128,6 +129,23 @@ def past_ddp(model: nn.Module) -> Iterator[None]:
     finally:
         for each in wrapped:
             del vars(each)["forward"]
+        for hooks, kept in hooked:
+            hooks.clear()
+            hooks.update(kept)
+
+
+def _without_replication(module: nn.Module) -> list[tuple[dict[int, Any], dict[int, Any]]]:
+    """Take the hooks of ``torch.distributed``'s ``replicate`` off; returns what was there, to put it back."""
+    kept = []
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        of_replicate = [
+            key for key, hook in hooks.items() if type(getattr(hook, "__self__", None)).__name__ == "_ReplicateState"
+        ]
+        if of_replicate:
+            kept.append((hooks, dict(hooks)))
+            for key in of_replicate:
+                del hooks[key]
+    return kept
 
 
 def _through(module: nn.Module) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ class DesyncWatch:
         if not self._every or step % self._every:
             return
         if (differing := self._ranks.compare(roster)) is not None:
-            self._mail.post((step, roster.names), differing)
+            self._mail.post((step, self._ranks.census(roster).names), differing)
 
     def collect(self, *, wait: bool = False) -> list[Finding]:
         """What has become known."""
@@ -44,7 +44,7 @@ def _finding(step: int, odd: list[str], parameters: int, world: int) -> Finding:
     more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
     return Finding(
         code="SF503", cause="rank-desync", severity="error", confidence=0.99, where=f"step {step}",
-        title="parameters that should be the same on every rank are not",
+        title="parameters that should be the same on several ranks are not",
         evidence=(f"{len(odd)} of {parameters} differ between the {world} ranks: {', '.join(odd[:SHOWN])}{more}",),
         fix="stop and resume from a checkpoint from before it; look for code that changes parameters on one rank only, "
         "different seeds at construction, or a failing device",

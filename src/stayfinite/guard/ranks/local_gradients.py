@@ -9,7 +9,7 @@ send when no guard is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,13 +38,14 @@ _LOOKOUTS: WeakKeyDictionary[nn.Module, Lookout] = WeakKeyDictionary()
 class LocalGradients:
     """Whether this rank's own gradients of the present step are finite, as far as they can be seen."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, models: Sequence[nn.Module]) -> None:
         self._bad: Tensor | None = None
         self._lookouts: list[Lookout] = []
-        if isinstance(model, nn.parallel.DistributedDataParallel):
-            self._hook_into_ddp(model)
-        else:
-            self._hook_into_fsdp(model)
+        for model in models:
+            if isinstance(model, nn.parallel.DistributedDataParallel):
+                self._hook_into_ddp(model)
+            else:
+                self._hook_into_fsdp(model)
 
     def take(self) -> Tensor | None:
         """1 if they were not finite, 0 if they were; None where nothing could be seen. The next step starts afresh."""

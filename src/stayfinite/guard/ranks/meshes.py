@@ -13,29 +13,26 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def holders_of(parameter: Tensor, world: int) -> int:
-    """How many of all ranks hold the very part of the tensor that this one does.
+def holders_of(parameter: Tensor, holding: int) -> int:
+    """How many ranks hold the very part of the tensor that this one does.
 
-    An ordinary tensor is whole on every rank. A DTensor is the same along each dimension of its mesh in which it is
-    replicated; ranks outside of the mesh have one of their own, with replicas of it.
+    An ordinary tensor is whole on every rank that holds it. A DTensor is the same along each dimension of its mesh in
+    which it is replicated; ranks outside of the mesh have one of their own, with replicas of it.
+
+    Arguments:
+        holding: how many ranks hold the tensor, or a part of it.
     """
     if not is_spread(parameter):
-        return world
+        return holding
     mesh = parameter.device_mesh
-    holders = max(1, world // mesh.size())
+    holders = max(1, holding // mesh.size())
     for dimension in _replicated(parameter):
         holders *= mesh.size(dimension)
     return holders
 
 
 def replicas_of(parameters: Sequence[Tensor]) -> Iterator[tuple[Any, list[int]]]:
-    """Groups of ranks that hold the same parts, each with the places of the tensors that they share.
-
-    A group of None is all ranks: the place of ordinary tensors.
-    """
-    whole = [place for place, parameter in enumerate(parameters) if not is_spread(parameter)]
-    if whole:
-        yield None, whole
+    """Groups of ranks that hold the same parts of spread tensors, each with the places of the tensors they share."""
     by_group: dict[int, tuple[Any, list[int]]] = {}
     for place, parameter in enumerate(parameters):
         if is_spread(parameter):
@@ -45,12 +42,14 @@ def replicas_of(parameters: Sequence[Tensor]) -> Iterator[tuple[Any, list[int]]]
     yield from by_group.values()
 
 
-def settle_partial(parameter: Tensor) -> None:
-    """Add up a gradient of which each rank holds a summand, as the optimizer would before it uses it."""
+def settle_placement(parameter: Tensor) -> None:
+    """Lay a gradient out as its parameter is, as the optimizer would before it uses it.
+
+    Autograd may leave a summand on each rank, or the whole gradient of a parameter that is sharded.
+    """
     grad = parameter.grad
-    if grad is None or not is_spread(grad) or not any(placement.is_partial() for placement in grad.placements):
+    if grad is None or not is_spread(grad) or not is_spread(parameter) or grad.placements == parameter.placements:
         return
-    assert is_spread(parameter)
     parameter.grad = grad.redistribute(placements=parameter.placements)
 
 

@@ -1,0 +1,153 @@
+"""A model cut into stages that run on different ranks, as ``torch.distributed.pipelining`` has them.
+
+Each rank holds other parameters, the schedule runs backward, and only the last stage has a loss.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.errors import LossError, ModelError, OrderError, UsageError
+from stayfinite.state.parts import unwrapped
+from stayfinite.state.shards import full_value
+
+_STAGE = re.compile(r"(?:model|optimizer\.state)\.(stage\d+)\.")
+
+
+class Stages(nn.Module):
+    """This rank's stages as one module; their parameters are called ``stage0.…``, ``stage2.…``.
+
+    Arguments:
+        stages: ``PipelineStage`` objects, or anything with ``submod``, ``stage_index`` and ``num_stages``.
+        tied: parameters of which other stages hold copies, under a name that is the same there.
+    """
+
+    def __init__(self, stages: Sequence[Any], tied: Mapping[str, nn.Parameter]) -> None:
+        super().__init__()
+        self.indices = tuple(stage.stage_index for stage in stages)
+        self.number = max(stage.num_stages for stage in stages)
+        self.wrapped = [cast(nn.Module, stage.submod) for stage in stages]
+        for index, submod in zip(self.indices, self.wrapped, strict=True):
+            self.add_module(f"stage{index}", unwrapped(submod))
+        own = set(self.parameters())
+        for name, parameter in tied.items():
+            if parameter not in own:
+                raise ModelError(
+                    f"tied parameter {name!r} is in none of this rank's stages ({self.in_words()})",
+                    fix="name it only where a stage holds a copy: tied={'embedding': stage.submod.embed.weight}",
+                )
+        self._tied = {parameter: name for name, parameter in tied.items()}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The stages as they are wrapped hold the same parameters again, under other names.
+        if name == "wrapped":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the loss is computed here."""
+        return self.number - 1 in self.indices
+
+    def shared_name(self, name: str, parameter: nn.Parameter) -> str:
+        """The parameter's name on every rank that holds it."""
+        return self._tied.get(parameter, name)
+
+    def loss_of(self, given: object, parts: object = None) -> Tensor:
+        """The mean of the losses that the schedule has left; 0 on a rank without the last stage.
+
+        Raises:
+            OrderError: this rank has the last stage, and no loss was given.
+            LossError: something else was given.
+            UsageError: there are parts of it, which the rank that writes does not have.
+        """
+        if parts:
+            raise UsageError(
+                "guard.step(parts=...) in a pipeline: only the last stage has them, and rank 0 writes",
+                fix="leave parts out, and log them yourself on the last stage",
+            )
+        listed: list[Any] = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+        losses: list[Tensor] = []
+        for loss in listed:
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                what = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+                raise LossError(
+                    f"expected the losses of the microbatches, each a scalar tensor, not {what}",
+                    fix="losses = []; schedule.step(..., target=target, losses=losses); guard.step(losses)",
+                )
+            losses.append(loss)
+        if not self.is_last:
+            return torch.zeros((), device=next(self.parameters()).device)
+        if not losses:
+            raise OrderError(
+                "guard.step() without a loss on the rank that has the last stage",
+                fix="losses = []; schedule.step(..., target=target, losses=losses); guard.step(losses)",
+            )
+        wide = torch.float32 if losses[0].device.type == "mps" else torch.float64
+        return torch.stack([full_value(loss).reshape(()).to(wide) for loss in losses]).mean()
+
+    def in_words(self) -> str:
+        """For ``guard.describe()``."""
+        return f"{'stage' if len(self.indices) == 1 else 'stages'} {', '.join(map(str, self.indices))} of {self.number}"
+
+
+def as_stages(model: object, tied: Mapping[str, nn.Parameter] | None) -> Stages | None:
+    """The stages, if that is what a guard was given instead of a module.
+
+    Raises:
+        UsageError: modules were given without their stages, or tied parameters without a pipeline.
+    """
+    listed = list(model) if isinstance(model, Iterable) and not isinstance(model, nn.Module) else [model]
+    if listed and all(_is_stage(each) for each in listed):
+        return Stages(listed, tied or {})
+    if isinstance(model, list | tuple) and any(isinstance(each, nn.Module) for each in listed):
+        raise ModelError(
+            "a list of modules says nothing about where they stand in the pipeline",
+            fix="pass the PipelineStage objects: Guard([stage0, stage2], optimizer); or one nn.Module",
+        )
+    if tied:
+        raise UsageError(
+            "tied=... is for copies of a parameter on different stages of a pipeline",
+            fix="pass PipelineStage objects as the model, or leave tied out: a module's own tied weights count once",
+        )
+    return None
+
+
+def check_pipeline(stages: Stages | None, **parts: object) -> None:
+    """Raise UsageError for what a guard cannot do with a pipeline."""
+    if stages is None:
+        return
+    fixes = {
+        "scaler": "train in bf16, which needs no scaler; scales of different stages would drift apart",
+        "forward": "leave it out: the schedule runs forward and backward, and a bad step is refused but not re-run",
+        "ema": "leave it out, and average the weights of each stage yourself after guard.step()",
+    }
+    for name, part in parts.items():
+        if part is not None:
+            raise UsageError(f"{name}=... does not work with pipeline stages", fix=fixes[name])
+
+
+class Writers:
+    """Which rank writes a stage's tensors to a checkpoint: the first that holds the stage; the rest, rank 0."""
+
+    def __init__(self, rank: int, held: Sequence[Sequence[int]]) -> None:
+        first: dict[str, int] = {}
+        for holder, indices in enumerate(held):
+            for index in indices:
+                first.setdefault(f"stage{index}", holder)
+        self._rank, self._first = rank, first
+
+    def __call__(self, name: str) -> bool:
+        """Whether this rank writes the tensor of this name in a training state."""
+        found = _STAGE.match(name)
+        return self._rank == (0 if found is None else self._first[found[1]])
+
+
+def _is_stage(each: object) -> bool:
+    return isinstance(getattr(each, "submod", None), nn.Module) and hasattr(each, "stage_index")

@@ -1,0 +1,277 @@
+"""One callback in OLMo-core's trainer: bad steps are refused before they touch a weight, a moment or a window.
+
+OLMo-core's loop stays as it is. For the time of a ``fit`` four methods of the train module and its optimizer are stood
+in front of: ``train_batch`` (is it a dry run?), ``model_forward`` (the loss), ``optim_step`` (may it be taken?) and
+``optim.step`` (at which learning rate?).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import warnings
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from stayfinite.core.decision import Decision
+from stayfinite.core.policy import Policy
+from stayfinite.errors import MissingExtra, ModelError, OptimizerError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.places import free_place
+from stayfinite.integrations.shadowing import Shadows
+from stayfinite.integrations.unguarded import NotGuarded, warn_of_unseen_loss
+from stayfinite.report.terminal import Console
+
+__all__ = ["NotGuarded", "StayFinite"]
+
+LOSS = "train/CE loss"
+"""The metric at which OLMo-core ends a run, where it is not finite."""
+
+
+@dataclass(eq=False)
+class StayFinite:
+    """A callback for OLMo-core that refuses bad steps on all ranks.
+
+    Example:
+        >>> trainer_config = trainer_config.with_callback("stayfinite", StayFinite())
+
+    Clipping, schedule, checkpoints and metrics stay OLMo-core's own. What the guard remembers is in its checkpoints.
+    """
+
+    policy: Policy | None = None
+    """How a step is judged; ``Policy.watch()`` only observes."""
+
+    run_dir: str | None = ""
+    """Where steps, events and incidents are written; by default ``stayfinite`` in the save folder, or in the working
+    directory where that is a URL; numbered where there is one of another run. None for nowhere."""
+
+    explain: bool = True
+    """Whether the first bad step of each kind is run again at once, to find its cause."""
+
+    log: bool = True
+    """Whether gradient norm and vetoes are among the trainer's metrics."""
+
+    console: Console | None = None
+    """Where lines go when something happens; stderr by default."""
+
+    # Before the checkpointer, which should save a step that is settled.
+    priority: ClassVar[int] = 10
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """An object that is a callback of OLMo-core."""
+        made: Self = object.__new__(_as_callback(cls))
+        return made
+
+    def __post_init__(self) -> None:
+        self._fit: GuardedFit | None = None
+        self._saved: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StayFinite, (self.policy, self.run_dir, self.explain, self.log)
+
+    @property
+    def guard(self) -> DrivenGuard | None:
+        """The guard, once training has started."""
+        return None if self._fit is None else self._fit.guard
+
+    @property
+    def place(self) -> Path | None:
+        """Where the run is written, once training has started."""
+        return None if self._fit is None else self._fit.run_dir
+
+    # -- OLMo-core's hooks, in the order of their calls --------------------------------------------------------------
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """A checkpoint is resumed from; the guard does not exist yet."""
+        self._saved = state_dict
+
+    def pre_train(self) -> None:
+        """Model, optimizer and position are what training starts with."""
+        trainer: Any = getattr(self, "trainer")  # noqa: B009
+        policy = self.policy or Policy()
+        policy = policy if self.explain else replace(policy, autopsy_seconds=0)
+        saved, self._saved = self._saved, {}
+        try:
+            check_train_module(trainer.train_module)
+            self._fit = GuardedFit(trainer, policy, self._place(trainer, again=bool(saved)), self.console)
+        except (ModelError, OptimizerError) as error:
+            warnings.warn(f"StayFinite cannot guard this training: {error}", NotGuarded, stacklevel=2)
+            return
+        if saved:
+            self._fit.guard.load_state_dict(saved)
+
+    def post_train_batch(self) -> None:
+        """The step is done, taken or not."""
+        if self._fit is not None:
+            self._fit.after_step(log=self.log)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint is written."""
+        return self._saved if self._fit is None else self._fit.state_dict()
+
+    def post_checkpoint_saved(self, path: Any) -> None:
+        """It was written."""
+        if self._fit is not None:
+            self._fit.guard.record("checkpoint", path=str(path))
+
+    def on_error(self, exc: BaseException) -> None:
+        """Training has failed, or was interrupted."""
+        if self._fit is not None:
+            self._fit.end(exc)
+
+    def close(self) -> None:
+        """The fit is over, whatever became of it."""
+        if self._fit is not None:
+            self._fit.end()
+
+    def _place(self, trainer: Any, *, again: bool) -> Path | None:
+        if self.run_dir != "":
+            return None if self.run_dir is None else Path(self.run_dir)
+        home = trainer.work_dir if "://" in str(trainer.save_folder) else trainer.save_folder
+        place = [str(free_place(Path(home) / "stayfinite", again=again))]
+        if dist.is_available() and dist.is_initialized():
+            # As the first rank finds it: it may have begun to write by the time that another one looks.
+            dist.broadcast_object_list(place, src=0)
+        return Path(place[0])
+
+
+class GuardedFit:
+    """One ``trainer.fit``, guarded.
+
+    Arguments:
+        trainer: an OLMo-core Trainer whose training is about to start.
+        policy: how steps are judged.
+        run_dir: where the run is written; None for nowhere.
+        console: where lines go.
+    """
+
+    def __init__(self, trainer: Any, policy: Policy, run_dir: Path | None, console: Console | None) -> None:
+        self._trainer, self._module, self.run_dir = trainer, trainer.train_module, run_dir
+        self._optimizer: Any = self._module.optim
+        clip = self._module.max_grad_norm
+        self.guard = DrivenGuard(
+            self._module.model, self._optimizer, None, None, clip, policy, run_dir, self._again, console=console
+        )
+        self.guard.start_at(trainer.global_step)
+        self._decision: Decision | None = None
+        self._vetoes = 0
+        self._dry, self._ended = False, False
+        self._shadows = Shadows()
+        self._shadows.put(self._module, "train_batch", self._train_batch)
+        self._forward = self._module.model_forward
+        self._shadows.put(self._module, "model_forward", self._model_forward)
+        self._shadows.put(self._module, "optim_step", self._optim_step)
+        self._shadows.put(self._optimizer, "step", self._step)
+
+    # -- in the order of a step --------------------------------------------------------------------------------------
+
+    def _train_batch(self, original: Any, batch: Any, dry_run: bool = False) -> Any:
+        self._dry = dry_run
+        try:
+            return original(batch, dry_run=dry_run)
+        finally:
+            self._dry = False
+
+    def _model_forward(self, original: Any, input_ids: Tensor, **inputs: Any) -> Any:
+        if self._dry or not torch.is_grad_enabled():
+            return original(input_ids, **inputs)
+        with self.guard.passing({"input_ids": input_ids, **inputs}) as passed:
+            output = original(input_ids, **inputs)
+            loss = getattr(output, "loss", None)
+            if loss is not None:
+                passed(loss.detach())
+        if loss is not None:
+            # A share of the step's: OLMo-core divides by the tokens of the whole batch.
+            self.guard.gather(loss)
+        return output
+
+    def _optim_step(self, original: Any) -> Any:
+        if not self.guard.gathered:
+            warn_of_unseen_loss("train_module.model_forward(...).loss")
+            return original()
+        # OLMo-core counts batches, those that it was told to pass over among them.
+        self.guard.start_at(self._trainer.global_step - 1)
+        self._decision = self.guard.judge()
+        if not self._decision.refused:
+            return original()
+        self._vetoes += 1
+        self._forget_numbers()
+        return None
+
+    def _step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.guard.stepping():
+            return original(*args, **kwargs)
+
+    def after_step(self, *, log: bool) -> None:
+        """Zeroed gradients, a schedule that has moved: OLMo-core is done with the step."""
+        decision, self._decision = self._decision, None
+        if decision is None:
+            return
+        if log:
+            self._trainer.record_metric("vetoes", self._vetoes, namespace="stayfinite")
+            if math.isfinite(decision.signals.grad_norm):
+                self._trainer.record_metric("grad norm", decision.signals.grad_norm, namespace="stayfinite")
+        self.guard.settle()
+
+    def _forget_numbers(self) -> None:
+        """Of a refused step: its loss would end the run, or poison the window of a SkipStepOptimizer for good."""
+        window = getattr(self._optimizer, "_losses", None)
+        if isinstance(window, list) and window:
+            window.pop()
+        self._trainer._metrics.get(self._trainer.global_step, {}).pop(LOSS, None)
+
+    # -- state and end -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What goes into OLMo-core's checkpoints."""
+        plain: dict[str, Any] = json.loads(json.dumps(self.guard.state_dict()))
+        return plain
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Take everything away that stands in front of something, and close the guard."""
+        if self._ended:
+            return
+        self._ended = True
+        self._shadows.lift()
+        self.guard.__exit__(None if error is None else type(error), error, None)
+
+    def _again(self, batch: dict[str, Any]) -> Tensor:
+        """A forward pass once more, for an autopsy."""
+        loss: Tensor = self._forward(**batch).loss
+        return loss
+
+
+def check_train_module(module: Any) -> None:
+    """Raise ModelError or OptimizerError where a train module is none whose steps can be refused."""
+    name = type(module).__name__
+    # First: a train module may refuse to name its model where it has several.
+    if not isinstance(getattr(module, "optim", None), Optimizer):
+        raise OptimizerError(
+            f"{name} has no single torch optimizer whose step could be refused",
+            fix="train with TransformerTrainModule and without pp_config; or in a loop of your own with Guard",
+        )
+    if not isinstance(getattr(module, "model", None), nn.Module) or not hasattr(module, "model_forward"):
+        raise ModelError(
+            f"{name} has no model and model_forward(), which tells the loss", fix="train with TransformerTrainModule"
+        )
+
+
+def _as_callback(kind: type) -> Any:
+    if find_spec("olmo_core") is None:
+        raise MissingExtra.of("olmo_core", extra="olmo", what_for="stayfinite.integrations.olmo")
+    return _joined(kind, import_module("olmo_core.train.callbacks").Callback)
+
+
+@functools.cache
+def _joined(kind: Any, callback: type) -> Any:
+    kept = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind, callback), kept)
