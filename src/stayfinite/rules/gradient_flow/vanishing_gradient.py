@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 FADED = 1e-6
 """A gradient norm below this, with a loss above 0.1, moves no weight that fp32 would notice at usual learning rates."""
@@ -83,16 +83,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if symptoms.flat:
             yield Clue("and the loss does not move", FAIR)
-        if facts.context.half is not None:
-            yield Clue(
-                f"in fp16 small gradients underflow ({facts.context.half.text})", AGAINST, facts.context.half.where
-            )
-    told = facts.mentioned(
-        r"\bgrad\w*\b.{0,50}\b(?:around|about|of|near|~|=|:|are|is) ?(?:\d(?:\.\d+)?)?e-(?:0?[7-9]|[1-3]\d)\b|"
-        r"\bgrad\w*\b.{0,40}\b(?:close to|almost|nearly|near) (?:0|zero)\b"
-    )
-    if told is not None and (symptoms.flat or stands_still(facts)):
-        yield Clue(f"gradients of nearly nothing: {told[1].strip()[:100]}", STRONG, told[0])
     if (symptoms.flat or symptoms.zero_norms or stands_still(facts)) and (
         named := facts.mentioned(r"vanish\w* grad|grad\w* vanish|\bsigmoid\b.{0,40}\b(?:hidden|layers?)\b|saturat")
     ) is not None:
@@ -107,11 +97,7 @@ def _by_layer(facts: Facts) -> Iterator[Clue]:
         if (found := _LAYER.search(message.text)) is not None
     ]
     finite = [(size, where) for size, where in sizes if size > 0]
-    loss = facts.symptoms.last_loss
-    if finite and min(finite)[0] < FADED**1.5 and loss is not None and loss > 0.1:
-        # Lines that are alike are kept once, so that one layer may stand for all.
-        yield Clue(f"a layer's gradient is {min(finite)[0]:.2g} beside a loss of {loss:.3g}", STRONG, min(finite)[1])
-    elif len(finite) >= FEW and min(finite)[0] < FADED and max(finite)[0] > STEEP * min(finite)[0]:
+    if len(finite) >= FEW and min(finite)[0] < FADED and max(finite)[0] > STEEP * min(finite)[0]:
         text = f"the gradients of layers lie between {min(finite)[0]:.2g} and {max(finite)[0]:.2g}"
         yield Clue(text, STRONG + HINT, min(finite)[1])
 
