@@ -1,13 +1,24 @@
 """What libraries themselves print is known as the cause that it names, even where no gathered case shows it yet."""
 
 import pytest
-from rules.example import Example
 
+from rules.example import Example
 from stayfinite.rules.registry import rule_of
 
 FALLING = "\n".join(f"step {i} loss {2.0 - 0.1 * i:.2f}" for i in range(10))
 STUCK = "\n".join(f"step {i} loss 2.3026" for i in range(10))
 LOST = "step 1 loss nan\nstep 2 loss nan\n"
+INFINITE = "\n".join(f"step {i} loss {2.0 - 0.1 * i:.2f} val_ppl inf" for i in range(10))
+ACCUMULATED = (
+    "gradient_accumulation_steps: 4\nloss = model(x)\nloss.backward()\n"
+    "if step % gradient_accumulation_steps == 0:\n    optimizer.step()\n"
+)
+CLIPPED = "\n".join(f"{{'loss': 0.1, 'completions/clipped_ratio': 1.0, 'epoch': 0.{i}}}" for i in range(1, 6))
+SCORES = "\n".join(
+    f"{{'loss': {4.0 / i:.3f}, 'epoch': {i}}}\n{{'eval_loss': {4.0 / i:.3f}, 'eval_exact_match': 0.0, 'epoch': {i}}}"
+    for i in range(1, 7)
+)
+RATES = "\n".join(f"step {i} loss 2.{9 - i} lr {{0}}" if i > 3 else f"step {i} loss 2.9 lr 1e-4" for i in range(10))
 
 WORDS = [
     ("adapter-overwritten", "UserWarning: Already found a `peft_config` attribute in the model.", "", "peft_config"),
@@ -65,13 +76,22 @@ WORDS = [
         "",
         "more than one parameter group",
     ),
-    ("autocast-missing", 'RuntimeError: "addmm_impl_cpu_" not implemented for \'Half\'', "", "no fp16"),
+    ("autocast-missing", "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'", "", "no fp16"),
     (
         "quantized-weights",
         "RuntimeError: only Tensors of floating point dtype can require gradients",
         "",
         "floating point",
     ),
+    ("benign-inf", INFINITE, "", "is infinite"),
+    ("attention-unscaled", FALLING, "scores = q @ k.transpose(-2, -1)\nattn = torch.softmax(scores, -1)\n", "scales"),
+    ("accumulation-unscaled", FALLING, ACCUMULATED, "not divided"),
+    ("double-step", FALLING, "loss.backward()\noptimizer.step()\noptimizer.step()\n", "twice in a row"),
+    ("generation-too-short", CLIPPED, "", "cut, at every step"),
+    ("zero-answer-rate", SCORES, "", "exactly 0"),
+    ("zero-answer-rate", SCORES, "", "while the loss falls"),
+    ("lr-schedule-bug", RATES.format(-1e-5), "", "learning rate is -"),
+    ("norm-eps", LOST, "self.norm = nn.LayerNorm(64, eps=0)\n", "next to no eps"),
 ]
 
 

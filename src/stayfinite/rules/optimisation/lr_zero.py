@@ -60,8 +60,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     where = seen.where.get("zero_lr", "")
     if seen.zero_lrs == seen.lrs:
         yield Clue(f"the learning rate is 0 at all {seen.lrs} points", STRONG if seen.lrs >= 3 else FAIR + HINT, where)
-    else:
-        yield Clue(f"the learning rate is 0 at the last {seen.trailing_zero_lrs} of {seen.lrs} points", STRONG, where)
     if seen.good_losses and seen.good_losses >= seen.bad:
         yield Clue("losses are alive and nothing is learned from them", FAIR, where)
 
