@@ -57,7 +57,7 @@ HALF_SMALLEST = 6e-8
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An eps that fp16 rounds to 0; a norm that is the first to fail."""
+    """An eps that fp16 rounds to 0, in the settings or in the code."""
     bad = not_finite(facts)
     for name in _NAMES:
         setting = facts.settings.find(name)

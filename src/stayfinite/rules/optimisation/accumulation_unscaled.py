@@ -56,7 +56,7 @@ OTHER_K = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The factor k between training and evaluation loss, or measured between two gradients."""
+    """The factor k between training and evaluation loss, between runs, or a loss that the code does not divide."""
     setting = facts.settings.find(
         "gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps", "update_freq", "grad_accum"
     )

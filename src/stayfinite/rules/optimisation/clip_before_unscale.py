@@ -42,7 +42,7 @@ SCALED_NORM = 5000.0
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The order in the script; a probe that saw clipping before unscaling is proof."""
+    """The order in the script, and norms that only scaled gradients have."""
     scaled, clipped, unscaled = calls(facts, SCALE), calls(facts, CLIP), calls(facts, UNSCALE)
     torchs_own = [call for call in clipped if "accelerator." not in call.text and "clip_gradients" not in call.text]
     # Adam divides the size of a gradient out again. Of plain SGD's steps next to nothing is left.

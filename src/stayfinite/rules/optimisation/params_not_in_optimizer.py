@@ -61,7 +61,7 @@ CHANGED = re.compile(
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's refusals; a probe that saw parameters with gradients stand still; a flat loss with all else alive."""
+    """torch's refusals; a probe that saw parameters stand still; an optimizer built before the model changed."""
     missing = facts.seen("optimizer.missing_parameters")
     if missing is not None and missing.value:
         named = missing.value if isinstance(missing.value, int) else len(missing.value)
