@@ -47,7 +47,6 @@ _NOT_FOUND = (
     r"unable to) find .{0,60}adapter_(?:model|config)|adapter\w* .{0,60}not found, (?:starting|training|"
     r"initiali[sz]ing)|adapter\w* .{0,60}not found.{0,10}initiali[sz]ing a new"
 )
-_KEYS = r"found missing adapter keys while loading|missing adapter keys|no adapter weights (?:were )?(?:found|loaded)"
 _SECOND = (
     r"already found a `?peft_config`? attribute|modify a model with peft for a second time|"
     r"trying to modify a model with peft"
@@ -59,24 +58,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
     gone = facts.said(_NOT_FOUND)
     if gone:
         yield Clue(gone.text.strip(), PROOF - HINT / 2, gone.where)
-    keys = facts.said(_KEYS)
-    if keys:
-        yield Clue(keys.text.strip()[:240], STRONG + HINT, keys.where)
     second = facts.said(_SECOND)
     if second:
         yield Clue(second.text.strip()[:240], STRONG, second.where)
-    twice = facts.mentioned(r"PeftModel\.from_pretrained.{0,200}get_peft_model\(|get_peft_model\(.{0,120}PeftModel")
-    if twice:
-        yield Clue(f"a fresh adapter after loading one: {twice[1].strip()[:140]}", STRONG, twice[0])
     jump = restart(facts) if facts.context.adapters and resumed(facts) else None
     if jump is not None and jump.first is not None and jump.first > 1.3 * jump.before:
         back = abs(jump.after - jump.first) < 0.15 * (jump.first - jump.before)
         if back:
             text = f"after the restart the loss is where the first run began ({jump.after:.4g})"
             yield Clue(text, STRONG + FAIR, jump.where)
-    zero = facts.seen("adapter.all_zero")
-    if zero is not None and zero.value:
-        yield Clue("every second matrix of the saved adapter is zero", PROOF, zero.where)
 
 
 RULE = Rule(
@@ -89,5 +79,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("resume-state-missing", "nan-loss"),
-    observes={"adapter.all_zero": "whether every lora_B tensor of a saved adapter is zero"},
 )

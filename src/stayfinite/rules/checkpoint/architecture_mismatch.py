@@ -45,9 +45,7 @@ from collections.abc import Iterator
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.loaded_shapes import LEFT_OUT, other_vocabulary
-from stayfinite.rules.signs.numbers import measured
 
 _SHAPES = (
     r"size mismatch for [\w.]+|copying a param with shape|trying to set a tensor of shape .{0,60}which has shape|"
@@ -90,12 +88,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(shapes.text.strip()[:240], PROOF, shapes.where)
         if "do not match exactly" in shapes.text and facts.symptoms.crash is None and not facts.symptoms.trouble:
             yield Clue("a loader that only warns: what does not fit starts anew", AGAINST * 1.5, shapes.where)
-        if went_on(facts, shapes):
-            yield Clue("training went on after it", AGAINST * 3)
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
-        if went_on(facts, keys):
-            yield Clue("training went on after it", AGAINST * 3)
     target = facts.said(_PEFT)
     if target:
         yield Clue(target.text.strip()[:240], STRONG + HINT, target.where)
@@ -104,20 +98,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if inside and loaded:
         yield Clue(f"weights of another model are loaded: {loaded[1].strip()[:80]}", HINT / 2, loaded[0])
         yield Clue(f"shapes clash inside the model: {inside.text.strip()}", STRONG, inside.where)
-    unloaded = measured(facts, "checkpoint.unmatched_share")
-    if unloaded is not None:
-        if unloaded[0] >= 0.2:
-            yield Clue(
-                f"{unloaded[0]:.0%} of the model's parameters have no match in the checkpoint",
-                STRONG + HINT,
-                unloaded[1],
-            )
-        else:
-            yield Clue(
-                f"only {unloaded[0]:.0%} of the model's parameters have no match in the checkpoint",
-                AGAINST,
-                unloaded[1],
-            )
 
 
 def _refusal(facts: Facts, pattern: str) -> Message | None:
@@ -135,8 +115,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment", "resume-state-missing", "tokenizer-mismatch"),
-    observes={
-        "checkpoint.unmatched_share": "share of the model's parameters that a checkpoint has no tensor of the same "
-        "name and shape for"
-    },
 )

@@ -41,8 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _READING = (
     r"pytorchstreamreader failed|failed finding central directory|invalid magic number; corrupt file|"
@@ -71,11 +70,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     reading = facts.said(_READING)
     if reading:
         yield Clue(reading.text, PROOF, reading.where)
-        if went_on(facts, reading):
-            yield Clue("training went on after it", AGAINST * 3)
-        refused = facts.said(r"weights[_ ]only load failed|weightsunpickler error")
-        if refused and refused.line == reading.line:
-            yield Clue("a refusal for safety, no damage", AGAINST, refused.where)
     eof = facts.said(r"EOFError: Ran out of input")
     if eof:
         yield Clue(eof.text, STRONG + FAIR, eof.where)
@@ -85,9 +79,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     room = facts.said(_NO_ROOM)
     if room:
         yield Clue(room.text, STRONG + HINT, room.where)
-    scan = facts.seen("checkpoint.damaged")
-    if scan is not None and scan.value:
-        yield Clue(f"damaged: {scan.value}", PROOF, scan.where)
 
 
 RULE = Rule(
@@ -100,5 +91,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing"),
-    observes={"checkpoint.damaged": "files that are short, unreadable or differ from their hash; empty when none"},
 )

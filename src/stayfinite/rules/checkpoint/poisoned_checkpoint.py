@@ -72,7 +72,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if tensor and file and facts.symptoms.good_before == 0:
         yield Clue(f"a tensor of what was loaded is not finite: {tensor.text.strip()[:120]}", STRONG, tensor.where)
-        yield Clue(f"loaded from a file: {file[1].strip()[:100]}", FAIR, file[0])
     bad = not_finite(facts)
     taken_up = resumed(facts)
     if bad and taken_up:
@@ -82,9 +81,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"not finite from the first step after it was loaded ({text[:100]})", weight, where)
         else:
             yield Clue(text[:120], HINT / 2, where)
-    good = facts.seen("worlds.good_weights.finite")
-    if good is not None and good.value is True and bad:
-        yield Clue("the same step is finite with the weights of an older checkpoint", FAIR, good.where)
 
 
 RULE = Rule(
@@ -96,8 +92,5 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "nan-weights"),
-    observes={
-        "checkpoint.nonfinite": "names of tensors with NaN or infinite values; empty when none",
-        "worlds.good_weights.finite": "whether the same step is finite with older, good weights",
-    },
+    observes={"checkpoint.nonfinite": "names of tensors with NaN or infinite values; empty when none"},
 )

@@ -47,8 +47,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.checkpoint.restart import restart, resumed
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _MISSING = (
     r"param 'initial_lr' is not specified|keyerror: ['\"](?:optimizer|optim|scheduler|lr_scheduler|scaler|"
@@ -63,16 +62,6 @@ _GROUPS = (
     r"doesn'?t match the size of optimizer'?s group|different number of parameter groups|"
     r"parameter group that doesn't match"
 )
-_ONLY_WEIGHTS = (
-    "save_only_model",
-    "save_weights_only",
-    "reset_optimizer",
-    "ignore_data_skip",
-    "no_load_optim",
-    "no_load_rng",
-    "load_weights_only",
-    "finetune",
-)
 
 
 _FROM_THE_START = (
@@ -86,13 +75,6 @@ _LOSS_BEFORE = re.compile(
     r"interrupted))\b",
     re.IGNORECASE,
 )
-_AT_STEP = re.compile(
-    r"\b(?:resum\w*|restor\w*|loaded|loading|continu\w*)\b.{0,80}"
-    r"(?:checkpoint-|step[-_ =:]{1,2}|iter\w*[-_ =:]{1,2})(\d+)",
-    re.IGNORECASE,
-)
-MANY_STEPS = 50
-"""Steps of a checkpoint from which a fresh count can be told."""
 SMALL_JUMP, CLEAR_JUMP, BEYOND_NOISE = 1.1, 1.3, 1.4
 """Loss after a restart over that before it: what wants a second sign, what several points prove, what one proves."""
 
@@ -105,11 +87,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     missing = facts.said(_MISSING)
     if missing:
         yield Clue(missing.text, PROOF if "error" in missing.text.lower() else STRONG + HINT, missing.where)
-        if facts.symptoms.healthy and facts.symptoms.points >= 8 and went_on(facts, missing):
-            yield Clue("the loss goes on as if nothing had happened", 2 * AGAINST)
-    seen = facts.seen("checkpoint.missing_parts")
-    if seen and isinstance(seen.value, list | tuple) and seen.value:
-        yield Clue(f"the checkpoint holds no {', '.join(map(str, seen.value))}", STRONG, seen.where, risk=True)
     taken_up = resumed(facts)
     if taken_up is None:
         return
@@ -130,28 +107,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     elif facts.symptoms.trouble or missing or groups:
         yield Clue(text, HINT, where, risk=True)
     worse = facts.symptoms.said("worse after loading")
-    said = facts.mentioned(
-        r"\b(?:loss|perplexity|ppl|metric)\b.{0,60}\b(?:jump|spike|higher|increase|rises?|drop|starts? (?:over|"
-        r"again))\w*\b.{0,40}\b(?:resum|restart|load|checkpoint)|"
-        r"\b(?:resum|restart|reload|continu|interrupt|re-?start)\w*\b.{0,60}\b(?:loss|perplexity|ppl|accuracy|metric|it)\b"
-        r".{0,30}\b(?:jump|spike|higher|increase|rises?|drops?|starts? (?:over|again|at|from)|goes (?:up|back)|"
-        r"bigger|worse|reset)\w*"
-    )
-    if said:
-        yield Clue(said[1].strip()[:140], STRONG, said[0])
-    elif worse:
+    if worse:
         yield Clue(f"said to be worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
-    yield from _counts_again(facts)
     yield from _rate_from_the_start(facts)
     told = _told_before(facts)
     first = facts.symptoms.first_loss
     if told and jump is None and first is not None and first > SMALL_JUMP * told[0]:
         yield Clue(f"the loss was {told[0]:.4g} before and starts at {first:.4g} again", STRONG + HINT, told[1])
-    for name in _ONLY_WEIGHTS:
-        setting = facts.settings.find(name)
-        if setting is not None and str(setting.value).lower() in ("true", "1", "yes", "on"):
-            yield Clue(f"{setting.name}: {setting.value}", FAIR, setting.where, risk=True)
-            break
 
 
 def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
@@ -171,21 +133,6 @@ def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
         return
     if math.isfinite(now) and begun.value > 0 and abs(now / begun.value - 1) < 1e-3:
         yield Clue(f"the rate is {now:g} again, as at the very start ({begun.text})", STRONG + HINT, late.where)
-
-
-def _counts_again(facts: Facts) -> Iterator[Clue]:
-    """A counter that stands at its beginning, though the checkpoint was of a later step."""
-    for run in facts.runs:
-        for message in run.messages:
-            found = _AT_STEP.search(message.text)
-            after = next((point for point in run.points if point.line > message.line and point.step is not None), None)
-            if found is None or after is None or after.step is None:
-                continue
-            saved = float(found.group(1))
-            if saved >= MANY_STEPS and after.step < 0.1 * saved:
-                text = f"the checkpoint is of step {saved:,.0f}, and the log goes on at step {after.step:,.0f}"
-                yield Clue(text, FAIR + HINT / 2, run.where(after.line))
-                return
 
 
 def _told_before(facts: Facts) -> tuple[float, str] | None:
@@ -208,8 +155,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-diverging"),
-    observes={
-        "checkpoint.missing_parts": "which of optimizer, scheduler, scaler, generators a checkpoint lacks; empty "
-        "when none"
-    },
 )

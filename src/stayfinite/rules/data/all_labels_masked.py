@@ -47,7 +47,6 @@ from collections.abc import Iterator
 
 from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import number_in
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
@@ -152,12 +151,6 @@ def _settings(facts: Facts) -> Iterator[Clue]:
     short = facts.symptoms.zero_loss or masks is not None or (answers is not None and facts.symptoms.bad_evals > 0)
     if limit is not None and limit[0] <= SHORT and short:
         yield Clue(f"texts are cut after {limit[0]} tokens ({limit[1]})", FAIR, limit[2], risk=True)
-    prompt, whole = facts.settings.find("max_prompt_length"), facts.settings.find("max_length")
-    if prompt is not None and whole is not None:
-        inner, outer = number_in(prompt.value), number_in(whole.value)
-        if inner is not None and outer is not None and inner >= outer > 0:
-            text = f"max_prompt_length {inner:g} leaves nothing of max_length {outer:g} to the answer"
-            yield Clue(text, STRONG, prompt.where)
 
 
 def _empty_means(facts: Facts) -> list[Clue]:
@@ -199,9 +192,6 @@ def _observed(facts: Facts) -> Iterator[Clue]:
     if rows is not None and rows.value > SOME:
         text = f"in {rows.value:.1%} of the rows no label is left to learn from"
         yield Clue(text, PROOF if rows.value > 0.05 else STRONG, rows.where)
-    world = facts.seen("worlds.labels_sanitised.finite")
-    if world is not None and world.value is True:
-        yield Clue("the same step is finite when wholly masked rows are left out", STRONG, world.where)
 
 
 RULE = Rule(
@@ -220,7 +210,6 @@ RULE = Rule(
     observes={
         "labels.supervised_share": "the share of a batch's labels that are not ignored, 0 to 1",
         "labels.masked_rows_share": "the share of the data's rows in which no label is left, 0 to 1",
-        "worlds.labels_sanitised.finite": "whether the same step is finite with wholly masked rows left out",
         "plan.no_room_for_answer": REMARKS,
     },
 )

@@ -184,7 +184,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"\[['\"]?[wh]['\"]?\]|area)\b"
     )
     if divided is not None and by_size is not None:
-        yield Clue(f"a size in the data is 0: {by_size.text.strip()[:100]}", STRONG + 1.0, by_size.where)
         refused = refused or divided
     symptoms = facts.symptoms
     impossible = list(impossible_alignment(facts))
@@ -290,12 +289,6 @@ def _observed(facts: Facts) -> Iterator[Clue]:
             rows.where,
             fix="repair or drop the rows that are named",
         )
-    removed = facts.seen("worlds.rows_removed.finite")
-    if removed is not None:
-        if removed.value is True:
-            yield Clue("the same step without these rows is finite", PROOF, removed.where)
-        else:
-            yield Clue("the step is not finite without these rows either", REFUTED, removed.where)
 
 
 RULE = Rule(
@@ -311,8 +304,5 @@ RULE = Rule(
     page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "toxic-batch"),
-    observes={
-        "data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list",
-        "worlds.rows_removed.finite": "whether the same step is finite without the suspected rows",
-    },
+    observes={"data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list"},
 )

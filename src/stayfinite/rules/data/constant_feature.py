@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 
 _BY_SPREAD = (
     r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
@@ -50,13 +50,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"columns of one value: {', '.join(map(str, seen.value))}", PROOF, seen.where)
     if facts.symptoms.healthy:
         return
-    constant = facts.said(
-        r"input array is constant|ConstantInputWarning|features? .{0,60}(?:are|is) constant|zero[- ]variance|"
-        r"(?:std|standard deviation|variance)(?: of \w+)? (?:is|=|==) ?0(?:\.0*)?\b|"
-        r"no feature .{0,20}meets the variance threshold|constant (?:column|feature|series|target)s?\b"
-    )
-    if constant is not None:
-        yield Clue(constant.text, STRONG, constant.where)
     divided = facts.said(r"invalid value encountered in (?:true_)?divide|divide by zero encountered")
     symptoms = facts.symptoms
     sick = symptoms.bad > 0 or symptoms.bad_losses > 0 or symptoms.bad_evals > 0
@@ -67,18 +60,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         spread = facts.mentioned(_BY_SPREAD)
         if spread is not None:
             yield Clue(f"what is divided by is a spread: {spread[1].strip()[:100]}", 3.5, spread[0])
-    if (
-        sick
-        and constant is None
-        and (
-            noted := facts.mentioned(
-                r"constant (?:column|feature|series|input)s?\b|(?:std|variance)\b.{0,20}\bzero\b|"
-                r"/ ?(?:x|data|df|train)?\.?std\("
-            )
-        )
-        is not None
-    ):
-        yield Clue(noted[1].strip()[:100], FAIR, noted[0])
 
 
 RULE = Rule(

@@ -36,8 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -62,11 +61,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if refused is not None:
         yield Clue(refused.text, PROOF, refused.where)
-        if facts.symptoms.healthy and went_on(facts, refused):
-            yield Clue("training went on after it", 3 * AGAINST)
-    replaced = facts.said(r"could not be decoded, and were replaced|replacement character|\bmojibake\b")
-    if replaced is not None:
-        yield Clue(replaced.text, STRONG, replaced.where)
 
 
 RULE = Rule(

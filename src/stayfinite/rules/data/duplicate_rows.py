@@ -33,29 +33,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 MANY = 0.1
 """A share of copies above which they weigh; records and letters repeat their formulas without any mistake."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured share; from a log only what it says itself."""
+    """A measured share of copies."""
     seen = facts.seen("data.duplicate_share")
     if seen is not None and seen.value > MANY:
         yield Clue(f"{seen.value:.0%} of the rows are copies", PROOF if seen.value > 0.3 else STRONG, seen.where)
-    if facts.symptoms.healthy:
-        return
-    told = facts.mentioned(
-        r"(?:[1-9]\d(?:\.\d+)? ?%|most|half|many|thousands) of (?:the )?(?:\w+ )?(?:rows|samples|examples|images|"
-        r"lines|data)\b.{0,20}\bduplicat|"
-        r"(?:same|identical) (?:row|sample|item|batch|example) (?:again|every|for every|each|repeated)|"
-        r"every (?:index|item|worker) returns the same"
-    )
-    if told is not None:
-        yield Clue(told[1].strip()[:100], STRONG, told[0])
-        if facts.symptoms.flat:
-            yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
 
 
 RULE = Rule(

@@ -38,7 +38,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Rule
 
 _NOTHING = (
     r"num_samples ?= ?0|stack expects a non-empty TensorList|cannot reshape tensor of 0 elements|"
@@ -77,20 +77,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = facts.said(_NOTHING)
     if told is not None:
         yield Clue(told.text, PROOF - 1.0, told.where)
-    divided = facts.said(r"ZeroDivisionError: (?:integer )?(?:division|modulo|division or modulo) by zero")
-    if divided is not None:
-        yield Clue(divided.text, FAIR, divided.where)
-        counted = facts.said(
-            r"/ ?\(?(?:len\(|n_?(?:batches|samples|steps)|num_(?:batches|samples|steps)|count|steps|total)|"
-            r"len\(\w*(?:loader|dataset|data)\w*\)"
-        )
-        if counted is not None:
-            yield Clue(
-                f"at a division by a number of rows or batches: {counted.text.strip()[:80]}", STRONG, counted.where
-            )
-        scaled = facts.said(r"\bloss_?scal|scaler|apex|amp\b")
-        if scaled is not None and counted is None:
-            yield Clue(f"a loss scale fell to 0: {scaled.text.strip()[:80]}", AGAINST, scaled.where)
 
 
 RULE = Rule(

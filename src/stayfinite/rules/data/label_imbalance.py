@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -53,12 +53,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     nothing = len(score) >= 1 and all(value == 0 for value, _ in score)
     if undefined is not None:
         yield Clue(undefined.text, FAIR, undefined.where)
-    if constant and accuracy[0][0] > 0.5:
-        yield Clue(
-            f"the accuracy is {accuracy[0][0]:.4g} in each of {len(accuracy)} evaluations",
-            FAIR if nothing or undefined else HINT,
-            accuracy[0][1],
-        )
     if nothing and (undefined is not None or constant or (accuracy and accuracy[-1][0] > 0.5)):
         yield Clue("F1, recall or correlation is 0", FAIR, score[0][1])
     told = facts.mentioned(

@@ -46,14 +46,11 @@ from stayfinite.rules.data.lookups import (
     asked_and_rows,
     bare_assert,
     is_class_count,
-    is_vocabulary,
-    longest_input,
     lookup_failure,
-    position_limit,
     target_failure,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
 _CLASSES = (
     r"\bn(?:um)?_?(?:labels|classes)\b|\bclasses\b|\bn_classes\b|ignore_index|ignore_label|\bsegmentation\b|"
@@ -96,23 +93,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     elif vague is not None:
         yield Clue(vague.text, 1.5, vague.where)
     yield from _below_zero(facts)
-    sparse = facts.mentioned(r"sparse_?(?:softmax|categorical)_?cross_?entropy|start_positions|end_positions")
-    if target is None and sparse is not None and facts.symptoms.bad_losses and facts.symptoms.from_start:
-        text = "TensorFlow on a GPU gives NaN, and no error, for a class that does not exist"
-        yield Clue(f"{text}: {sparse[1].strip()[:80]}", 2.5, sparse[0], risk=True)
     if target is None and (scatter is not None or vague is not None):
         lookup = lookup_failure(facts)
-        if lookup is not None:
-            yield Clue(f"a table's row is missing, not a class: {lookup.text}", AGAINST, lookup.where)
         named = facts.mentioned(_CLASSES)
         if named is not None:
             yield Clue(f"a loss over classes: {named[1].strip()}", FAIR, named[0])
         seen_data = facts.mentioned(_PICTURES)
         if seen_data is not None and named is None and lookup is None and scatter is None:
             yield Clue(f"no text is looked up, labels are: {seen_data[1].strip()[:80]}", FAIR, seen_data[0])
-        longest, limit = longest_input(facts), position_limit(facts)
-        if longest is not None and limit is not None and longest[0] > limit[0]:
-            yield Clue(f"inputs are longer than the position table ({longest[1]}; {limit[1]})", AGAINST, longest[2])
     if target is not None or scatter is not None or vague is not None:
         declared = facts.mentioned(
             r"ignore_index|ignore_label|labels? (?:start|from) (?:at )?1\b|class(?:es)? ids?|\b255\b"
@@ -126,12 +114,10 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
     asked = asked_and_rows(scatter)
     if asked is None:
         return
-    classes, vocabulary = is_class_count(facts, asked[1]), is_vocabulary(facts, asked[1])
+    classes = is_class_count(facts, asked[1])
     if classes is not None:
         label = "a label beyond them" if asked[0] is None else f"label {asked[0]}"
         yield Clue(f"{label}, and the model has {asked[1]} classes ({classes[1]})", STRONG, classes[0])
-    elif vocabulary is not None:
-        yield Clue(f"the vocabulary has {asked[1]} rows: it is a token ({vocabulary[1]})", AGAINST, vocabulary[0])
 
 
 def _below_zero(facts: Facts) -> Iterator[Clue]:

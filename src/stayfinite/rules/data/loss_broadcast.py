@@ -51,11 +51,6 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 _SIZES = re.compile(r"torch\.Size\(\[([\d, ]*)\]\)")
 
-_COLUMN_AND_ROW = (
-    r"[\[(]\s*(\d+|n|b|batch\w*)\s*,\s*1\s*[\])].{0,50}[\[(]\s*\1\s*,?\s*[\])]|"
-    r"[\[(]\s*(\d+|n|b|batch\w*)\s*,?\s*[\])].{0,50}[\[(]\s*\2\s*,\s*1\s*[\])]"
-)
-"""(64, 1) beside (64,): their difference is (64, 64)."""
 
 _OTHER_SHAPE = (
     r"multi-?target not supported|\d ?d target tensor expected|only batches of spatial targets supported|"
@@ -105,10 +100,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     kind = facts.said(_OTHER_KIND)
     if kind is not None and (_of_the_loss(facts) or re.search(r"target|label|dtype double", kind.text, re.IGNORECASE)):
         yield Clue(f"the target's dtype is not the one that the loss takes: {kind.text.strip()[:160]}", 5.0, kind.where)
-    written = facts.mentioned(_COLUMN_AND_ROW)
-    regresses = facts.mentioned(r"mse|l1_?loss|\bmae\b|smooth_?l1|huber|regress|bce")
-    if warned is None and refused is None and written is not None and regresses is not None:
-        yield Clue(f"a column is compared with a row: {written[1].strip()[:100]}", STRONG + 0.5, written[0])
     seen = facts.seen("loss.broadcast_shapes")
     if seen is not None and seen.value:
         yield Clue(f"the loss compares shapes {seen.value}", PROOF, seen.where)

@@ -41,10 +41,8 @@ relative positions (LLaMA, Qwen, T5), which have no table to overrun.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from stayfinite.core.series import Message
 from stayfinite.rules.data.lookups import (
     bare_assert,
     first_missing,
@@ -52,11 +50,10 @@ from stayfinite.rules.data.lookups import (
     lookup_failure,
     position_limit,
     table_rows,
-    target_failure,
 )
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _REFUSAL = (
     r"cannot forward sequence of length|sequence length \d+ (?:exceeds|cannot exceed)|"
@@ -67,11 +64,6 @@ _REFUSAL = (
     r"sequence (?:length )?(?:is )?(?:longer|greater|larger) than (?:the )?(?:maximum|max|block|context|position)|"
     r"maximum (?:context|sequence) length (?:is|of) \d+|larger than (?:the )?max(?:imum)? (?:position|sequence)|"
     r"input image size \(.{3,20}\) doesn'?t match model|max(?:imum)?[_ ]seq(?:uence)?[_ ]len\w* .{0,20}exceeded"
-)
-_SHAPES = re.compile(
-    r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)|"
-    r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)",
-    re.IGNORECASE,
 )
 TABLES = frozenset(
     {
@@ -118,7 +110,7 @@ POSITIONS = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A failed look-up or a shape error, and lengths beyond the table."""
+    """A failed look-up or a refusal, and lengths beyond the table."""
     yield from planned(facts, "plan.too_long")
     asked = facts.seen("data.positions_out_of_range")
     if asked is not None and asked.value:
@@ -132,12 +124,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     refusal = facts.said(_REFUSAL)
     if refusal is not None:
         yield Clue(refusal.text, STRONG, refusal.where)
-    shapes = _overrun(facts)
-    if shapes is not None:
-        yield Clue(shapes.text, STRONG, shapes.where)
     failure, vague = lookup_failure(facts), bare_assert(facts)
     crash = failure or vague
-    if crash is None and refusal is None and shapes is None:
+    if crash is None and refusal is None:
         return
     if crash is not None:
         yield Clue(crash.text, FAIR if failure else HINT, crash.where)
@@ -147,23 +136,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         following = first_missing(crash)
         if following is not None and following < VOCABULARY:
             yield Clue(f"row {following} is the first that is missing, as when positions count up", FAIR)
-            longest = longest_input(facts)
-            if longest is not None and longest[0] == following:
-                yield Clue(f"the table is as long as {longest[1]}", FAIR, longest[2])
-    yield from _lengths(facts, crashed=crash is not None)
-    target = target_failure(facts)
-    if target is not None:
-        yield Clue(f"the loss names a class, not a position: {target.text}", AGAINST, target.where)
+    yield from _lengths(facts)
 
 
-def _lengths(facts: Facts, *, crashed: bool) -> Iterator[Clue]:
-    warned = facts.said(r"Token indices sequence length is longer than the specified maximum")
-    if warned is not None:
-        yield Clue(warned.text, STRONG, warned.where)
+def _lengths(facts: Facts) -> Iterator[Clue]:
     place = facts.said(POSITIONS)
-    learned = facts.settings.search(r"\blearn(?:ed|able|t) (?:absolute )?position|\bposition(?:al)? embedding")
-    if crashed and place is None and learned is not None:
-        yield Clue(f"positions are looked up in a table: {learned[1].strip()[:80]}", FAIR, learned[0], risk=True)
     if place is not None:
         yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
     longest, limit = longest_input(facts), position_limit(facts)
@@ -173,21 +150,6 @@ def _lengths(facts: Facts, *, crashed: bool) -> Iterator[Clue]:
         yield Clue(
             f"a RoBERTa with {limit[1]} holds 510 tokens: it counts positions from padding_idx + 1", STRONG, risk=True
         )
-    elif crashed and facts.mentioned(
-        r"truncation ?[=:] ?False|no truncation|not truncated|without truncat|long (?:document|text|sequence)s?|"
-        r"interpolate_pos"
-    ):
-        yield Clue("inputs are not cut to a length", FAIR)
-
-
-def _overrun(facts: Facts) -> Message | None:
-    """A shape error whose smaller side is the size of a table of positions."""
-    for message in facts.all_said(_SHAPES.pattern):
-        found = _SHAPES.search(message.text)
-        sizes = sorted(int(group) for group in found.groups() if group) if found else []
-        if len(sizes) == 2 and sizes[0] in TABLES and sizes[1] > sizes[0]:
-            return message
-    return None
 
 
 RULE = Rule(

@@ -7,14 +7,8 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
 
-_DENIED = (
-    r"\b(?:no|without|0|zero) (?:missing|nan|nans|null|inf\w*|corrupt\w*|invalid|bad|empty) ?(?:values?|rows?|boxes|"
-    r"samples?|data|in)\b|\bdata (?:is|was|are) (?:clean|checked|finite|fine)|"
-    r"\binputs? (?:is|are|was|were|all)? ?finite|"
-    r"\b(?:checked|verified|asserted)\b.{0,40}\b(?:data|inputs?|labels?|boxes|annotations?|dataset)\b"
-)
 _PREPARED = (
     r"RuntimeWarning: (?:invalid value|divide by zero|overflow|mean of empty|degrees of freedom)(?! encountered in exp)"
 )
@@ -26,12 +20,6 @@ _TARGETS = re.compile(
 )
 _BY_SPREAD = re.compile(r"/ ?\(?[\w.]*(?:std|sigma|scale|stddev)", re.IGNORECASE)
 """That is a column of one value, not a bad row."""
-_WITHOUT = (
-    r"\b(?:without|w/o|(?:after )?remov\w+|dropp?\w*|filter\w*|exclud\w+|skipp?\w*|disabl\w+|turn\w* off)\b.{0,40}"
-    r"\b(?:augment\w*|noise|rir|reverb\w*|samples?|rows?|images?|files?|boxes|annotations?|utterances?|clips?|"
-    r"examples?|sequences?|batch(?:es)?|columns?|mixup|mosaic|crop\w*)\b.{0,60}"
-    r"\b(?:finite|fine|ok|okay|works?|normal\w*|no nan|trains?|disappears?|gone|stable)\b"
-)
 _UNALIGNABLE = (
     r"(?:\b|_)ctc(?:\b|_)|\bk2\b|icefall|wenet|espnet|deepspeech|wav2vec|hubert|\bcrnn\b|\brnn-?t\b|transducer|captcha|"
     r"\b(?:aishell|thchs|librispeech|wenetspeech|gigaspeech|tedlium|switchboard|timit|st-?cmd)\w*"
@@ -39,12 +27,6 @@ _UNALIGNABLE = (
 ABSURD = 1e6
 """No utterance costs so much; and the negative logarithm of a probability is never below 0."""
 
-_SHORT_ROWS = (
-    r"\b(?:shortest|shorter|too short|short)\b.{0,40}"
-    r"\b(?:utterance|audio|clip|sample|cut|frame|recording|sequence|segment)s?|"
-    r"\b(?:fewer|less) frames\b|\b(?:longer|more)\b.{0,30}\bthan (?:the )?(?:audio|input|frames|feature)|"
-    r"input_?len\w*\s*[:=<]+\s*(?:target|label)"
-)
 _DETECTS = (
     r"object[-_ ]?detect|\bdetector\b|faster[-_ ]?r-?cnn|mask[-_ ]?r-?cnn|\bssd\w*|\bssd_|\byolo\w*|retinanet|"
     r"efficientdet|centernet|\brpn_|\bfcos\b|\bdetr\b|\bbbox|bounding box|regression[ _]loss|"
@@ -60,16 +42,10 @@ def remarks(facts: Facts) -> Iterator[Clue]:
         by_spread = re.search(r"divi", prepared.text) is not None and _BY_SPREAD.search(near) is not None
         weight = HINT / 2 if by_spread else STRONG if _TARGETS.search(near) else FAIR
         yield Clue(f"numpy, which prepares the data, says: {prepared.text.strip()}", weight, prepared.where)
-    without = facts.mentioned(_WITHOUT)
-    if without is not None:
-        yield Clue(f"without a part of the data it trains: {without[1].strip()[:120]}", STRONG, without[0])
     yield from _alignment(facts)
     detects = facts.mentioned(_DETECTS)
     if detects is not None and not facts.symptoms.explodes:
         yield Clue(f"boxes are regressed, whose logarithm must exist: {detects[1].strip()[:80]}", 1.5, detects[0])
-    denied = facts.mentioned(_DENIED)
-    if denied is not None:
-        yield Clue(f"the data was looked at: {denied[1].strip()[:100]}", AGAINST, denied[0])
 
 
 def _alignment(facts: Facts) -> Iterator[Clue]:
@@ -83,9 +59,6 @@ def _alignment(facts: Facts) -> Iterator[Clue]:
         yield Clue("CTC's loss is infinite, which says that a row has no alignment", 3.0, place)
     elif first is not None:
         yield Clue("an alignment is asked for, which not every row may have", 1.0)
-    short = facts.mentioned(_SHORT_ROWS)
-    if short is not None:
-        yield Clue(f"rows too short for their labels: {short[1].strip()[:100]}", 2.5, short[0])
 
 
 def impossible_alignment(facts: Facts) -> Iterator[Clue]:

@@ -50,7 +50,6 @@ from stayfinite.rules.data.lookups import (
     longest_input,
     lookup_failure,
     position_limit,
-    target_failure,
 )
 from stayfinite.rules.data.position_out_of_range import POSITIONS
 from stayfinite.rules.facts import Facts
@@ -59,12 +58,6 @@ from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 VOCABULARY = 5000
 """A table with at least so many rows is a vocabulary, not a table of positions (longest in common use before RoPE: "
 "4,098)."""
-
-
-_EQUAL = (
-    r"(?:len\(tokenizer\)|vocab\w*(?:[_ ]size)?|tokenizer)\b.{0,40}"
-    r"\b(?:equals?|is the same as|match(?:es)?|same size as)\b.{0,30}\b(?:model|config|vocab|embedding)"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -78,8 +71,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     if failure is not None:
         yield Clue(failure.text, 3.2, failure.where)
-    elif scatter is not None and known is not None:
-        yield Clue(scatter.text, FAIR, scatter.where)
     if asked is not None:
         rows, big = asked[1], asked[1] >= VOCABULARY
         if known is not None:
@@ -90,8 +81,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 f"a table of {rows} rows is {'a vocabulary' if big else 'small for a vocabulary'}",
                 FAIR if big else AGAINST,
             )
-        else:
-            yield Clue(f"the model has {rows} classes: it is a label that is too large", AGAINST)
     elif vague is not None:
         yield Clue(vague.text, HINT, vague.where)
     table = facts.said(
@@ -105,10 +94,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"resize_token_embeddings|not resized|custom tokenizer|own tokenizer|vocab(?:ulary)?[_ ]?size|pad_token|"
         r"image_token|-200\b"
     )
-    equal = facts.mentioned(_EQUAL)
-    if equal is not None:
-        yield Clue(f"tokenizer and model are said to agree: {equal[1].strip()[:100]}", AGAINST, equal[0])
-    elif added is not None:
+    if added is not None:
         yield Clue(f"the vocabulary was changed: {added[1].strip()}", STRONG if failure else FAIR, added[0])
     elif (
         tokenizer := facts.settings.find("tokenizer_name", "tokenizer_name_or_path", "tokenizer_path", "tokenizer")
@@ -120,9 +106,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _against(facts: Facts) -> Iterator[Clue]:
-    target = target_failure(facts)
-    if target is not None:
-        yield Clue(f"the loss names a class, not a token: {target.text}", AGAINST, target.where)
     place = facts.said(POSITIONS)
     if place is not None:
         yield Clue(f"the traceback passes the position table: {place.text.strip()}", AGAINST, place.where)

@@ -88,13 +88,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"tokenizer class you load from this checkpoint is not the same type|"
         r"tokenizer.{0,40}(?:does not|doesn't) match|wrong tokenizer|different tokenizer"
     )
-    if other is not None:
-        # This notice comes with a mere change of the class's name as well.
-        renamed = "not the same type" in other.text
-        yield Clue(other.text, 2.5 if renamed else STRONG, other.where)
-    symptoms = facts.symptoms
-    if mismatches and symptoms.healthy and sum(message.count for message in mismatches) <= symptoms.points:
-        yield Clue("few rows are concerned, and training goes on as it should", -5.0, symptoms.where.get("start", ""))
     if mismatches or other is not None:
         template = facts.mentioned(
             r"\b(?:template|conv(?:ersation)?[-_ ]?(?:mode|version|template)|chat_template|version: ?(?:v1|mpt|plain|"
@@ -104,8 +97,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"a conversation template is chosen by hand ({template[1].strip()[:80]})", HINT, template[0], risk=True
             )
-        if symptoms.zero_loss:
-            yield Clue("the loss is 0: the rows were masked as a whole", HINT, symptoms.where.get("first_zero", ""))
+        if facts.symptoms.zero_loss:
+            place = facts.symptoms.where.get("first_zero", "")
+            yield Clue("the loss is 0: the rows were masked as a whole", HINT, place)
         return
     noted = facts.mentioned(
         r"tokenizer (?:of|from) (?:another|a different|the (?:base|old|wrong))|"
@@ -115,12 +109,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if noted is not None:
         yield Clue(noted[1].strip(), STRONG, noted[0])
-    unknown = facts.mentioned(
-        r"\d{2,3}(?:\.\d+)? ?% .{0,30}(?:\[?unk\]?|unknown token)|"
-        r"(?:all|most|many|mostly) .{0,20}(?:\[unk\]|<unk>|unknown tokens)"
-    )
-    if unknown is not None:
-        yield Clue(f"the tokenizer does not know the text: {unknown[1].strip()[:100]}", STRONG + HINT, unknown[0])
 
 
 RULE = Rule(

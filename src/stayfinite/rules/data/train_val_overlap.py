@@ -33,7 +33,6 @@ labels do not follow from it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -67,22 +66,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
             PROOF if by_id.value >= 0.01 else STRONG,
             by_id.where,
         )
-    told = facts.said(
-        r"(?:overlap|leakage|duplicates?)\w* (?:between|across|of|in) (?:the )?(?:train|val|test)|\bdata leak|"
-        r"(?:train|val|test)\w* (?:set|data|split|rows)\w*\b.{0,20}\b(?:overlap|leak)"
-    )
-    if told is not None:
-        yield Clue(told.text, STRONG, told.where)
     # It breaks no loss: where something else is wrong, one set for both is not why.
     trouble = bool(facts.symptoms.trouble)
     same = facts.mentioned(_SAME) or _one_file(facts)
     if same is not None:
         text = f"one set for both: {same[1].strip()[:100]}"
         yield Clue(text, HINT if trouble else STRONG + 1.0, same[0], risk=True)
-        scores = facts.metric("eval_accuracy", "val_acc", "val_accuracy")
-        best = max((value for value, _ in scores if math.isfinite(value)), default=0.0)
-        if best >= 0.99:
-            yield Clue(f"a validation accuracy of {best:.3g}", STRONG, scores[-1][1])
 
 
 def _one_file(facts: Facts) -> tuple[str, str] | None:

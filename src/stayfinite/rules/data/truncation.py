@@ -34,16 +34,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 CUT = 0.05
 """A share of cut rows above which something is lost."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured share of cut rows; from a log, words of the tokenizer or the trainer beside a run that does not
-    learn.
-    """
+    """A measured share of cut rows."""
     seen = facts.seen("data.truncated_share")
     if seen is not None and seen.value > CUT:
         yield Clue(
@@ -51,25 +49,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             PROOF if seen.value > 0.2 else STRONG,
             seen.where,
         )
-    if facts.symptoms.healthy:
-        return
-    told = facts.said(
-        r"\d+(?:\.\d+)? ?% of (?:the )?(?:\w+ )?(?:rows|samples|examples|sequences|inputs|texts)\b.{0,30}\btruncat|"
-        r"(?:all|most|many) (?:\w+ )?(?:rows|samples|examples|sequences|inputs|prompts|answers)\b.{0,30}\btruncat|"
-        r"truncat\w+.{0,40}\b(?:answer|response|completion|label|eos|end token)"
-    )
-    if told is not None:
-        yield Clue(told.text, STRONG, told.where)
-    warned = facts.said(r"Token indices sequence length is longer than the specified maximum")
-    if warned is not None and told is not None:
-        # Alone it is only the tokenizer's notice that it was asked for a long text.
-        yield Clue(warned.text, FAIR, warned.where)
-    noted = facts.mentioned(
-        r"(?:answer|response|completion|eos|stop token)s?\b.{0,40}\b(?:cut|truncat)|never stops? generat|"
-        r"does not stop generat"
-    )
-    if noted is not None:
-        yield Clue(noted[1].strip()[:100], FAIR, noted[0])
 
 
 RULE = Rule(

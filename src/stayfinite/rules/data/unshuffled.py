@@ -37,35 +37,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Measured runs of one label; or shuffling switched off for the training set, with a course that fits."""
+    """Measured runs of one label."""
     seen = facts.seen("labels.batch_purity")
     if seen is not None and seen.value >= 0.9:
         yield Clue(
             f"on average {seen.value:.0%} of a batch are one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
         )
-    symptoms = facts.symptoms
-    if symptoms.healthy:
-        return
-    told = facts.mentioned(
-        r"(?:data|rows|samples|dataset|labels|classes)\b.{0,30}\b(?:sorted|ordered|grouped) by (?:class|label|source|"
-        r"target)|(?:not|un|never|forgot to|without) ?-?shuffl"
-    )
-    if told is not None:
-        yield Clue(told[1].strip()[:100], STRONG, told[0])
-    for setting in facts.settings.all("shuffle", "train_shuffle", "shuffle_train", "dataloader_shuffle"):
-        of_training = not any(word in setting.plain for word in ("val", "test", "eval", "dev"))
-        if of_training and is_on(setting.value) is False:
-            yield Clue(
-                f"the training data is not shuffled ({setting.name}: {setting.value})", FAIR, setting.where, risk=True
-            )
-            if symptoms.diverges or symptoms.flat:
-                yield Clue("and the loss does not settle", HINT, symptoms.where.get("start", ""))
-            break
 
 
 RULE = Rule(

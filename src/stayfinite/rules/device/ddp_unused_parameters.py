@@ -61,13 +61,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     twice = facts.said(r"expected to mark a variable ready only once|has been marked as ready twice")
     if twice:
         yield Clue(twice.text, STRONG + FAIR, twice.where)
-    unused = facts.seen("gradient.missing")
-    if (
-        unused
-        and unused.value
-        and facts.mentioned(r"\bddp\b|DistributedDataParallel|torchrun|torch\.distributed\.(?:launch|run)")
-    ):
-        yield Clue(f"no gradient reached {unused.value}, and the run is distributed", STRONG, unused.where, risk=True)
 
 
 RULE = Rule(
@@ -80,7 +73,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "unused-parameters", "rank-desync", "environment"),
-    observes={
-        "gradient.missing": "names of trainable parameters whose gradient is None after backward; empty when none"
-    },
 )

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 
@@ -47,7 +47,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield from _of_stage_two(facts)
         return
     if is_on(overlap.value) is False:
-        yield Clue(f"overlap_comm is off ({overlap.name}: {overlap.value})", REFUTED, overlap.where)
         return
     yield Clue(f"{overlap.name}: {overlap.value}", FAIR, overlap.where, risk=True)
     contiguous = facts.settings.find("contiguous_gradients")
@@ -62,10 +61,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield Clue(
         f"{bad[0]}{' while the loss is still finite' if loss_alive else ''}", FAIR if loss_alive else HINT, bad[1]
     )
-    if facts.context.half is not None:
-        yield Clue(
-            f"fp16 is on, and overflow is likelier ({facts.context.half.text})", AGAINST, facts.context.half.where
-        )
 
 
 def _of_stage_two(facts: Facts) -> Iterator[Clue]:
@@ -82,8 +77,6 @@ def _of_stage_two(facts: Facts) -> Iterator[Clue]:
     yield Clue(f"ZeRO 2, whose usual settings overlap communication: {stage[1].strip()[:80]}", 1.5, stage[0], risk=True)
     text = "the gradient norm is not finite while the loss still is"
     yield Clue(text, FAIR, facts.symptoms.where.get("first_bad", ""))
-    if facts.context.not_half is not None:
-        yield Clue("and no fp16 is in use", 1.0, facts.context.not_half.where)
 
 
 RULE = Rule(

@@ -66,10 +66,6 @@ _REFUSAL = (
     r"found gpu\d* .{0,60}which is of cuda capability|minimum cuda capability|cuda capability sm_\d|"
     r"was built without .{0,30}(?:cuda|nccl)|nccl (?:version )?.{0,30}(?:mismatch|incompatible)"
 )
-_UNMET = (
-    r"\brequires (?:torch|transformers|accelerate|deepspeed|numpy|peft|trl)\s*[<>=!]|which is incompatible|"
-    r"incompatible versions?|\bis (?:only )?(?:supported|compatible) (?:with|for) .{0,40}\d+\.\d+"
-)
 _CHANGED_INTERFACE = (
     r"cannot import name|got an unexpected keyword argument|module '[\w.]+' has no attribute|importerror|"
     r"has been removed (?:in|from)|"
@@ -88,14 +84,6 @@ _OTHER_PLACE = (
     r"cudnn\.benchmark|tf32|0|false)\b.{0,30}\b(?:fine|works?|ok|normal|no nan|stable|finite|trains?)\b|"
     r"\b(?:fine|works?|ok|normal|no nan|stable|finite)\b.{0,40}\b(?:on|in|with) (?:the |a )?"
     r"(?:docker|container|colab|kaggle|cpu|linux|windows|v100|a100|t4|cuda 1\d)\b"
-)
-_OTHER_MACHINE = (
-    r"\b(?:[GR]TX ?\d+\w*|[AVPHTL]\d{2,4}\w?|titan\w*|tesla|quadro|\d{4} ?ti)\b.{0,40}"
-    r"\b(?:fine|works?|ok|normal|no (?:nan|problem|issue|bug)s?|without (?:problem|issue|nan)s?|stable|finite)\b|"
-    r"\b(?:fine|works?|ok|normal|no nan|stable|finite)\b.{0,40}\b(?:on|with) (?:another|a different|the other|other) "
-    r"(?:gpu|card|machine|node|server|computer)s?\b|\b(?:another|different|other) (?:gpu|card|machine|server|"
-    r"computer)s?\b"
-    r".{0,60}\b(?:fine|works?|ok|normal|no nan|stable|finite)\b"
 )
 _SICKLY_CARD = (
     r"\bGTX ?16(?:\d0|xx)|\bGTX ?16[- ]series|"
@@ -116,14 +104,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     trouble = bad is not None or bool(facts.symptoms.trouble)
     if not trouble:
         return
-    unmet = facts.said(_UNMET)
-    if unmet:
-        yield Clue(unmet.text, FAIR + HINT, unmet.where)
     place = facts.mentioned(_OTHER_PLACE)
     if place:
         yield Clue(f"healthy elsewhere: {place[1].strip()}", STRONG, place[0])
-    elif (machine := facts.mentioned(_OTHER_MACHINE)) is not None:
-        yield Clue(f"healthy elsewhere: {machine[1].strip()}", FAIR + HINT, machine[0])
     elif (other := other_version(facts)) is not None:
         yield Clue(f"another version behaves differently: {other[1].strip()}", FAIR + HINT, other[0])
     card = facts.mentioned(_SICKLY_CARD)

@@ -39,7 +39,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 _DRIVER = (
@@ -51,17 +51,6 @@ _DRIVER = (
 )
 _XID = re.compile(r"\bxid\b\D{0,40}?(?:\([^)]*\)\s*:?\s*)?(\d{1,3})\b", re.IGNORECASE)
 _PROGRAM_XIDS = frozenset({"13", "31", "32", "43", "45", "68", "69"})
-_ONE_DEVICE = (
-    r"\b(?:only|always) (?:on|with|at|happens? on) (?:the )?(?:gpu|card|node|rank|machine|device|cuda:) ?#?\d+\b|"
-    r"\b(?:only|always) (?:on|happens? on) (?:this|that|one) (?:machine|node|server|card|host)\b|"
-    r"\bone of the (?:gpus|cards|nodes|machines)\b|\b(?:gpu|card|node|rank) ?#?\d+ (?:only|alone|always)\b"
-)
-_OTHER_DEVICE = (
-    r"\b(?:another|different|other|second) (?:gpu|card|machine|node|server|host|computer)s?\b.{0,60}"
-    r"\b(?:fine|works?|ok|normal|no nan|finite|stable|healthy|well)\b|"
-    r"\b(?:fine|works?|ok|normal|no nan|finite|stable|healthy)\b.{0,40}"
-    r"\b(?:on|with) (?:another|a different|the other|other) (?:gpu|card|machine|node|server|host|computer)s?\b"
-)
 _CARD = (
     r"(?:[GR]TX ?\d+\w*|[AVPHTL]\d{1,4}\w?|titan\w*|tesla|"
     r"quadro|\d{3,4} ?ti|vm|instance|laptop|colab|cloud|azure|aws|gcp)"
@@ -75,14 +64,6 @@ _SAME_ELSEWHERE = (
     r"gpu[-_ ]burn\b.{0,40}\b(?:error|fault|fail)|\bswapp?(?:ed|ing) (?:the )?(?:gpu|card)s?\b"
 )
 """All else equal, another card is healthy: software is ruled out."""
-_UNREPEATABLE = (
-    r"same (?:step|batch|seed|checkpoint)\b.{0,60}\b(?:re-?run|again|replay\w*|second time)\b.{0,60}\b(?:finite|fine|"
-    r"differ\w*|no nan|ok)\b|possible transient error|silent data corruption|"
-    r"same (?:input|batch|seed|weights).{0,60}different (?:result|"
-    r"loss|output|value)s?|"
-    r"different (?:result|loss|output)s? .{0,30}same (?:input|batch|weights)|over-?clock|bad (?:ram|memory|gpu|"
-    r"card)|faulty (?:gpu|card|memory|ram)|power supply"
-)
 _FRAGILE = (
     r"\bpci-?e? ?(?:extender|extension|riser)|\brisers?\b|\boverheat\w*|\bthermal(?:ly)? throttl|\bundervolt|\begpu\b|"
     r"\bthunderbolt\b|\bmining (?:rig|card|gpu)s?\b|\bused (?:gpu|card)|"
@@ -102,38 +83,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
             program = found.group(1) in _PROGRAM_XIDS
             yield Clue(message.text, HINT if program else PROOF, message.where)
             break
-    launch = facts.said(
-        r"unspecified launch failure|cuda error: (?:unknown error|launch failed)|"
-        r"cudnn_status_internal_error.{0,40}launch"
-    )
-    if launch:
-        yield Clue(launch.text, FAIR + HINT, launch.where)
     bad = not_finite(facts) or (
         (facts.symptoms.crash.text, facts.symptoms.crash.where) if facts.symptoms.crash else None
     )
-    one, other = facts.mentioned(_ONE_DEVICE), facts.mentioned(_OTHER_DEVICE)
     if bad or facts.symptoms.trouble:
-        if one:
-            yield Clue(f"one device only: {one[1].strip()}", STRONG, one[0])
         same = facts.mentioned(_SAME_ELSEWHERE)
         if same:
             yield Clue(f"all else equal, another device is healthy: {same[1].strip()[:140]}", STRONG + HINT, same[0])
-        elif other:
-            yield Clue(f"healthy on another device: {other[1].strip()}", FAIR + HINT, other[0])
     fragile = facts.mentioned(_FRAGILE)
     if fragile and (bad or facts.symptoms.trouble):
         yield Clue(f"an unusual way to power, cool or plug in a card: {fragile[1].strip()[:100]}", 3.5, fragile[0])
-    unrepeatable = facts.mentioned(_UNREPEATABLE)
-    if unrepeatable and (bad or facts.symptoms.trouble):
-        yield Clue(unrepeatable[1].strip(), STRONG, unrepeatable[0])
-    replay = facts.seen("worlds.same.finite")
-    if replay is not None:
-        if replay.value is True:
-            yield Clue(
-                "the same step, run again with the same weights and batch, is finite", STRONG + HINT, replay.where
-            )
-        elif replay.value is False:
-            yield Clue("the same step fails again in the same way", AGAINST * 2, replay.where)
 
 
 RULE = Rule(
@@ -148,5 +107,4 @@ RULE = Rule(
     page=__doc__,
     prior=-4.5,
     beats=("nan-loss", "rank-desync", "loss-collapse", "loss-diverging"),
-    observes={"worlds.same.finite": "whether the failing step, run again with nothing changed, is finite"},
 )

@@ -101,8 +101,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     handle = facts.said(r"(?:cublas|cudnn|cusolver|cusparse)_status_alloc_failed")
     if handle:
         yield Clue(handle.text, STRONG, handle.where)
-        if facts.said(r"\bAssertion [`'\"]?.+ failed|device-side assert"):
-            yield Clue("an assertion failed on the device first", AGAINST * 2)
     shared = facts.said(
         r"\bbus error\b|(?:insufficient|out of|not enough) shared memory|shared memory.{0,30}(?:full|exhausted)"
     )

@@ -78,9 +78,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         local = facts.mentioned(_LOCAL_DECISION)
         if local:
             yield Clue(f"a rank skips by its own number: {local[1].strip()}", FAIR, local[0], risk=True)
-    seen = facts.seen("ranks.differing")
-    if seen and seen.value:
-        yield Clue(f"parameters that differ between ranks: {seen.value}", PROOF, seen.where)
 
 
 RULE = Rule(
@@ -94,7 +91,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss",),
-    observes={
-        "ranks.differing": "names of replicated parameters whose checksums differ between ranks; empty when none"
-    },
 )

@@ -41,7 +41,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.device.versions import known_bad, named_versions, other_version
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite_metric
 from stayfinite.rules.signs.witness import not_finite
 
@@ -72,14 +72,6 @@ _ONE_PATH = (
 )
 
 
-_OTHER_PATH = (
-    r"\b(?:eager(?: mode)?|aot_eager|uncompiled)\b.{0,40}"
-    r"\b(?:correct|right|fine|works?|ok|normal|finite|no nan|converges?)|"
-    r"\b(?:without|remov\w+|disabl\w+|commenting out)\b.{0,24}\b(?:compil\w+|inductor|cudagraphs?|fused|liger)\b.{0,50}"
-    r"\b(?:correct|right|fine|works?|ok|normal|finite|no nan|expected|converges?)"
-)
-
-
 def judge(facts: Facts) -> Iterator[Clue]:
     """A library's own confession, a version on record, or a remark that another version is right."""
     internal = facts.said(_INTERNAL)
@@ -88,8 +80,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     kernel = facts.said(_KERNEL)
     if kernel:
         yield Clue(kernel.text, FAIR + HINT, kernel.where)
-        if facts.said(r"\bAssertion [`'\"]?.+ failed|device-side assert"):
-            yield Clue("an assertion failed on the device first", AGAINST)
     bad = not_finite(facts)
     symptoms = facts.symptoms
     dead = symptoms.zero_norms > 0 and symptoms.zero_norms == symptoms.points
@@ -121,15 +111,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     path = facts.mentioned(_ONE_PATH)
     if path:
         yield Clue(f"one path only: {path[1].strip()[:120]}", FAIR + HINT / 2, path[0])
-    other_path = facts.mentioned(_OTHER_PATH)
-    if other_path:
-        yield Clue(f"the plain path is right: {other_path[1].strip()[:120]}", STRONG, other_path[0])
     spread = [value for value, _ in finite_metric(facts, "reward_std", "rewards/std") if value > 0]
     if dead and (spread or (symptoms.loss_growth < 0.9 and symptoms.points >= 5)):
         yield Clue("the gradient norm is exactly 0 while rewards or losses vary", FAIR, symptoms.where.get("start", ""))
-    eager, math_kernel = facts.seen("worlds.eager.finite"), facts.seen("worlds.same.finite")
-    if eager and eager.value is True and math_kernel and math_kernel.value is False:
-        yield Clue("the same step is finite without compilation", STRONG, eager.where)
 
 
 RULE = Rule(
@@ -142,8 +126,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment", "loss-collapse", "loss-diverging", "zero-gradient"),
-    observes={
-        "worlds.eager.finite": "whether the same step is finite without torch.compile",
-        "worlds.same.finite": "whether the failing step, run again with nothing changed, is finite",
-    },
 )

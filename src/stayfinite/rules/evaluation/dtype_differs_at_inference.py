@@ -37,15 +37,6 @@ from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 _GENERATES = (
     r"\.generate\(|\bgenerat(?:e|es|ing|ion)\b|\binference\b|\bdo_sample\b|\bpipeline\(|\bserv(?:e|ing)\b|\bpredict"
 )
-_HALF = r"(?:fp16|float16|half|int8|8-?bit|4-?bit|quanti[sz]ed)"
-_WIDE = r"(?:bf16|bfloat16|fp32|float32|full precision)"
-_TOLD = (
-    rf"\b(?:train(?:ed|ing)?|fine-?tun\w+)\b[^.;\n]{{0,40}}\b{_WIDE}\b[^\n]{{0,80}}\b(?:eval\w*|infer\w*|generat\w*|"
-    rf"load\w*|serv\w*|predict\w*|test\w*)\b[^.;\n]{{0,40}}\b{_HALF}\b|"
-    rf"\b(?:eval\w*|infer\w*|generat\w*|serv\w*|"
-    rf"predict\w*)\b[^.;\n]{{0,40}}\b{_HALF}\b[^\n]{{0,60}}\b(?:train(?:ed|ing)?|"
-    rf"fine-?tun\w+)\b[^.;\n]{{0,40}}\b{_WIDE}\b"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -76,14 +67,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         and (sampling or symptoms.bad_evals)
     ):
         yield Clue(f"trained in {precision.value}, loaded in fp16 ({weights.text})", FAIR, weights.where, risk=True)
-    inference = facts.mentioned(
-        r"\b(?:inference|generat\w+|eval\w*|predict\w*|serving|merged?)\b.{0,60}\b(?:fp16|float16|half)\b"
-    )
-    if inference and (sampling or symptoms.bad_evals):
-        yield Clue(f"evaluation in fp16: {inference[1].strip()[:120]}", FAIR, inference[0], risk=True)
-    told = None if symptoms.healthy else facts.mentioned(_TOLD)
-    if told:
-        yield Clue(f"another dtype than in training: {told[1].strip()[:120]}", FAIR + HINT, told[0])
     if symptoms.bad_evals and symptoms.good_losses >= 3 and not symptoms.bad:
         yield Clue(
             "the evaluation loss is not finite and every training loss is", FAIR, symptoms.where.get("bad_eval", "")

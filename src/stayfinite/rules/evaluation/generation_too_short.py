@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
-from stayfinite.rules.signs.numbers import finite, finite_metric, measured
+from stayfinite.rules.signs.numbers import finite, finite_metric
 
 DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
 """What the library's default of 20 shows as, with and without the special tokens."""
@@ -43,12 +43,6 @@ DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
 LIMITS = ("generation_max_length", "max_new_tokens", "val_max_target_length", "max_completion_length", "max_length")
 FEW = 3
 """Points that cannot vouch for a run that somebody complains of."""
-_CUT = (
-    r"\b(?:answers?|outputs?|generat\w+|completions?|predictions?|summar(?:y|ies)|translations?|"
-    r"responses?)\b[^.;\n]{0,40}"
-    r"\b(?:cut (?:off|short)|truncated|incomplete|stops? (?:after|at|mid)|ends? (?:mid|after|abruptly)|"
-    r"(?:at most|never (?:longer|more) than|always|only) (?:about |around )?(?:18|19|20|\d{2,3}) (?:tokens|words))"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -70,17 +64,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         capped = limit is not None and abs(limit - lengths[0][0]) <= 1
         weight = STRONG + HINT if capped or lengths[0][0] in DEFAULT_LENGTHS else FAIR
         yield Clue(f"every evaluation generates exactly {lengths[0][0]:g} tokens", weight, lengths[0][1])
-    elif lengths and lengths[0][0] in DEFAULT_LENGTHS:
-        yield Clue(f"{lengths[0][0]:g} tokens were generated, the library's default limit", FAIR, lengths[0][1])
     clipped = finite_metric(facts, "completions/clipped_ratio", "clipped_ratio", "completions_clipped_ratio")
     if len(clipped) >= 3 and all(value >= 0.95 for value, _ in clipped):
         yield Clue(f"{clipped[-1][0]:.0%} of the completions are cut, at every step", STRONG, clipped[0][1])
-    told = None if facts.symptoms.healthy and facts.symptoms.points > FEW else facts.mentioned(_CUT)
-    if told:
-        yield Clue(f"answers end early: {told[1].strip()[:120]}", STRONG, told[0])
-    seen = measured(facts, "evaluation.cut_share")
-    if seen is not None and seen[0] > 0.5:
-        yield Clue(f"{seen[0]:.0%} of the answers were cut by the limit", STRONG + HINT, seen[1])
 
 
 RULE = Rule(
@@ -93,8 +79,5 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("zero-answer-rate",),
-    observes={
-        "evaluation.cut_share": "share of generated answers that ended at the length limit",
-        "plan.generation_limit": REMARKS,
-    },
+    observes={"plan.generation_limit": REMARKS},
 )

@@ -35,8 +35,7 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
-from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 
 _REPLACED = (
     r"nan_to_num\(\s*(?:\w*loss|grad|\w+\.grad)|(?:loss|grad\w*)\s*=\s*torch\.nan_to_num|if\b.{0,30}\b(?:is_?nan|"
@@ -59,9 +58,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     symptoms = facts.symptoms
     if replaced:
         yield Clue(f"the NaN is replaced: {replaced[1].strip()[:160]}", STRONG + HINT, replaced[0])
-        message = facts.said(_REPLACED)
-        if message is not None and went_on(facts, message) and symptoms.healthy:
-            yield Clue("ordinary losses follow: single rows were left out", 2 * AGAINST)
     elif (skipped := facts.mentioned(_SKIPPED)) is not None:
         yield Clue(f"bad steps are passed over unseen: {skipped[1].strip()[:140]}", FAIR, skipped[0], risk=True)
     repeated = _repeated(facts)

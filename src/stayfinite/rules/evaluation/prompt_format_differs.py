@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 _PARTS = (
     r"(?:chat[_ ]template|template|system (?:prompt|message)|instruction (?:prefix|header)|prompt|special tokens|"
@@ -56,17 +56,6 @@ FEW = 3
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A tokenizer without a template, or two formats in the settings."""
-    default = facts.said(
-        r"no chat template is (?:defined|set) for this tokenizer|using (?:a |the )?default (?:chat )?template|"
-        r"chat_template is not set"
-    )
-    if default:
-        yield Clue(default.text.strip()[:160], FAIR + HINT, default.where, risk=True)
-    twice = facts.said(
-        r"double (?:bos|begin)|two (?:bos|begin)[- _]?tokens|add_special_tokens.{0,40}(?:bos|begin).{0,20}twice"
-    )
-    if twice:
-        yield Clue(twice.text.strip()[:160], STRONG, twice.where)
     differs = facts.mentioned(
         r"\b(?:prompt|template|format)\b.{0,40}\b(?:differs?|different|mismatch|not the same|"
         r"other than)\b.{0,40}\b(?:training|inference|evaluation|eval|test|serving|generation)\b|"

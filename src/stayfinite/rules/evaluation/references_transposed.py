@@ -32,7 +32,6 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.numbers import measured
 
 _NAME = r"(?:\w*refs?(?:_\w+)?|\w*references?|gold\w*|\w*labels|\w*targets?)"
 _CALL = (
@@ -48,14 +47,6 @@ _OWN_CONVENTION = (
 )
 _OTHER_CONVENTION = r"\bnltk\b|evaluate\.load|load_metric|torchmetrics"
 
-_FIRST_ONLY = r"\border\b.{0,40}\b(?:changes?|affects?|matters?|depends?)|\bonly (?:the )?first (?:sentence|line|row)\b"
-
-
-_SELF_SCORED = (
-    r"\b(?:identical|same|references?|exact(?:ly)?|perfect)\b[^.;\n]{0,60}\b(?:bleu|chrf|ter|score)\b[^.;\n]{0,30}"
-    r"(?<![\d.])(?!100)\d{1,2}(?:\.\d+)?\b"
-)
-
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The call as written; sacrebleu's complaint about lengths."""
@@ -67,24 +58,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"references without the outer list: {flat[1].strip()[:160]}", STRONG, flat[0])
         elif (singles := facts.mentioned(_SINGLES)) is not None:
             yield Clue(f"one list a sentence: {singles[1].strip()[:160]}", STRONG + HINT, singles[0])
-        many = facts.said(r"\bnrefs:(?:[3-9]|\d\d+)\b")
-        if many:
-            yield Clue(f"more reference sets than anyone has: {many.text.strip()[:100]}", FAIR + HINT, many.where)
-        order = facts.mentioned(_FIRST_ONLY)
-        if order:
-            yield Clue(order[1].strip()[:140], FAIR, order[0])
     lengths = facts.said(
         r"(?:source|system|hypothes[ie]s) and reference streams have different lengths|"
         r"number of hypotheses .{0,40}references .{0,30}(?:should be the same|differ)"
     )
     if lengths:
         yield Clue(lengths.text.strip(), STRONG + FAIR, lengths.where)
-    perfect = facts.mentioned(_SELF_SCORED)
-    if perfect:
-        yield Clue(f"references against themselves do not score 100: {perfect[1].strip()[:120]}", STRONG, perfect[0])
-    seen = measured(facts, "evaluation.self_score")
-    if seen is not None and seen[0] < 99:
-        yield Clue(f"the references scored against themselves give {seen[0]:.4g} and not 100", PROOF, seen[1])
 
 
 RULE = Rule(
@@ -96,5 +75,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("zero-answer-rate", "metric-hides-failure"),
-    observes={"evaluation.self_score": "the metric of the references scored against themselves, of 100"},
 )

@@ -37,8 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
-from stayfinite.rules.signs.numbers import measured
+from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -55,12 +54,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 f"while the loss falls from {first:.4g} to {last:.4g}", FAIR + HINT, symptoms.where.get("start", "")
             )
         return
-    seen = measured(facts, "evaluation.answer_rate")
-    if seen is not None:
-        if seen[0] < 0.01:
-            yield Clue(f"{seen[0]:.1%} of the answers can be parsed", STRONG + FAIR, seen[1])
-        elif seen[0] > 0.5:
-            yield Clue(f"{seen[0]:.0%} of the answers can be parsed", REFUTED, seen[1])
 
 
 RULE = Rule(
@@ -72,5 +65,4 @@ RULE = Rule(
     "use the training's template",
     judge=judge,
     page=__doc__,
-    observes={"evaluation.answer_rate": "share of generated answers that could be parsed"},
 )

@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Rule
 
 MANY = 0.8
 """Of deep plain nets at their start up to half of the units are silent on a batch of alike inputs, and come to life."""
@@ -68,10 +68,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(named[1].strip()[:100], STRONG, named[0])
         if symptoms.zero_norms or symptoms.flat or stands_still(facts):
             yield Clue("the gradient is 0 or the loss does not move", FAIR, symptoms.where.get("start", ""))
-    elif symptoms.zero_norms and symptoms.norm_growth >= 10 and not symptoms.zero_loss:
-        yield Clue("after a spike the gradient is exactly 0", FAIR)
-        if facts.mentioned(r"\brelu\b"):
-            yield Clue("with ReLU units", HINT)
 
 
 RULE = Rule(

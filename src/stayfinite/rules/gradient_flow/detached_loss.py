@@ -46,9 +46,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import (
     CHECKPOINTED_NOTHING,
     TRAINS_A_PART,
-    loaded_frozen,
     no_graph,
-    nothing_trainable,
 )
 from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Rule
 
@@ -155,10 +153,7 @@ def _against(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             "gradient checkpointing over a frozen base explains it as well", AGAINST, context.checkpointing.where
         )
-    frozen = nothing_trainable(facts) or loaded_frozen(facts)
-    if frozen is not None:
-        yield Clue(f"nothing is trainable: {frozen[1].strip()[:80]}", AGAINST, frozen[0])
-    elif context.adapters is not None and context.checkpointing is None:
+    if context.adapters is not None and context.checkpointing is None:
         yield Clue("adapters are in use, where other reasons are commoner", -1.5, context.adapters.where)
 
 

@@ -88,9 +88,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     largest, typical = symptoms.largest_norm, symptoms.typical_norm
     if largest is not None and typical is not None and typical > 0 and largest >= 1e3 and largest >= 100 * typical:
         yield Clue(f"a gradient norm of {largest:.3g}, usually {typical:.3g}", HINT)
-    named = facts.mentioned(r"explod\w* grad|grad\w* explo\w+|gradient explosion")
-    if named is not None:
-        yield Clue(named[1].strip()[:100], FAIR, named[0])
     recurrent = facts.mentioned(_RECURRENT)
     if recurrent is not None and facts.context.half is None:
         yield Clue(

@@ -45,13 +45,11 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import (
     CHECKPOINTED_NOTHING,
-    loaded_frozen,
     no_graph,
-    nothing_trainable,
 )
 from stayfinite.rules.known import is_on
 from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _UNTRAINED = (
     r"lora_?(?:up|B)\b\.?(?:\w+\.)?weight\W{1,4}0(?:\.0+)?\b|"
@@ -61,13 +59,6 @@ _UNTRAINED = (
     r"lora\w*.{0,40}(?:are not|not|never|un)[ -]?(?:updated|changed|trained)"
 )
 """Adapters that got no gradient, or are after training what they were before."""
-_SWITCHED_ON = (
-    r"is incompatible with gradient checkpointing|use_reentrant parameter should be passed explicitly|"
-    r"\bactivation[_ -]?checkpoint\w*\b(?!\W{1,3}(?:false|off))|"
-    r"\bAC\b.{0,12}\bfalse\b.{0,40}\b(?:away|works?|fine|gone)|"
-    r"without (?:gradient |activation )?checkpointing .{0,30}(?:works?|fine|trains)|utils/checkpoint\.py|"
-    r"gradient_checkpointing_enable\(|gradient checkpointing (?:is )?(?:enabled|on\b)"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -91,11 +82,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     off = facts.settings.find("gradient_checkpointing")
     if off is not None and is_on(off.value) is False:
         return
-    cached = facts.mentioned(_SWITCHED_ON)
     if checkpointing is not None:
         yield Clue(f"gradient checkpointing is on ({checkpointing.text})", STRONG, checkpointing.where)
-    elif cached is not None:
-        yield Clue(f"gradient checkpointing is on ({cached[1].strip()[:100]})", STRONG, cached[0])
     elif context.adapters is None or refusal is None:
         return
     yield Clue(stuck.text.strip()[:120], FAIR, stuck.where)
@@ -103,14 +91,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if base is not None and re.search(r"\b(?:no|without|not) (?:q?lora|peft|adapters?)\b", base.text, re.IGNORECASE):
         base = None
     if base is not None:
-        known = checkpointing is not None or cached is not None
+        known = checkpointing is not None
         text = (
             "over a frozen base"
             if known
             else "a frozen base under adapters, where checkpointing is the commonest reason"
         )
         yield Clue(f"{text} ({base.text.strip()[:80]})", HINT if known else FAIR, base.where, risk=True)
-    yield from _against(facts)
 
 
 def _in_vain(facts: Facts) -> Iterator[Clue]:
@@ -119,23 +106,10 @@ def _in_vain(facts: Facts) -> Iterator[Clue]:
         r"(?:un)?freez\w*.{0,24}(?:vi(?:sion|t)|tower|encoder|image)|"
         r"(?:vision|vit|tower|encoder|image)\w*.{0,24}(?:frozen|freez)|tune_?(?:vision|mm|vit)\w*: ?false"
     )
-    if tower is not None:
-        yield Clue(f"a frozen part is checkpointed in vain, which is harmless: {tower[1].strip()[:80]}", -3.0, tower[0])
-    elif facts.symptoms.healthy:
-        yield Clue("and training goes on as it should", -3.0, facts.symptoms.where.get("start", ""))
-    elif facts.context.adapters is not None:
+    if tower is None and not facts.symptoms.healthy and facts.context.adapters is not None:
         yield Clue(
             f"over a frozen base ({facts.context.adapters.text.strip()[:80]})", HINT, facts.context.adapters.where
         )
-
-
-def _against(facts: Facts) -> Iterator[Clue]:
-    frozen = nothing_trainable(facts) or loaded_frozen(facts)
-    if frozen is not None:
-        yield Clue(f"nothing is trainable: {frozen[1].strip()[:80]}", AGAINST, frozen[0])
-    reentrant = facts.settings.find("use_reentrant", "use_reentrant_gc")
-    if reentrant is not None and is_on(reentrant.value) is False:
-        yield Clue(f"checkpointing is not re-entrant ({reentrant.name}: {reentrant.value})", AGAINST, reentrant.where)
 
 
 RULE = Rule(

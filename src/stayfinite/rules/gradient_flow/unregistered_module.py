@@ -79,9 +79,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     empty = facts.said(r"optimizer got an empty parameter list")
     if empty is not None:
         yield Clue(empty.text, 3.5, empty.where)
-        local = facts.mentioned(r"^\s*(?!self\.)\w+ ?= ?(?:torch\.)?nn\.[A-Z]\w+\(")
-        if listed is None and local is not None:
-            yield Clue(f"a layer under a local name: {local[1].strip()[:100]}", FAIR, local[0])
         if listed is None and facts.mentioned(r"filter\(.{0,40}requires_grad|\bif \w+\.requires_grad") is not None:
             yield Clue("the optimizer was given only what is trainable", 1.5 * AGAINST)
         if facts.context.adapters is not None:

@@ -65,11 +65,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         # Under DDP the same words belong to a run that stopped for them.
         stopped = facts.said(r"finished reduction in the prior iteration")
         yield Clue(told.text, HINT if stopped is not None else STRONG, told.where)
-    none = facts.said(r"'NoneType' object has no attribute '(?:data|norm|detach|abs|clone|zero_|mul_|add_|copy_)'")
-    grads = facts.said(r"\.grad\b")
-    if none is not None and grads is not None:
-        yield Clue(none.text, HINT, none.where)
-        yield Clue(f"at a line that reads a gradient: {grads.text.strip()[:80]}", STRONG, grads.where)
 
 
 RULE = Rule(

@@ -33,24 +33,15 @@ absolute size means little; compare layers with each other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 FADED = 1e-6
 """A gradient norm below this, with a loss above 0.1, moves no weight that fp32 would notice at usual learning rates."""
 
-_LAYER = re.compile(
-    r"\b\w*(?:layer|fc|conv|linear|block|weight|lstm|encoder|decoder)[\w.]*\b.{0,20}\bgrad\w*\b[^\d\n-]{0,24}"
-    r"(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)",
-    re.IGNORECASE,
-)
-FEW = 3
-"""Layers that make a slope."""
-STEEP = 1e3
 DECADES = 5.0
 """Orders of magnitude between the last layer's gradient and the first one's that no optimizer makes good."""
 
@@ -74,7 +65,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     probed = facts.seen("gradient.norm")
     if probed is not None and 0 < probed.value < FADED / 100:
         yield Clue(f"the norm of the first gradient is {probed.value:.2g}", STRONG, probed.where)
-    yield from _by_layer(facts)
     symptoms = facts.symptoms
     norm, loss = symptoms.typical_norm, symptoms.last_loss
     if norm is not None and 0 < norm < FADED and loss is not None and loss > 0.1:
@@ -83,37 +73,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if symptoms.flat:
             yield Clue("and the loss does not move", FAIR)
-        if facts.context.half is not None:
-            yield Clue(
-                f"in fp16 small gradients underflow ({facts.context.half.text})", AGAINST, facts.context.half.where
-            )
-    told = facts.mentioned(
-        r"\bgrad\w*\b.{0,50}\b(?:around|about|of|near|~|=|:|are|is) ?(?:\d(?:\.\d+)?)?e-(?:0?[7-9]|[1-3]\d)\b|"
-        r"\bgrad\w*\b.{0,40}\b(?:close to|almost|nearly|near) (?:0|zero)\b"
-    )
-    if told is not None and (symptoms.flat or stands_still(facts)):
-        yield Clue(f"gradients of nearly nothing: {told[1].strip()[:100]}", STRONG, told[0])
     if (symptoms.flat or symptoms.zero_norms or stands_still(facts)) and (
         named := facts.mentioned(r"vanish\w* grad|grad\w* vanish|\bsigmoid\b.{0,40}\b(?:hidden|layers?)\b|saturat")
     ) is not None:
         yield Clue(named[1].strip()[:100], FAIR if "vanish" in named[1].lower() else HINT, named[0])
-
-
-def _by_layer(facts: Facts) -> Iterator[Clue]:
-    """Gradients of single layers, as people print them, that differ by orders of magnitude and fade to nothing."""
-    sizes = [
-        (abs(float(found.group(1))), message.where)
-        for message in facts.messages
-        if (found := _LAYER.search(message.text)) is not None
-    ]
-    finite = [(size, where) for size, where in sizes if size > 0]
-    loss = facts.symptoms.last_loss
-    if finite and min(finite)[0] < FADED**1.5 and loss is not None and loss > 0.1:
-        # Lines that are alike are kept once, so that one layer may stand for all.
-        yield Clue(f"a layer's gradient is {min(finite)[0]:.2g} beside a loss of {loss:.3g}", STRONG, min(finite)[1])
-    elif len(finite) >= FEW and min(finite)[0] < FADED and max(finite)[0] > STEEP * min(finite)[0]:
-        text = f"the gradients of layers lie between {min(finite)[0]:.2g} and {max(finite)[0]:.2g}"
-        yield Clue(text, STRONG + HINT, min(finite)[1])
 
 
 RULE = Rule(

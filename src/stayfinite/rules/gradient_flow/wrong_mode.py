@@ -44,8 +44,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.gradient_flow.backward_refused import no_graph
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 _MODE = re.compile(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b")
 _SCORE = re.compile(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,16}(\d+(?:\.\d+)?)", re.IGNORECASE)
@@ -92,28 +91,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     gap = gap or _measured_in_both(facts)
     if gap is not None and refused is None:
         yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])
-        if facts.mentioned(r"batch_?norm|\bbn\b|running_(?:mean|var)|track_running_stats|momentum") is not None:
-            yield Clue("with layers that keep running statistics", HINT)
-    if refused is not None or facts.symptoms.healthy:
-        return
-    told = facts.mentioned(
-        r"\bforgot\w* (?:to call )?(?:model\.)?(?:train|eval)\(\)|"
-        r"(?:missing|without|no) (?:a )?(?:model\.)?(?:train|eval)\(\)|"
-        r"never (?:calls? |back to )?(?:model\.)?train\(\)|"
-        r"(?:train(?:ing|ed)?|loop) (?:in|under|with) (?:eval(?:uation)?(?: mode|\(\))|no_grad)|"
-        r"eval(?:uat\w+)? in (?:train|training) mode|model\.eval\(\).{0,40}(?:before|in|during) (?:the )?train"
-    )
-    if told is not None:
-        yield Clue(f"the mode is wrong: {told[1].strip()[:100]}", STRONG + 1.0, told[0])
-        return
-    if no_graph(facts) is not None:
-        return
-    mode = facts.mentioned(r"(?:^|[^.\w])(?:model|net|self|module)\.eval\(\)")
-    back = facts.mentioned(r"(?:model|net|self|module)\.train\(\s*(?:True)?\s*\)")
-    if mode is not None and back is None:
-        yield Clue(f"eval() is called and train() is not: {mode[1].strip()[:80]}", FAIR, mode[0])
-        if facts.symptoms.flat or facts.mentioned(r"batch_?norm|dropout"):
-            yield Clue("and layers that depend on the mode, or a loss that does not move", HINT)
 
 
 def _measured_in_both(facts: Facts) -> tuple[str, str] | None:

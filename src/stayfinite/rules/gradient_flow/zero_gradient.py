@@ -38,8 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimisation.loop_code import BACKWARD, STEP, ZERO, Call, calls
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -48,9 +47,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if share is not None and share.value == 1.0:
         yield Clue("every gradient of a step is exactly 0", PROOF, share.where)
     symptoms = facts.symptoms
-    cleared = _cleared_before_the_step(facts)
-    if cleared is not None and not symptoms.healthy:
-        yield Clue(f"the gradient is cleared between backward and step: {cleared.text[:80]}", PROOF, cleared.where)
     if symptoms.zero_norms == 0 or symptoms.zero_norms * 2 < symptoms.points:
         return
     many = symptoms.zero_norms >= 2
@@ -61,21 +57,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if symptoms.flat:
         yield Clue("and the loss does not move", FAIR)
-    elif symptoms.good_losses >= 8 and symptoms.best_loss is not None and symptoms.first_loss is not None:
-        if symptoms.best_loss < 0.8 * symptoms.first_loss:
-            yield Clue("yet the loss falls: the norm may be read after zero_grad()", AGAINST)
-    elif symptoms.good_losses:
+    elif symptoms.good_losses and (symptoms.good_losses < 8 or symptoms.best_loss is None):
         yield Clue("with an ordinary loss", HINT)
-
-
-def _cleared_before_the_step(facts: Facts) -> Call | None:
-    """The call that clears the gradients after backward and before the step, where a loop is shown."""
-    for backward in calls(facts, BACKWARD):
-        step = next((call for call in calls(facts, STEP) if call.order > backward.order), None)
-        for zero in calls(facts, ZERO):
-            if step is not None and backward.order < zero.order < step.order:
-                return zero
-    return None
 
 
 RULE = Rule(

@@ -98,14 +98,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             filled = re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code[1], re.IGNORECASE) is not None
             weight = 3.5 if filled and facts.context.half is None else FAIR + HINT
             yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
-        without = facts.mentioned(
-            r"\b(?:without|no|remov\w+|disabl\w+|drop\w+) (?:the |a |"
-            r"any )?(?:\w+[_ ])?(?:padding[_ ])?mask\w*\b.{0,50}"
-            r"\b(?:fine|finite|works?|ok|runs|no nan|normal\w*|properly)\b|"
-            r"\b(?:nan|fails?)\b.{0,20}\b(?:only )?(?:with|when)\b.{0,20}\bmask"
-        )
-        if without:
-            yield Clue(f"it is the mask: {without[1].strip()[:120]}", STRONG, without[0])
         empty = next(((where, text) for where, text in code_lines(facts) if _EMPTY.search(text)), None)
         if empty and _DENIED.search(empty[1]):
             yield Clue(f"no row is masked throughout: {empty[1].strip()[:140]}", REFUTED, empty[0])
@@ -116,9 +108,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"a row that is masked throughout: {rows_of_inf[1].strip()[:80]}", STRONG + FAIR, rows_of_inf[0])
         if code is None and bad:
             yield from _own_attention(facts)
-        left = facts.mentioned(r"left[- ]padding|padding_side\W+left|padd(?:ed|ing) on the left")
-        if left:
-            yield Clue(f"padding on the left: {left[1].strip()[:100]}", HINT, left[0], risk=True)
         hidden = facts.said(_ROW_OF_MINUS_INF)
         if hidden:
             yield Clue(f"a row of scores is -inf throughout: {hidden.text.strip()[:80]}", STRONG, hidden.where)
@@ -134,12 +123,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"another kernel is finite with the same mask: {kernel[1].strip()[:100]}", 2 * AGAINST, kernel[0]
             )
-    masked = facts.seen("attention.fully_masked_rows")
-    if masked and masked.value:
-        yield Clue(f"{masked.value} rows of attention scores are masked throughout", STRONG + FAIR, masked.where)
-    origin = facts.seen("origin.operator")
-    if origin and isinstance(origin.value, str) and "softmax" in origin.value.lower():
-        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG, origin.where)
 
 
 def _own_attention(facts: Facts) -> Iterator[Clue]:
@@ -167,8 +150,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "sdpa-kernel-bug"),
-    observes={
-        "attention.fully_masked_rows": "number of rows of attention scores without an unmasked key",
-        "origin.operator": "name of the first operator whose output or gradient is not finite",
-    },
 )

@@ -83,9 +83,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if scratch and facts.symptoms.points and facts.symptoms.good_before < 20:
         yield Clue(scratch[1].strip()[:120], HINT, scratch[0], risk=True)
-    first = facts.symptoms.first_loss
-    if far is None and (code or scratch) and first is not None and first > 1e3 and facts.context.half is None:
-        yield Clue(f"the loss starts at {first:.4g}", FAIR, facts.symptoms.where.get("start", ""))
     if facts.context.adapters:
         yield Clue("adapters on pre-trained weights", AGAINST, facts.context.adapters.where)
 

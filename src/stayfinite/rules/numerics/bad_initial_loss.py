@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.first_losses import classes_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
 
 FAR_ABOVE = 3.0
@@ -63,8 +63,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             FAIR,
             facts.symptoms.where.get("start", ""),
         )
-        if facts.symptoms.bad:
-            yield Clue("the loss is not finite later: something stronger is at work", AGAINST / 2)
 
 
 RULE = Rule(

@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite, measured
 
 _NAMES = (
@@ -74,13 +74,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     largest = measured(facts, "dropout.rate")
     if largest is not None and largest[0] >= DROWNS:
         yield Clue(f"of every value {largest[0]:.4g} is dropped", PROOF, largest[1])
-    off = facts.seen("worlds.dropout_off.finite")
-    same = facts.seen("worlds.same.finite")
-    if off is not None and off.value is True and same is not None and same.value is False:
-        yield Clue("the same step is finite with dropout off", STRONG, off.where)
-    gap = measured(facts, "dropout.loss_gap")
-    if gap is not None and gap[0] > 1.0:
-        yield Clue(f"the loss of the same batch is {gap[0]:.3g} higher with dropout than without", FAIR + HINT, gap[1])
 
 
 def _written(facts: Facts) -> Iterator[Clue]:
@@ -107,10 +100,5 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     prior=-4.5,
-    observes={
-        "worlds.dropout_off.finite": "whether the same step is finite with dropout off",
-        "worlds.same.finite": "whether the failing step, run again with nothing changed, is finite",
-        "dropout.rate": "the largest probability of a value to be dropped, of all dropouts of a model",
-        "dropout.loss_gap": "the loss of a batch in train mode less that in eval mode",
-    },
+    observes={"dropout.rate": "the largest probability of a value to be dropped, of all dropouts of a model"},
 )

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _NEGATED = re.compile(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
@@ -53,10 +53,6 @@ _TURNED = re.compile(
 )
 _LOG_PROBABILITY = re.compile(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IGNORECASE)
 """A negated cross entropy of each token is its log-probability, which reinforcement learning needs."""
-_BY_RIGHT = (
-    r"si[-_]?s[nd]r|flow|density|likelihood|gaussian|wasserstein|wgan|critic|policy|ppo|grpo|dpo|reward|elbo|vae|"
-    r"contrastive|byol|simsiam|gan\b"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -83,15 +79,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     falls = lowest is not None and lowest < -1e-3 and facts.symptoms.last_loss is not None
     if gain and not negated and (falls or facts.symptoms.trouble):
         yield Clue(f"what should grow is minimised: {gain[1].strip()[:140]}", STRONG + HINT, gain[0])
-    maximised = facts.settings.find("maximize")
-    if maximised is not None and str(maximised.value).lower() in ("true", "1"):
-        yield Clue(f"{maximised.name}: {maximised.value}", FAIR, maximised.where)
     runaway = _runaway(facts)
     if runaway:
         yield Clue(f"the loss falls below zero faster and faster, to {runaway[0]:.4g}", STRONG, runaway[1])
-        by_right = facts.mentioned(_BY_RIGHT)
-        if by_right:
-            yield Clue(f"a loss that may be negative: {by_right[1].strip()[:100]}", AGAINST, by_right[0])
     classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
     if classification and lowest is not None and lowest < -1e-3:
         yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification[0])

@@ -160,12 +160,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"numpy speaks, which is no part of the graph: {numpy.text.strip()[:120]}", AGAINST, numpy.where)
     if facts.symptoms.explodes:
         yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
-    origin = facts.seen("origin.operator")
-    if origin and isinstance(origin.value, str) and kind_of(origin.value.removesuffix("Backward0")):
-        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
-    full = facts.seen("worlds.fp32.finite")
-    if full is not None and full.value is True:
-        yield Clue("the same step is finite in fp32", AGAINST, full.where)
 
 
 def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Iterator[Clue]:
@@ -235,8 +229,4 @@ RULE = Rule(
     page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "loss-scale-collapse", "fp16-overflow", "toxic-batch"),
-    observes={
-        "origin.operator": "name of the first operator whose output or gradient is not finite",
-        "worlds.fp32.finite": "whether the same step is finite in fp32",
-    },
 )

@@ -72,9 +72,6 @@ _LIVES_ON_EXP = (
     r"reparameteri[sz]"
 )
 
-_DIVERGENCE = re.compile(r"(?:^|[_/ ])(?:kl|kld|kl_?div\w*|kl_loss|latent|prior)(?:[_/ ]|$)", re.IGNORECASE)
-BEYOND = 1e5
-"""No divergence of codes that mean something is as large."""
 ORDINARY = 1e3
 
 
@@ -92,15 +89,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
         yield Clue("training goes on as it should", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
-    infinite = facts.said(
-        r"\b(?:scale|concentration|rate|covariance\w*|std)\b.{0,200}\bto satisfy the constraint greaterthan"
-    )
-    if infinite:
-        yield Clue(
-            f"a spread that is 0, infinite or NaN, and a spread is an exp: {infinite.text.strip()[:100]}",
-            FAIR,
-            infinite.where,
-        )
     if bad or warned:
         lines = list(code_lines(facts))
         bounded_names = assigned([text for _, text in lines], _BOUND)
@@ -126,38 +114,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         first = facts.symptoms.first_bad
         if first is not None and first.loss is not None and math.isinf(first.loss):
             yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.where.get("first_bad", ""))
-        grown = _exploded_divergence(facts)
-        if grown:
-            text = (
-                f"{grown[0]} reached {grown[1]:.3g}, the exponential of a log variance, while other terms are ordinary"
-            )
-            yield Clue(text, STRONG + HINT, grown[2])
-    origin = facts.seen("origin.operator")
-    if origin and isinstance(origin.value, str) and re.match(r"exp", origin.value, re.IGNORECASE):
-        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
 
 
 def _bounded_before(text: str, names: frozenset[str]) -> bool:
     """Whether the exponent is a name that an earlier line has bounded."""
     return any((first or second) in names for first, second in _NAMED_EXPONENT.findall(text))
-
-
-def _exploded_divergence(facts: Facts) -> tuple[str, float, str] | None:
-    """A divergence that grew beyond all bounds: ``(name, value, where)``; the reconstruction stays what it was."""
-    for run in facts.runs:
-        others = [
-            max((abs(value) for value in track.values if math.isfinite(value)), default=0.0)
-            for name, track in run.metrics.items()
-            if not _DIVERGENCE.search(name) and re.search(r"loss|rec|nll|mse|bce", name, re.IGNORECASE)
-        ]
-        for name, track in run.metrics.items():
-            finite = [
-                (value, line) for value, line in zip(track.values, track.lines, strict=True) if math.isfinite(value)
-            ]
-            largest = max(finite, default=None)
-            if _DIVERGENCE.search(name) and largest and largest[0] >= BEYOND and min(others, default=0.0) < ORDINARY:
-                return name, largest[0], run.where(largest[1])
-    return None
 
 
 RULE = Rule(
@@ -170,5 +131,4 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "lr-too-high", "bad-data-row"),
-    observes={"origin.operator": "name of the first operator whose output or gradient is not finite"},
 )

@@ -82,9 +82,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     refused = facts.said(NOT_SAVED)
     if refused is not None:
         yield Clue(refused.text.strip()[:200], PROOF + STRONG, refused.where)
-    named = facts.said(NAMED_TENSOR)
-    if named and not said:
-        yield Clue(named.text.strip()[:160], STRONG, named.where)
     bad = not_finite(facts)
     if not bad:
         return

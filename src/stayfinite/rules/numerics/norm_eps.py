@@ -32,7 +32,6 @@ below 6e-8 is 0, so an eps of 1e-8 is no eps at all.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -58,7 +57,7 @@ HALF_SMALLEST = 6e-8
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An eps that fp16 rounds to 0; a norm that is the first to fail."""
+    """An eps that fp16 rounds to 0, in the settings or in the code."""
     bad = not_finite(facts)
     for name in _NAMES:
         setting = facts.settings.find(name)
@@ -70,10 +69,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"{setting.name}: {setting.value} is 0 in fp16 ({half.text})", FAIR + HINT, setting.where, risk=True
             )
-        elif eps <= 1e-10 and bad:
-            yield Clue(f"{setting.name}: {setting.value}", HINT, setting.where, risk=True)
-        if bad and eps < HALF_SMALLEST:
-            yield Clue(bad[0], HINT, bad[1])
         break
     else:
         written = facts.mentioned(
@@ -81,13 +76,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if written and bad:
             yield Clue(f"a norm with next to no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
-    origin = facts.seen("origin.operator")
-    if (
-        origin is not None
-        and isinstance(origin.value, str)
-        and re.search(r"(?:layer|batch|group|instance|rms)_?norm", origin.value, re.IGNORECASE)
-    ):
-        yield Clue(f"the first operator that is not finite is a norm: {origin.value}", STRONG, origin.where)
     eps_seen = facts.seen("norm.eps_underflows")
     if eps_seen is not None and eps_seen.value:
         yield Clue(f"eps is 0 in the norm's own dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)
@@ -104,7 +92,6 @@ RULE = Rule(
     prior=-4.5,
     beats=("nan-loss",),
     observes={
-        "origin.operator": "name of the first operator whose output or gradient is not finite",
-        "norm.eps_underflows": "names of norm modules whose eps is 0 in the dtype they compute in; empty when none",
+        "norm.eps_underflows": "names of norm modules whose eps is 0 in the dtype they compute in; empty when none"
     },
 )

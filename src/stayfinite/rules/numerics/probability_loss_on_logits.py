@@ -39,7 +39,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _REFUSAL = (
     r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
@@ -57,16 +57,10 @@ FLOOR = 1.1921e-07
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The check's own words, unless a NaN came first; a log-likelihood below zero."""
+    """The check's own words, or code that feeds raw scores to a loss on probabilities."""
     refusal = facts.said(_REFUSAL)
     if refusal:
         yield Clue(refusal.text.strip()[:200], PROOF, refusal.where)
-        if facts.symptoms.bad or facts.said(r"\bnan\b"):
-            yield Clue(
-                "NaN was seen before: the check is only the messenger",
-                AGAINST * 2,
-                facts.symptoms.where.get("first_bad", ""),
-            )
     unsafe = facts.said(r"bceloss are unsafe to autocast")
     if unsafe:
         yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)
@@ -77,34 +71,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         weight = STRONG + HINT if facts.runs or shown else HINT
         yield Clue(f"raw scores in: {fed[1].strip()[:140]}", weight, fed[0])
     yield from _keras(facts)
-    if not fed:
-        yield from _bare(facts)
-    likelihood = facts.mentioned(r"\bNLLLoss\b|\bnll_loss\(")
-    lowest = facts.symptoms.best_loss
-    if likelihood and lowest is not None and lowest < 0 and not facts.mentioned(r"log_?softmax"):
-        yield Clue(f"a negative log-likelihood of {lowest:.4g}, and no log_softmax", STRONG, likelihood[0])
     seen = facts.seen("loss.input_outside_unit")
     if seen is not None and seen.value:
         yield Clue("a loss on probabilities gets values outside 0 to 1", PROOF, seen.where)
-
-
-_UNIT_LOSS = re.compile(r"\bBCELoss\b|\bbinary_cross_entropy\(", re.IGNORECASE)
-_LOG_LOSS = re.compile(r"\bNLLLoss\b|\bnll_loss\(", re.IGNORECASE)
-_SQUASHES = re.compile(r"sigmoid|softmax|tanh|clamp|clip", re.IGNORECASE)
-_HEAD = re.compile(
-    r"\bnn\.Linear\(|\bnn\.Conv\dd\(|\blinear (?:head|output|layer)|\braw (?:scores|outputs?)|\blogits\b", re.IGNORECASE
-)
-
-
-def _bare(facts: Facts) -> Iterator[Clue]:
-    """A loss on probabilities in code that shows the model's last layer and nothing that makes probabilities."""
-    lines = list(code_lines(facts))
-    if any(_SQUASHES.search(text) for _, text in lines) or not any(_HEAD.search(text) for _, text in lines):
-        return
-    for pattern, made in ((_UNIT_LOSS, "sigmoid"), (_LOG_LOSS, "log_softmax")):
-        loss = next(((where, text) for where, text in lines if pattern.search(text)), None)
-        if loss:
-            yield Clue(f"no {made} before it: {loss[1].strip()[:120]}", FAIR + HINT, loss[0])
 
 
 def _keras(facts: Facts) -> Iterator[Clue]:

@@ -31,14 +31,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's warning, a complaint that probabilities do not add up, or an axis of 0 in the code."""
-    warned = facts.said(r"implicit dimension choice for (?:log_)?softmax")
-    if warned:
-        yield Clue(warned.text.strip()[:160], FAIR, warned.where, risk=True)
+    """A complaint that probabilities do not add up, or an axis of 0 in the code."""
     complaint = facts.said(
         r"\b(?:should|must|need to|do(?:es)? not|don't) (?:all )?(?:sum|add)(?: up)? to (?:1|one)\b|"
         r"\brows? (?:do(?:es)? not|don't) (?:sum|add)(?: up)? to|\bprobabilities\b.{0,40}\bsum(?:s|"
@@ -52,8 +49,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if axis:
         yield Clue(f"a softmax over the batch: {axis[1].strip()[:140]}", STRONG, axis[0], risk=True)
-        if facts.mentioned(r"contrastive|clip|info_?nce|sinkhorn|slot attention"):
-            yield Clue("a loss that normalises over the batch on purpose", AGAINST)
     seen = facts.seen("softmax.rows_sum_to_one")
     if seen is not None and seen.value is False:
         yield Clue("the probabilities of an example do not add up to 1", PROOF, seen.where)

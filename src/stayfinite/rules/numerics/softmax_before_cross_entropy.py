@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
 from stayfinite.rules.optimisation.loop_code import SCRIPT
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 
 _READ = re.compile(r"cross entropy is given probabilities: ")
@@ -120,8 +120,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     twice = [*_twice_in_keras(lines), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
     yield from twice
     lowest = facts.symptoms.best_loss
-    if twice and lowest is not None and lowest < LOWEST:
-        yield Clue(f"the loss fell to {lowest:.3g}, below what probabilities allow ({LOWEST})", REFUTED)
     classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
     if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:
         floor = math.log(math.e + classes - 1) - 1

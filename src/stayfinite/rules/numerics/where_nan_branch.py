@@ -37,8 +37,8 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, kind_of, lost
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, lost
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
 
 _RISKY = (
     r"(?:\blog2?\(|\blog10\(|\blog1p\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|\.log\(|"
@@ -106,14 +106,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         operator, text, where = blamed
         if re.match(r"S?Where", operator, re.IGNORECASE):
             yield Clue(text, STRONG, where)
-        elif kind_of(operator) and (line or mended):
-            yield Clue(text, HINT, where)
     printed = facts.said(r"<S?WhereBackward")
     if printed and bad:
         yield Clue(printed.text.strip()[:120], FAIR, printed.where)
-    origin = facts.seen("origin.operator")
-    if origin and isinstance(origin.value, str) and re.match(r"S?Where", origin.value, re.IGNORECASE):
-        yield Clue(f"the first operator that is not finite: {origin.value}", STRONG + FAIR, origin.where)
 
 
 def _apart(facts: Facts) -> tuple[str, str] | None:
@@ -154,5 +149,4 @@ RULE = Rule(
     page=__doc__,
     prior=-4.5,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity"),
-    observes={"origin.operator": "name of the first operator whose output or gradient is not finite"},
 )

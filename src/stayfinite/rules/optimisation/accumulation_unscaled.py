@@ -42,8 +42,7 @@ from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.optimisation.loop_code import BACKWARD, calls
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
 
 CLOSE = 0.2
 """How near to k the ratio of the losses must be, relative."""
@@ -55,21 +54,13 @@ OTHER_K = (
 )
 """The k of another run, in words."""
 
-MOST_OF_A_MEAN = 13.0
-"""A mean cross-entropy over a vocabulary of 250,000 begins at ln(250000) = 12.4 with weights that know nothing."""
-
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The factor k between training and evaluation loss, or measured between two gradients."""
-    measured = facts.seen("gradient.accumulation_factor")
+    """The factor k between training and evaluation loss, between runs, or a loss that the code does not divide."""
     setting = facts.settings.find(
         "gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps", "update_freq", "grad_accum"
     )
     k = None if setting is None else number_in(setting.value)
-    if measured is not None and float(measured.value) > 1.5:
-        yield Clue(
-            f"the gradient of k batches is {float(measured.value):.3g} times that of the whole", PROOF, measured.where
-        )
     several = _several_runs(facts)
     if several is not None:
         yield Clue(several[0], PROOF, several[1])
@@ -97,40 +88,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
             STRONG + HINT,
             starts,
         )
-    language = facts.context.family is not None or facts.context.adapters is not None
-    if starts is None and losses and language and k >= 4 and losses[0] > MOST_OF_A_MEAN and 0.3 <= losses[0] / k <= 8:
-        text = (
-            f"a loss of {losses[0]:.4g} is more than a mean over tokens can be; divided by k it is {losses[0] / k:.3g}"
-        )
-        yield Clue(text, FAIR + FAIR, setting.where)
-    if starts is None and not evals and losses and not language and _too_large_for_tuning(facts, median(losses), k):
-        text = f"a loss of {median(losses):.4g} well into fine-tuning; divided by k it is {median(losses) / k:.3g}"
-        yield Clue(text, 3.0, setting.where)
     backwards = [call for call in calls(facts, BACKWARD) if "accelerator" not in call.text and "/" not in call.text]
     divided = facts.settings.search(
         r"loss\s*/=|loss\s*=\s*loss\s*/|/\s*(?:\w*accum\w*|gradient_accumulation_steps|k\b)"
     )
     if backwards and divided is None and facts.settings.search(r"%\s*\w*accum\w*|%\s*gradient_accumulation_steps"):
         yield Clue("the loss is not divided before backward", STRONG, backwards[0].where, risk=True)
-    told = remark(
-        facts,
-        r"loss\b[^.\n]{0,30}\b(?:multipl\w+|times|scaled)\b[^.\n]{0,30}accumul\w*|loss (?:is )?\d+ ?x|"
-        r"accumul\w*[^.\n]{0,40}not (?:divided|averaged|normali[sz]ed)",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), FAIR + 1, told[0], risk=True)
-
-
-def _too_large_for_tuning(facts: Facts, loss: float, k: float) -> bool:
-    """A mean over tokens that no pretrained model has at a small rate, unless it is a sum over k."""
-    seen = facts.symptoms
-    kind = any(run.kind == "transformers" for run in facts.runs)
-    late = any(point.epoch is not None and point.epoch >= 0.2 for run in facts.runs for point in run.points)
-    small_rate = seen.largest_lr is not None and 0 < seen.largest_lr <= 1e-4
-    other_task = facts.mentioned(
-        r"t5|ctc|wav2vec|speech|whisper|asr|regress|mse|contrast|clip|embed|detr|from scratch|pretrain|reward|distil"
-    )
-    return kind and late and small_rate and other_task is None and k >= 4 and loss > 5 and 0.4 <= loss / k <= 2.2
 
 
 def _several_runs(facts: Facts) -> tuple[str, str] | None:
@@ -228,7 +191,4 @@ RULE = Rule(
     page=__doc__,
     prior=-4.0,
     beats=("high-initial-loss", "exploding-gradient", "lr-too-high"),
-    observes={
-        "gradient.accumulation_factor": "the norm of the accumulated gradient over that of one batch of the same rows"
-    },
 )

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.loop_code import BACKWARD, CLIP, SCALE, UNSCALE, Call, calls
 from stayfinite.rules.optimisation.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 
 SCALED_NORM = 5000.0
@@ -42,10 +42,7 @@ SCALED_NORM = 5000.0
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The order in the script; a probe that saw clipping before unscaling is proof."""
-    probed = facts.seen("gradient.clipped_while_scaled")
-    if probed is not None and probed.value:
-        yield Clue("gradients were clipped before the scaler had divided them", PROOF, probed.where)
+    """The order in the script, and norms that only scaled gradients have."""
     scaled, clipped, unscaled = calls(facts, SCALE), calls(facts, CLIP), calls(facts, UNSCALE)
     torchs_own = [call for call in clipped if "accelerator." not in call.text and "clip_gradients" not in call.text]
     # Adam divides the size of a gradient out again. Of plain SGD's steps next to nothing is left.
@@ -66,8 +63,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"clip\w*[^.\n]{0,40}\b(?:before|without)\b[^.\n]{0,20}unscal\w*|unscale_?\W{0,3}[^.\n]{0,20}\b(?:after|"
         r"missing|forgot\w*|not called)\b",
     )
-    if told is not None:
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
     seen = facts.symptoms
     if (scaled or told is not None) and seen.typical_norm is not None and seen.typical_norm > SCALED_NORM:
         yield Clue(
@@ -75,9 +70,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             FAIR,
             seen.where.get("start", ""),
         )
-    off = facts.settings.search(r"GradScaler\([^)]*enabled\s*=\s*False")
-    if off is not None:
-        yield Clue("the scaler is switched off", -STRONG - HINT, off[0])
 
 
 def _first_of_scaled(facts: Facts, clips: list[Call]) -> Call | None:
@@ -100,7 +92,4 @@ RULE = Rule(
     page=__doc__,
     prior=-4.5,
     beats=("lr-too-low", "no-clipping"),
-    observes={
-        "gradient.clipped_while_scaled": "whether clipping was called between backward and the scaler's division"
-    },
 )

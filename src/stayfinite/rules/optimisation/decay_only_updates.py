@@ -35,33 +35,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import number_in
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
+from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Parameters seen to move without a gradient; in a log, gradients of 0 under a weight decay."""
+    """Parameters seen to move without a gradient."""
     moved = facts.seen("update.without_gradient")
     if moved is not None and moved.value:
         named = moved.value if isinstance(moved.value, int) else len(moved.value)
         yield Clue(f"{named} parameters change while their gradients are exactly zero", PROOF, moved.where)
-    told = remark(
-        facts,
-        r"weights?\b[^.\n]{0,30}\b(?:shrink\w*|decay\w*|vanish\w*)\b[^.\n]{0,40}\b(?:no|zero|without) grad\w*|"
-        r"only weight decay",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
-    seen = facts.symptoms
-    decay = facts.settings.find("weight_decay")
-    strength = None if decay is None else number_in(decay.value)
-    if decay is None or strength is None or strength <= 0 or seen.zero_norms < 5 or seen.zero_norms * 2 < seen.points:
-        return
-    yield Clue(f"the gradient norm is exactly 0 at {seen.zero_norms} points", HINT, seen.where.get("start", ""))
-    yield Clue(f"weight decay goes on ({decay.name}: {decay.value})", HINT, decay.where, risk=True)
-    if strength >= 0.1 and seen.largest_lr is not None and seen.largest_lr * strength * seen.points > 0.01:
-        yield Clue("enough of it to be felt within the log", FAIR, decay.where, risk=True)
 
 
 RULE = Rule(

@@ -37,8 +37,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.loop_code import STEP, calls
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 TWICE_SCALED = (
     r"step\(\) has already been called since the last update|unscale_?\(\) has already been called on this optimizer|"
@@ -51,10 +50,7 @@ BY_DESIGN = r"\bSAM\b|first_step|second_step|lookahead|LBFGS|closure"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's own refusal, a count of steps, or the same call twice in a row in the script."""
-    counted = facts.seen("optimizer.steps_per_batch")
-    if counted is not None and float(counted.value) > 1:
-        yield Clue(f"the optimizer counts {float(counted.value):g} steps for one batch", PROOF, counted.where)
+    """torch's own refusal, or the same call twice in a row in the script."""
     scaled = facts.said(TWICE_SCALED)
     if scaled is not None:
         yield Clue(scaled.text, PROOF, scaled.where)
@@ -67,21 +63,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if later.order - earlier.order == 1 and _callee(earlier.text) == _callee(later.text) and design is None:
             yield Clue(f"{_callee(later.text)} is called twice in a row", STRONG, later.where, risk=True)
             break
-    scaled_steps = [call for call in steps if call.text.startswith("scaler.step(")]
-    bare_steps = [call for call in steps if re.match(r"\w*opt\w*\.step\(", call.text)]
-    if scaled_steps and bare_steps and bare_steps[-1].order > scaled_steps[0].order:
-        yield Clue("the optimizer is stepped by the scaler and by itself", FAIR, bare_steps[-1].where, risk=True)
-        if not facts.symptoms.healthy and facts.symptoms.bad:
-            yield Clue("and the run is lost", HINT, facts.symptoms.where.get("first_bad", ""))
-    told = remark(
-        facts,
-        r"(?:optimizer|scheduler)?\.?step\(?\)?[^.\n]{0,20}\b(?:called )?twice\b|two (?:optimizer )?steps (?:a|per|"
-        r"each) batch|steps? twice",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
-    if design is not None and (steps or walked is not None):
-        yield Clue(f"a method that does so by design ({design[1].strip()})", -FAIR, design[0])
 
 
 def _callee(text: str) -> str:
@@ -99,5 +80,4 @@ RULE = Rule(
     page=__doc__,
     prior=-4.0,
     beats=("lr-too-high", "nan-loss", "environment"),
-    observes={"optimizer.steps_per_batch": "by how much the optimizer's step count grows for one batch"},
 )

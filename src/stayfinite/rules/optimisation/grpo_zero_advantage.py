@@ -64,17 +64,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
     if shares and median(value for value, _ in shares) >= 0.99:
         yield Clue("frac_reward_zero_std is 1: no group has different rewards", STRONG, shares[0][1])
-    if not deviations and not shares:
-        rewards = [
-            value
-            for value, _ in facts.metric("reward", "rewards/mean", "reward/mean", "train/reward")
-            if math.isfinite(value)
-        ]
-        policy = facts.mentioned(r"\bgrpo\b|\brloo\b|\bdapo\b|\bgspo\b")
-        if policy is not None and still:
-            yield Clue(f"group-relative training ({policy[1].strip()})", FAIR, policy[0], risk=True)
-        if policy is not None and still and len(rewards) >= 2 and max(rewards) == min(rewards):
-            yield Clue(f"the reward is {rewards[0]:g} at every point", FAIR, seen.where.get("start", ""))
     if not deviations and not shares and not still:
         return
     if seen.zero_loss or seen.zero_losses:

@@ -35,8 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
-from stayfinite.rules.signs.course import no_measure
+from stayfinite.rules.rule import HINT, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -50,11 +49,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the gradient norm grew to {seen.norm_growth:.3g} times its lowest", HINT, where)
     if seen.points >= 20:
         yield Clue(f"over {seen.points} points", HINT, seen.where.get("start", ""))
-    adversarial = no_measure(facts)
-    if adversarial is not None:
-        yield Clue(
-            f"the loss is no measure of progress here ({adversarial[1].strip()})", 2 * AGAINST - FAIR, adversarial[0]
-        )
 
 
 RULE = Rule(

@@ -42,19 +42,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stayfinite.rules.context import LR
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import first_number, number_in
-from stayfinite.rules.optimisation.planned_rate import STEPS, departure
+from stayfinite.rules.optimisation.planned_rate import departure
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
-
-MOST_SAMPLES = 4096
-"""A rate may be multiplied by the number of cards, or of samples in a batch."""
-
-DEEPSPEEDS_OWN = 0.001
-"""`warmup_max_lr` of DeepSpeed's schedules where nobody sets it."""
 
 RISES_BY_DESIGN = r"restart|cycl|onecycle|one_cycle|triangular|\bwsd\b|plateau|noam_hold|tri_stage"
 BEYOND_END = (
@@ -70,11 +62,6 @@ CANNOT_BE_BUILT = (
 )
 """Schedulers that refuse their arguments, or compute a power of a negative number beyond their end."""
 IN_A_SCHEDULE = r"lr_lambda|lr_scheduler|get_lr\b|scheduler\.py"
-NOT_DECAYING = r"\bconstant|\bfixed\b"
-DECAYING = (
-    r"(?:scheduler|schedule|lr_policy|lr_decay)\w*\W{1,4}.{0,20}(?:cosine|linear|poly\w*|inverse_sqrt|exponential|"
-    r"step)\b"
-)
 
 
 VANISHED = 1e-8
@@ -92,9 +79,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     divided = facts.said(r"ZeroDivisionError") if facts.said(IN_A_SCHEDULE) is not None else None
     if (wrong := refused or divided) is not None:
         yield Clue(wrong.text, PROOF, wrong.where)
-    resumed = facts.said(r"'initial_lr' is not specified")
-    if resumed is not None:
-        yield Clue(resumed.text, PROOF, resumed.where)
     order = facts.said(r"lr_scheduler\.step\(\)`? before `?optimizer\.step\(\)")
     sick = not facts.symptoms.healthy
     if order is not None:
@@ -142,23 +126,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 "DeepSpeed's config may hold a schedule of its own", HINT, facts.context.deepspeed.where, risk=True
             )
-    total, warmup = first_number(facts.settings, *STEPS), facts.context.warmup
-    if sick and total is not None and warmup is not None and 1 < float(total.value) <= float(warmup.value):
-        yield Clue(f"warmup ({warmup.text}) is as long as the run ({total.text})", FAIR + HINT, warmup.where, risk=True)
-    seen = facts.symptoms
-    if 3 <= seen.trailing_zero_lrs < seen.lrs:
-        yield Clue("the schedule ended before the run did", FAIR, seen.where.get("zero_lr", ""))
-        several = facts.mentioned(
-            r"\bnum_processes\b|\baccelerat(?:e|or)\b|\b[2-9] ?(?:x )?gpus?\b|gradient_accumulation_steps\W{1,3}[2-9]"
-        )
-        if several is not None:
-            yield Clue(
-                f"it may count processes or batches for updates ({several[1].strip()})", FAIR, several[0], risk=True
-            )
 
 
 def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
-    off_plan = departure(facts)
     by_design = facts.mentioned(RISES_BY_DESIGN) is not None
     for run in facts.runs:
         broken = next((row for row in run.column("lr") if not math.isfinite(row[1])), None)
@@ -179,32 +149,6 @@ def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
                 STRONG if ended else 3.0,
                 run.where(again[2]),
                 risk=not sick and not ended,
-            )
-        given = facts.context.lr
-        largest = max(row[1] for row in rows)
-        highest_set = max((number_in(each.value) or 0.0 for each in facts.settings.all(*LR)), default=0.0)
-        if given is not None and float(given.value) > 0 and largest > 3 * highest_set:
-            # Scaled by the number of cards it may be larger by a whole, small factor.
-            factor = largest / highest_set
-            scaled = factor <= MOST_SAMPLES and abs(factor - round(factor)) < 1e-3 * factor
-            deepspeeds = (
-                facts.context.deepspeed is not None or facts.mentioned(r"\bWarmup(?:Decay|Cosine)?LR\b") is not None
-            )
-            scaled = scaled and not (deepspeeds and largest == DEEPSPEEDS_OWN)
-            yield Clue(
-                f"the log's rate of {largest:g} is far above the one that was set ({given.text})",
-                3.0 if scaled else STRONG,
-                run.where(rows[0][2]),
-                risk=scaled and not sick,
-            )
-        decaying = facts.settings.search(DECAYING)
-        constant = len(rows) >= 20 and largest == min(row[1] for row in rows) > 0
-        if decaying is not None and constant and off_plan is None and facts.settings.search(NOT_DECAYING) is None:
-            yield Clue(
-                f"the rate never changes, though a decay was asked ({decaying[1].strip()})",
-                3.0,
-                run.where(rows[0][2]),
-                risk=not sick,
             )
 
 

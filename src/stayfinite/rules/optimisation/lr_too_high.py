@@ -52,10 +52,10 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.planned_limits import highest, too_high
-from stayfinite.rules.optimisation.rates import rate_of, set_too_high
+from stayfinite.rules.optimisation.rates import set_too_high
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
-from stayfinite.rules.signs.course import fell_apart, lost_ground, no_measure, returns
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.course import fell_apart
 from stayfinite.rules.signs.going_bad import at_first_step, began_well, remark, told_climb, went_bad
 from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part
 from stayfinite.rules.symptoms import HUGE_LOSS
@@ -63,17 +63,6 @@ from stayfinite.rules.symptoms import HUGE_LOSS
 LONG_HEALTH = 50
 """Logged points without trouble, after which a sudden end needs another reason than a setting."""
 
-CLIMB = 8.0
-"""A last loss over the lowest, in a log of few points, that no noise explains."""
-
-WELL_BELOW = 0.5
-"""A last loss under this share of the first: what was learned is not lost."""
-
-ABSURD_FOR_ADAM = 0.05
-"""Adam moves every weight by about the rate, whatever the gradient."""
-
-ADAPTER_RATE = 2e-4
-"""LoRA's usual rate; for large models and batches it is already high."""
 
 LARGE_UPDATE = 0.1
 """Update over weight; a healthy run has about 1e-3."""
@@ -81,8 +70,6 @@ LARGE_UPDATE = 0.1
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A climb before the end, a rate beyond what optimizer or batch bear; against it, a loss that never was good."""
-    if facts.symptoms.range_test:
-        yield Clue("the rate is driven up on purpose, to see where training breaks", REFUTED)
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and float(ratio.value) > LARGE_UPDATE:
         yield Clue(f"an update is {float(ratio.value):.3g} times its weight", STRONG + HINT, ratio.where)
@@ -95,17 +82,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if steps is not None and not steps.value and slower is not None:
         slowly = f"at {slower.value:g} of the rate from {slower.where}"
         yield Clue(f"on one batch the loss goes from {steps.where}, {slowly}", PROOF, "the learning test")
-    undone = facts.seen("worlds.previous_update_undone.finite")
-    if undone is not None and undone.value:
-        yield Clue("the step is finite when the update before it is undone", FAIR + HINT, undone.where)
-    for name in ("fp32", "rows_removed", "labels_sanitised"):
-        world = facts.seen(f"worlds.{name}.finite")
-        if world is not None and world.value:
-            yield Clue(f"the same step is finite with {name.replace('_', ' ')}", REFUTED, world.where)
     seen, broken = facts.symptoms, went_bad(facts)
     high = list(set_too_high(facts))
     if broken is None and seen.healthy:
-        yield from _unsettled(facts, high)
+        yield from _fell_apart(facts, high)
         return
     if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
         return
@@ -152,42 +132,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _against(facts, where, healthy is not None)
 
 
-def _unsettled(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
-    """Where all is finite: a rate that is too high by its size, and a loss that climbs, comes back or never moves."""
-    seen = facts.symptoms
-    weight = max((clue.weight for clue in high), default=0.0)
-    back, apart = lost_ground(facts), fell_apart(facts)
+def _fell_apart(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
+    """Where all is finite: a loss that had got somewhere and lost it again, and a rate that is too high by its size."""
+    apart = fell_apart(facts)
     if apart is not None:
         yield Clue(apart[0], 3.5, apart[1])
         yield from high
-        rate = _rate(facts)
-        if not high and facts.context.adapters is not None and rate is not None and rate >= ADAPTER_RATE:
-            yield Clue(f"a rate of {rate:g} is at the upper end for adapters", HINT, risk=True)
-        return
-    if weight >= FAIR and back is not None:
-        yield Clue(back[0], FAIR, back[1])
-        yield from high
-    elif weight >= FAIR and seen.points >= 3 and seen.loss_growth >= CLIMB and not _is_well_below_its_start(facts):
-        yield Clue(_climb(facts), FAIR + HINT, seen.where.get("largest_loss", ""))
-        yield from high
-    elif weight >= STRONG and seen.first_loss and (rate := _rate(facts)) is not None and rate >= ABSURD_FOR_ADAM:
-        losses = [(step, value) for run in facts.runs for step, value, _ in run.column("loss")]
-        spread = max(value for _, value in losses) - min(value for _, value in losses)
-        long = len(losses) >= 8 or losses[-1][0] - losses[0][0] >= 100
-        if len(losses) >= 3 and long and spread <= 0.01 * seen.first_loss:
-            yield Clue(f"the loss stays at {seen.first_loss:.4g}", 1.5 * HINT, seen.where.get("start", ""))
-            yield from high
-
-
-def _is_well_below_its_start(facts: Facts) -> bool:
-    """Whether the run ends where it has got to: near 0 a loss of single batches is many times another by chance."""
-    seen = facts.symptoms
-    return seen.first_loss is not None and seen.last_loss is not None and seen.last_loss < WELL_BELOW * seen.first_loss
-
-
-def _rate(facts: Facts) -> float | None:
-    known = rate_of(facts)
-    return float(known.value) if known is not None else facts.symptoms.largest_lr
 
 
 def _climb(facts: Facts) -> str:
@@ -208,27 +158,19 @@ def _weight_of_climb(facts: Facts, lost: bool) -> float:
 
 def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
     seen = facts.symptoms
-    if not seen.absurd and went_bad(facts) is None and (other := no_measure(facts)) is not None:
-        yield Clue(f"the loss is no measure of progress here ({other[1].strip()})", -STRONG, other[0])
     if at_first_step(facts):
         yield Clue("the first loss, before any update, is already lost", -STRONG, where)
     if _starts_huge(facts):
         yield Clue("the first loss, before any update, is already huge", -3.0, seen.where.get("start", ""))
     if seen.lr_at_bad is not None and seen.lr_at_bad == 0:
         yield Clue("the learning rate is 0 where it breaks", -STRONG, where)
-    if seen.bad_losses and seen.good_after >= 2:
-        yield Clue("finite losses follow the lost ones, so that the weights are not lost", -3.0, where)
     alone = lost_part(facts)
     if alone is not None and not seen.explodes:
         yield Clue(alone[0], -2.5, alone[1])
-    if returns(facts):
-        yield Clue("loss and gradient norm come back to their usual level", -3.0, where)
     if seen.zero_loss and not seen.good_losses and not healthy:
         yield Clue("no loss was ever logged above 0", AGAINST, seen.where.get("first_zero", ""))
     if seen.bad_evals and not seen.bad and not seen.bad_losses:
         yield Clue("only the evaluation is not finite", AGAINST, seen.where.get("bad_eval", ""))
-    if seen.skipped and not seen.explodes and facts.context.half is not None:
-        yield Clue("steps are skipped for overflow in fp16", -HINT, seen.where.get("first_skip", ""))
     rate = seen.largest_lr
     if rate is not None and 0 < rate < 1e-6:
         yield Clue(f"the learning rate is only {rate:g}", AGAINST, where)
@@ -260,9 +202,5 @@ RULE = Rule(
         "plan.rate": "the learning rate that is set, with what it is for: a PlannedRate",
         "learning.falls": "whether some steps on one batch bring its loss down",
         "learning.falls_at": "the share of the learning rate at which they do, where they do not at the planned one",
-        "worlds.previous_update_undone.finite": "whether the step is finite when the update before it is undone",
-        "worlds.fp32.finite": "whether the same step is finite in fp32",
-        "worlds.rows_removed.finite": "whether the same step is finite without the suspicious rows",
-        "worlds.labels_sanitised.finite": "whether the same step is finite with the labels brought into range",
     },
 )

@@ -74,11 +74,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     where = facts.context.lr.where if facts.context.lr is not None else seen.where.get("start", "")
     if rate <= TINY_RATE:
         yield Clue(f"the learning rate is at most {rate:g}", FAIR + HINT, where)
-    elif (
-        rate <= 50 * TINY_RATE
-        and "sgd" in str(facts.context.optimizer.value if facts.context.optimizer else "").lower()
-    ):
-        yield Clue(f"a learning rate of {rate:g} is very small for SGD", FAIR, where)
     else:
         yield Clue(f"a learning rate of {rate:g} is usual", AGAINST, where)
     if seen.typical_norm is not None and seen.typical_norm > 0:

@@ -33,18 +33,14 @@ The first line of a warmup and the last line of a decay to zero are right. A rat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 OFTEN = 4
 """Lines that are more than the first steps of a warmup."""
-
-PRINTED = r"\b(?:lr|learning[_ ]rate|get_last_lr\(\))\W{1,4}\d"
-_ZERO = re.compile(r"\b(?:lr|learning[_ ]rate|get_last_lr\(\))\W{1,4}0(?:\.0*)?(?:e[-+]?0+)?(?![\d.e])", re.IGNORECASE)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -60,40 +56,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if factor is not None:
         yield Clue(f"a schedule that multiplies the rate by 0: {factor[1].strip()[:100]}", STRONG, factor[0], risk=True)
     if not seen.lr_zero:
-        yield from _printed(facts)
         return
     where = seen.where.get("zero_lr", "")
     if seen.zero_lrs == seen.lrs:
         yield Clue(f"the learning rate is 0 at all {seen.lrs} points", STRONG if seen.lrs >= 3 else FAIR + HINT, where)
-    else:
-        yield Clue(f"the learning rate is 0 at the last {seen.trailing_zero_lrs} of {seen.lrs} points", STRONG, where)
     if seen.good_losses and seen.good_losses >= seen.bad:
         yield Clue("losses are alive and nothing is learned from them", FAIR, where)
-    if seen.bad or seen.bad_losses:
-        yield Clue(
-            "the run is lost for another reason, and no step is taken", -FAIR - HINT, seen.where.get("first_bad", "")
-        )
-    if seen.skipped:
-        yield Clue(
-            "a loss scaler skips the steps, so that the schedule does not start",
-            AGAINST,
-            seen.where.get("first_skip", ""),
-        )
-    early = facts.said(r"tried to get lr value before scheduler")
-    if early is not None and seen.lrs <= 3:
-        yield Clue("the schedule may just not have started", AGAINST, early.where)
-
-
-def _printed(facts: Facts) -> Iterator[Clue]:
-    """A rate of 0 that a script prints in its own way, again and again, while the loss does not move."""
-    seen = facts.symptoms
-    zero = [each for each in facts.all_said(PRINTED) if _ZERO.search(each.text)]
-    other = [each for each in facts.all_said(PRINTED) if not _ZERO.search(each.text)]
-    still = seen.first_loss is not None and seen.last_loss is not None and seen.last_loss >= 0.98 * seen.first_loss
-    if sum(each.count for each in zero) >= OFTEN and not other and (still or not seen.points):
-        yield Clue(f"printed again and again: {zero[0].text.strip()[:80]}", STRONG, zero[0].where)
-        if still and seen.points >= OFTEN:
-            yield Clue(f"the loss stays at {seen.last_loss:.4g}", 1.5 * HINT, seen.where.get("start", ""))
 
 
 RULE = Rule(

@@ -63,9 +63,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     if clip is not None and off:
         yield Clue(f"clipping is switched off ({clip.text})", FAIR + HINT / 2, clip.where, risk=True)
-    elif spoken is not None:
-        yield Clue(f"nothing is clipped ({spoken[1].strip()})", FAIR, spoken[0], risk=True)
-    else:
+    elif absent:
         yield Clue("the training loop does not clip", HINT / 2, risk=True)
     broken = went_bad(facts)
     if broken is None and not (seen.diverges or seen.absurd or seen.swings):

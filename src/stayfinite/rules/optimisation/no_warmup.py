@@ -36,8 +36,8 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import at_first_step, went_bad
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import went_bad
 
 EARLY_STEPS = 300
 """Steps within which a missing warmup shows."""
@@ -59,24 +59,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the run is lost at step {step:.0f}", FAIR, where)
     elif step is not None and 1 < step <= EARLY_STEPS and step != (first.epoch if first is not None else None):
         yield Clue(f"the run is lost by step {step:.0f}", 1.5 * HINT, where)
-    elif step is not None and step > EARLY_STEPS:
-        yield Clue(f"it is lost as late as step {step:.0f}", AGAINST, where)
-    if seen.explodes and seen.good_before >= 2:
-        yield Clue("after a climb", HINT, where)
     optimizer = facts.context.optimizer
     if optimizer is not None and "adam" in str(optimizer.value).lower():
         yield Clue(f"the optimizer is adaptive ({optimizer.text})", HINT, optimizer.where, risk=True)
-    if (
-        first is not None
-        and first.lr is not None
-        and seen.first_lr is not None
-        and 0 < first.lr < 0.5 * (seen.largest_lr or 0)
-    ):
-        yield Clue("the rate in the log does warm up", -STRONG, where)
-    if at_first_step(facts):
-        yield Clue("the first loss, before any update, is already lost", -STRONG, where)
-    if seen.zero_loss and not seen.good_losses:
-        yield Clue("no loss was ever logged above 0", AGAINST, seen.where.get("first_zero", ""))
 
 
 RULE = Rule(

@@ -45,17 +45,13 @@ from stayfinite.rules.optimisation.loop_code import (
     shows_a_loop,
 )
 from stayfinite.rules.optimisation.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
 
 _ADAPTIVE = re.compile(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A loop without the call, or a gradient that a probe saw grow by the fresh one each step."""
-    probed = facts.seen("gradient.grows_by_the_fresh_one")
-    if probed is not None and probed.value:
-        yield Clue("each step's gradient is the one before plus the fresh one", PROOF, probed.where)
     done_elsewhere = facts.settings.search(
         r"\bTrainer\(|deepspeed\.initialize|engine\.step|LightningModule|TrainingArguments|"
         r"\bdist(?:ributed)?_autograd\.backward"  # whose gradients live as long as their context, one step
@@ -73,13 +69,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 # Adam's steps stay as long as the rate says: it learns, worse than it could.
                 mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
                 yield Clue(text, STRONG + FAIR if program else STRONG, step.where, mild=mild)
-    told = remark(
-        facts,
-        r"(?:no|without|missing|forgot\w*|never call\w*|not call\w*)\b[^.\n]{0,20}zero_grad|"
-        r"zero_grad\W{0,4}[^.\n]{0,20}\b(?:missing|forgotten|never|not called)\b",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), STRONG + HINT, told[0], risk=True)
     slope = _growth_of_norms(facts)
     if slope is not None:
         yield Clue(slope[0], FAIR, slope[1])
@@ -111,7 +100,4 @@ RULE = Rule(
     page=__doc__,
     prior=-4.0,
     beats=("lr-too-high", "exploding-gradient", "loss-diverging", "nan-loss", "no-clipping"),
-    observes={
-        "gradient.grows_by_the_fresh_one": "whether the gradient after a second step is the first plus the fresh one"
-    },
 )

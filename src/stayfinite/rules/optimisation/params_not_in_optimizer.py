@@ -44,8 +44,6 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.loop_code import calls
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.course import stands_still
-from stayfinite.rules.signs.going_bad import remark
 
 EMPTY = r"optimizer got an empty parameter list|no parameters? to optimize|empty param(?:eter)? (?:list|group)"
 NOT_LEAF = r"can'?t optimize a non-leaf tensor"
@@ -63,7 +61,7 @@ CHANGED = re.compile(
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's refusals; a probe that saw parameters with gradients stand still; a flat loss with all else alive."""
+    """torch's refusals; a probe that saw parameters stand still; an optimizer built before the model changed."""
     missing = facts.seen("optimizer.missing_parameters")
     if missing is not None and missing.value:
         named = missing.value if isinstance(missing.value, int) else len(missing.value)
@@ -78,43 +76,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         refusal = facts.said(pattern)
         if refusal is not None:
             yield Clue(refusal.text, weight, refusal.where)
-    whole = facts.settings.search(r"\b(?:self|model|net|\w*net\w*)\.parameters\(\)(?!.*\bif\b)")
-    filtered = facts.settings.search(r"requires_grad|\bfilter\(|named_parameters")
-    if facts.said(EMPTY) is not None and whole is not None and filtered is None:
-        yield Clue("all of the model's parameters are handed over: it has none registered", -STRONG, whole[0])
     by_name = facts.mentioned(r"named_parameters\(\)[^\n]{0,60}\bif\b[^\n]{0,40}(?:\bin\b|startswith|endswith|==)")
     if facts.said(EMPTY) is not None and by_name is not None and "requires_grad" not in by_name[1]:
         yield Clue(f"the parameters are chosen by a name that none has ({by_name[1].strip()})", STRONG, by_name[0])
-    told = remark(
-        facts,
-        r"optimi[sz]er\b[^.\n]{0,40}\b(?:built|created|constructed|defined|initiali[sz]ed)\b[^.\n]{0,20}\bbefore\b|"
-        r"(?:not|never|n't)\b[^.\n]{0,20}\b(?:in|passed to|given to|added to|registered (?:in|"
-        r"with))\b[^.\n]{0,8}optimi[sz]er",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
     early = _built_too_early(facts)
     if early is not None:
-        still = stands_still(facts)
         yield Clue(
             f"the optimizer is built first, and the model changed after ({early[1]})", STRONG, early[0], risk=True
         )
-        if still is not None:
-            yield Clue(still[0], FAIR, still[1])
-        elif facts.symptoms.flat or facts.symptoms.chance is not None:
-            yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
-    unmoved = facts.symptoms.said("weights still")
-    if unmoved is not None:
-        yield Clue(f"the weights do not move: {unmoved.text[:100]}", FAIR + HINT / 2, unmoved.where)
-    seen = facts.symptoms
-    rated = seen.largest_lr is not None and seen.largest_lr > 1e-6
-    alive = seen.typical_norm is not None and seen.typical_norm > 0 and seen.zero_norms == 0
-    if seen.flat and rated and alive and not seen.bad:
-        text = "rate and gradients are alive, and the loss does not move at all"
-        yield Clue(text, FAIR + HINT / 2, seen.where.get("start", ""))
-        sharded = facts.mentioned(r"use_orig_params\W{1,3}false")
-        if sharded is not None:
-            yield Clue(f"FSDP replaces the parameters ({sharded[1].strip()})", FAIR, sharded[0], risk=True)
 
 
 def _built_too_early(facts: Facts) -> tuple[str, str] | None:

@@ -32,8 +32,6 @@ A row with NaN in it is SF301.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -48,15 +46,13 @@ LONG_HEALTH = 50
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The batch replayed on good weights; in a log, a lone spike, or a sudden end after long health."""
-    replayed, same = facts.seen("worlds.good_weights.spikes"), facts.seen("worlds.good_weights.finite")
+    replayed = facts.seen("worlds.good_weights.spikes")
     if replayed is not None:
         yield Clue(
             f"on good weights the batch {'spikes again' if replayed.value else 'is as others'}",
             PROOF if replayed.value else AGAINST * 2,
             replayed.where,
         )
-    if same is not None and not same.value:
-        yield Clue("on good weights the batch is not finite either", FAIR, same.where)
     spike = lone_spike(facts)
     told = (facts.mentioned if spike is not None else partial(remark, facts))(
         r"(?:one|single|certain|specific|same|bad|toxic|some) batch(?:es)?\b[^.\n]{0,50}\b(?:spike|explod|nan|jump|"
@@ -64,8 +60,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"skip\w* (?:that|this|the|those) (?:batch|step|rows?)\w*\b[^.\n]{0,30}\b(?:fine|trains?|works?|helps?|"
         r"fix\w*|solve\w*)",
     )
-    if told is not None and re.search(r"\bno (?:spike|nan)", told[1], re.IGNORECASE) is None:
-        yield Clue(told[1].strip(), FAIR + HINT / 2, told[0], risk=True)
     skipped = facts.said(r"skip\w*\b.{0,30}\b(?:non-?finite|nan|inf|bad|toxic)\b.{0,12}batch|(?:non-?finite|nan) batch")
     if skipped is not None:
         yield Clue(skipped.text, FAIR, skipped.where)
@@ -83,13 +77,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     full_range = facts.context.not_half
     if full_range is not None:
         yield Clue(f"in {full_range.value}, which has room ({full_range.text.strip()})", HINT / 2, full_range.where)
-    if (
-        first.grad_norm is not None
-        and math.isfinite(first.grad_norm)
-        and seen.typical_norm
-        and first.grad_norm > 20 * seen.typical_norm
-    ):
-        yield Clue(f"a gradient norm of {first.grad_norm:.4g} where {seen.typical_norm:.4g} is usual", FAIR, broken[1])
     if seen.explodes:
         yield Clue("the climb before the end took several points", -HINT, broken[1])
     if seen.good_after >= 2:
@@ -107,7 +94,6 @@ RULE = Rule(
     prior=-4.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
     observes={
-        "worlds.good_weights.spikes": "whether the batch's loss or gradient is far above the usual on good weights",
-        "worlds.good_weights.finite": "whether the same step is finite on known-good weights",
+        "worlds.good_weights.spikes": "whether the batch's loss or gradient is far above the usual on good weights"
     },
 )

@@ -37,19 +37,12 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.precision.half_range import half_of, half_weights, overflow_sign
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 
 SMALLEST_HALF = 6e-8
 """fp16's smallest number above zero."""
 
-AFTER_FIRST_UPDATE = (
-    r"(?:after|at|in|with|from) (?:the |just |only |very )*(?:first|1st|second|2nd|one|1|2|a single|single) "
-    r"(?:call (?:of|to) )?(?:optimi[sz]er[ .]?|training |gradient |adam )?(?:iteration|iter|step|update|batch|"
-    r"backprop|backward)|"
-    r"(?:step|iteration|iter|batch) (?:1|2|two)\b[^.\n]{0,20}\bnan"
-)
-"""A remark on when it began."""
 
 MADE_BY_STEP = (
     r"(?:after|by|in|during|following|once|calling)\b[^.;\n]{0,30}\b(?:optim\w*\.step|opt\.step|optimi[sz]er'?s? step|"
@@ -65,13 +58,6 @@ GRADIENT_FINE = (
 )
 """A remark that the gradient before it was as it should be."""
 
-OTHER_OPTIMIZER_FINE = (
-    r"\b(?:sgd|adamax|rmsprop|adadelta|adagrad|momentum)\b[^.;\n]{0,40}\b(?:fine|works?|okay|trains?|no nans?|finite|"
-    r"ok|converges?|stable|without (?:nan|issue|problem)\w*)\b|"
-    r"\b(?:no (?:nan|issue|problem)s?|works?|fine|trains)\b[^.;\n]{0,30}\b(?:with|using|when|by)\b[^.;\n]{0,25}"
-    r"\b(?:sgd|adamax|rmsprop|adadelta|adagrad)\b"
-)
-"""A remark that another optimizer bears the same precision: then it is Adam's own arithmetic."""
 
 CHOSEN_ADAM = r"(?<![\w-])(?:optim\.|torch\.optim\.)?(?:Nadam|RAdam|AdamW?)\b(?!\w)"
 """Adam as somebody writes it in a script; `adamw_torch` is only a framework's default."""
@@ -113,32 +99,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
             # An eps in the optimizer's call is one that somebody thought of; a dump of all arguments has it always.
             chosen = setting.plain.endswith(("_eps", "eps")) and "epsilon" not in setting.plain
             yield Clue(f"eps is {eps:g}", FAIR if chosen else HINT / 2, setting.where, risk=True)
-        elif (named := facts.mentioned(r"\badam\w*\b.{0,20}\beps")) is not None:
-            yield Clue(f"eps is at its default of 1e-8 ({named[1].strip()})", FAIR, named[0], risk=True)
         yield sign
         chosen_adam = facts.settings.search(CHOSEN_ADAM)
         if chosen_adam is not None and adam_on_half(facts):
             yield Clue(f"Adam works on them directly ({chosen_adam[1].strip()})", FAIR, chosen_adam[0], risk=True)
-        other = remark(facts, OTHER_OPTIMIZER_FINE)
-        if other is not None:
-            yield Clue(f"another optimizer bears it ({other[1].strip()})", STRONG, other[0], risk=True)
-        after_first = facts.mentioned(AFTER_FIRST_UPDATE)
         made = remark(facts, MADE_BY_STEP)
         if made is not None:
             yield Clue(f"the update itself makes the NaN ({made[1].strip()})", FAIR, made[0])
             if (fine := remark(facts, GRADIENT_FINE)) is not None:
                 yield Clue(f"from a gradient that is finite ({fine[1].strip()})", HINT, fine[0])
-        elif after_first is not None or 1 <= facts.symptoms.good_before <= 3:
-            where = after_first[0] if after_first is not None else facts.symptoms.where.get("first_bad", "")
-            yield Clue("all is lost with the first updates", 1.5 * HINT, where)
-        if facts.context.deepspeed is not None:
-            yield Clue("DeepSpeed keeps fp32 states", AGAINST, facts.context.deepspeed.where)
     elif setting is not None and eps is not None and eps < SENSELESS and adam is not None:
         yield Clue(f"an eps of {eps:g} protects from nothing", FAIR, setting.where, risk=True)
         yield Clue(sign.text, HINT, sign.where)
-    told = remark(facts, LARGER_EPS_HELPS)
-    if told is not None:
-        yield Clue(told[1].strip(), PROOF, told[0], risk=True)
 
 
 def adam_on_half(facts: Facts) -> bool:

@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 DTYPES = r"(?:c10::)?(?:B?Float16|BFloat16|Half|Float|float|double|Double|torch\.\w+)"
 MISMATCH = (
@@ -56,10 +56,6 @@ MISMATCH = (
     r"dtypes match, got \w+ for the destination and \w+ for the source|"
     r"found dtype (?:half|b?float16|float) but expected (?:half|b?float16|float)\b"
 )
-NO_FULL = (
-    r"flash ?attention only supports? fp16 and bf16|only supports? (?:fp16|half) and (?:bf16|bfloat16)|"
-    r"Flash Attention 2(?:\.0)? only supports torch\.float16"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -70,16 +66,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     mismatch = facts.said(MISMATCH)
     if mismatch is not None:
         yield Clue(mismatch.text, STRONG + HINT, mismatch.where)
-    kernel = facts.said(NO_FULL)
-    if kernel is not None and facts.symptoms.crash is not None:
-        yield Clue(kernel.text, FAIR + HINT, kernel.where)
     alone = facts.said(r"not implemented for '(?:Half|c10::Half)'")
     if alone is not None:
         yield Clue(f"an operation that has no fp16, as most on CPUs: {alone.text}", STRONG, alone.where)
-    scaler = facts.settings.search(r"\bGradScaler\(|scaler\.scale\(")
-    autocast = facts.settings.search(r"\bautocast\b")
-    if scaler is not None and autocast is None:
-        yield Clue("a gradient scaler without autocast", HINT if mismatch is None else FAIR, scaler[0], risk=True)
     if mismatch is not None and facts.context.half is not None:
         yield Clue(f"fp16 is on ({facts.context.half.text.strip()})", HINT, facts.context.half.where, risk=True)
 

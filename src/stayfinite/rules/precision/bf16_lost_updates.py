@@ -36,8 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 
 LOST = 0.5
 """The share of updates that may round away before it is a fault."""
@@ -51,16 +50,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     lost = facts.seen("update.lost_share")
     if lost is not None and float(lost.value) > LOST:
         yield Clue(f"{float(lost.value):.0%} of the updates round away in bf16", PROOF, lost.where)
-    told = remark(
-        facts,
-        r"bf16[^.\n]{0,60}\b(?:updates?|weights?)\b[^.\n]{0,40}\b(?:round\w*|lost|vanish\w*|too small|unchanged|"
-        r"not (?:chang|mov|updat)\w*)|"
-        r"(?:bit-?wise |exactly )?(?:identical|unchanged|equal)\b[^.\n]{0,30}\b(?:before and after|after \w+ steps?)|"
-        r"\b(?:delta|change|diff\w*|moved?|updat\w+)\b[^\n]{0,20}(?:=|:|is)\s*0(?:\.0+)?\b(?![.\d%e])|"
-        r"(?:norm\w*|weights?)\b[^.\n]{0,30}\b(?:exactly|still|stay\w*|remain\w*)\b[^.\n]{0,12}\b1\.0\b",
-    )
-    if told is not None and facts.mentioned(r"\bbf16|bfloat16"):
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
     weights, lr, seen = facts.context.weights, facts.context.lr, facts.symptoms
     pure = facts.settings.search(r"\bbf16-true\b|\bpure[ _-]?bf16\b")
     cast = facts.settings.search(
@@ -92,11 +81,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
     if seen.typical_norm is not None and seen.typical_norm > 0:
         yield Clue("gradients are alive", HINT, seen.where.get("start", ""))
-    keeper = facts.context.deepspeed or facts.context.adapters
-    if keeper is not None:
-        yield Clue(f"what is trained may be kept in fp32 ({keeper.text.strip()})", AGAINST, keeper.where)
-    if rate is not None and rate > 10 * SMALL_LR:
-        yield Clue(f"the learning rate of {rate:g} is large enough", -STRONG, "")
 
 
 RULE = Rule(

@@ -44,7 +44,7 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.half_range import WITHOUT_BF16
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 REFUSALS = (
     r"doesn'?t support bf16|bf16.{0,60}(?:is|are) not supported|bf16 mixed precision (?:requires|with)|"
@@ -62,11 +62,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if refusal is not None:
         yield Clue(refusal.text, PROOF, refusal.where)
     weaker = facts.said(WEAKER)
-    if weaker is not None:
-        yield Clue(weaker.text, FAIR + HINT, weaker.where)
-    probed = facts.seen("device.bf16")
-    if probed is not None and not probed.value and _asked(facts):
-        yield Clue("the device has no bf16", PROOF, probed.where)
     yield from planned(facts, "plan.card_without_bf16")
     gpu = facts.context.gpu
     old = gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE) is not None
@@ -77,14 +72,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
             gpu.where,
             risk=True,
         )
-        if refusal is None and weaker is None and facts.symptoms.crash is not None:
-            yield Clue("and the run stops with an error of another kind", AGAINST, facts.symptoms.crash.where)
     family, unknown = facts.context.family, facts.context.precision is None and facts.context.weights is None
     if gpu is not None and old and unknown and family is not None and facts.symptoms.bad_losses:
         text = f"{family.value} models run in bf16 by default, and this card has none ({gpu.text.strip()})"
         yield Clue(text, 3.0, gpu.where, risk=True)
-    if refusal is not None and not _asked(facts) and facts.context.half is not None:
-        yield Clue("the settings ask for fp16", -HINT, facts.context.half.where)
 
 
 def _asked(facts: Facts) -> bool:
@@ -102,5 +93,5 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     beats=("environment", "nan-loss", "upstream-bug"),
-    observes={"device.bf16": "whether the device computes in bf16", "plan.card_without_bf16": REMARKS},
+    observes={"plan.card_without_bf16": REMARKS},
 )

@@ -73,8 +73,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         keeper = facts.context.deepspeed or facts.context.adapters or facts.context.quantized
         if keeper is not None:
             yield Clue(f"what is trained may be kept in fp32 ({keeper.text.strip()})", -FAIR - HINT, keeper.where)
-        if facts.symptoms.points > 3:
-            yield Clue("torch's scaler would have refused the first step", -HINT, facts.symptoms.where.get("start", ""))
 
 
 RULE = Rule(

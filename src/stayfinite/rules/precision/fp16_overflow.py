@@ -50,7 +50,7 @@ from stayfinite.rules.precision.half_range import (
     likely_half,
     overflow_sign,
 )
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 from stayfinite.rules.signs.overflow_frames import overflowing_module
 
@@ -60,22 +60,11 @@ MOST_NAMED = 4
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """fp16 and a run that is lost early; proof is the same step finite in another format, or torch's own word."""
-    worlds = [(name, facts.seen(f"worlds.{name}.finite")) for name in ("fp32", "bf16")]
-    for name, world in worlds:
-        if world is not None:
-            yield Clue(
-                f"the same step in {name} is {'finite' if world.value else 'not finite'}",
-                PROOF if world.value else REFUTED,
-                world.where,
-            )
     refused = facts.said(
         r"cannot be converted to type (?:at|c10)::Half without overflow|overflow.{0,20}(?:at|c10)::Half"
     )
     if refused is not None:
         yield Clue(refused.text, PROOF, refused.where)
-    origin = facts.seen("origin.largest")
-    if origin is not None and isinstance(origin.value, float) and origin.value >= 65504.0:
-        yield Clue(f"a value of {origin.value:.4g} where fp16 ends at 65,504", STRONG, origin.where)
     module = overflowing_module(facts)
     if module is not None:
         name, largest, where = module
@@ -127,9 +116,6 @@ RULE = Rule(
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "lr-zero", "exploding-gradient", "zero-gradient"),
     observes={
-        "worlds.fp32.finite": "whether the same step is finite in fp32",
-        "worlds.bf16.finite": "whether the same step is finite in bf16",
-        "origin.largest": "the largest finite value at the place where the first non-finite one arose",
         "headroom.fp16_modules": "modules that leave fp16's range before training, with their factors, a list",
         "headroom.fp16_error": "why a pass in fp16 could not be run",
         "training.precision": "what the training computes in: fp16, bf16 or fp32",

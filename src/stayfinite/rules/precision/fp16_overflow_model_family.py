@@ -41,15 +41,13 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.model_families import SUREST
 from stayfinite.rules.precision.half_range import (
-    FINE_OTHERWISE,
     against_half,
     collapse,
     half_of,
     likely_half,
     overflow_sign,
 )
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 ADAPTERS_BEAR_IT = frozenset({"Qwen"})
 """Families of the surest whose adapters are trained in fp16 all the same, on cards without bf16, often with success."""
@@ -58,14 +56,6 @@ ADAPTERS_BEAR_IT = frozenset({"Qwen"})
 def judge(facts: Facts) -> Iterator[Clue]:
     """fp16, a family that does not bear it, and a run that is lost: all three."""
     family, sign = facts.context.family, overflow_sign(facts)
-    for name in ("fp32", "bf16"):
-        world = facts.seen(f"worlds.{name}.finite")
-        if world is not None and family is not None:
-            yield Clue(
-                f"the same step in {name} is {'finite' if world.value else 'not finite'}",
-                PROOF if world.value else REFUTED,
-                world.where,
-            )
     yield from _planned(facts)
     half = half_of(facts)
     # Settings alone, before any run, are asked what could go wrong.
@@ -91,9 +81,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield likely
     else:
         yield Clue("no setting says which precision it is", -1.5 * HINT)
-    told = remark(facts, FINE_OTHERWISE) if half is not None else None
-    if told is not None:
-        yield Clue(f"it is said to work otherwise: {told[1].strip()}", FAIR, told[0])
     yield from against_half(facts)
 
 
@@ -126,8 +113,6 @@ RULE = Rule(
         "adam-eps-underflow",
     ),
     observes={
-        "worlds.fp32.finite": "whether the same step is finite in fp32",
-        "worlds.bf16.finite": "whether the same step is finite in bf16",
-        "plan.fp16_family": "where fp16 is on: the model's family, whether adapters alone are trained, both as text",
+        "plan.fp16_family": "where fp16 is on: the model's family, whether adapters alone are trained, both as text"
     },
 )

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.precision.half_range import against_half
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 MANY = 0.3
 """The share of gradient elements that may be zero before fp16 is asked for the reason."""
@@ -48,8 +48,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         lost = float(half_share.value) - float(full_share.value)
         if lost > MANY:
             yield Clue(f"{lost:.0%} of the gradient is zero in fp16 and not in fp32", PROOF, half_share.where)
-        else:
-            yield Clue("the gradient is zero in fp32 as well", AGAINST, full_share.where)
     foreseen, precision = facts.seen("headroom.lost_gradients"), facts.seen("training.precision")
     if foreseen is not None and precision is not None and precision.value == "fp16" and foreseen.value > MANY:
         yield Clue(
@@ -68,11 +66,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     scale = None if fixed is None else number_in(fixed.value)
     if fixed is not None and scale is not None and 0 < scale <= 16:
         yield Clue(f"the loss scale is fixed at {scale:g}", STRONG, fixed.where, risk=True)
-    elif seen.last_scale is not None and seen.last_scale <= 1:
-        yield Clue(f"the loss scale has come down to {seen.last_scale:g}", FAIR, seen.where.get("last_skip", ""))
-    unscaled = facts.mentioned(r"(?:without|no) (?:loss scal|grad(?:ient)? ?scal)\w*")
-    if unscaled is not None:
-        yield Clue(unscaled[1].strip(), FAIR + HINT, unscaled[0], risk=True)
     yield from against_half(facts)
 
 

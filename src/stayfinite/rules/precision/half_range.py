@@ -18,11 +18,6 @@ SCALE_AT_FLOOR = (
 )
 """DeepSpeed, fairseq, icefall and others, when they give up."""
 
-TOLD_SCALE = (
-    r"(?:loss|grad(?:ient)?)[ _-]?scal(?:e|ing)\b(?: factor| is| was| too| small| now| to| reduced| set| value)*"
-    r"\W{1,5}(\d+(?:\.\d*)?(?:e[-+]?\d+)?)"
-)
-"""A scale that a script prints in words, outside of the lines that are measurements."""
 
 ROW = 4
 """Skips in a row, without a step between them, that going round the right scale cannot explain."""
@@ -133,18 +128,6 @@ def collapse(facts: Facts) -> Clue | None:
         return Clue(f"the log ends in skipped steps at a scale of {lowest:g}", FAIR + HINT, where)
     if lowest is not None and lowest < VANISHED and (seen.bad or seen.skipped):
         return Clue(f"the scale has come down to {lowest:g}", STRONG + HINT, where or seen.where.get("first_bad", ""))
-    return _told_collapse(facts)
-
-
-def _told_collapse(facts: Facts) -> Clue | None:
-    for message in facts.all_said(TOLD_SCALE):
-        found = re.search(TOLD_SCALE, message.text, re.IGNORECASE)
-        if found is None or float(found.group(1)) >= VANISHED:
-            continue
-        # One such line may be a default; a scale that is printed again and again as nothing is no setting.
-        sick = message.count >= ROW or not facts.symptoms.healthy
-        if sick:
-            return Clue(f"a scale of {float(found.group(1)):.3g}: {message.text}", STRONG + HINT, message.where)
     return None
 
 
@@ -163,10 +146,6 @@ def overflow_sign(facts: Facts) -> Clue | None:
         if healthy is not None:
             return Clue(f"{text}, though {healthy}", HINT / 2 if seen.explodes else HINT, where)
         return Clue(f"{text} from the first logged point on", FAIR, where)
-    if seen.zero_loss and 1 <= seen.good_losses <= 3 and seen.zero_losses >= 2 and not seen.zero_norms:
-        living = seen.typical_norm is not None and seen.typical_norm > 0
-        place = seen.where.get("first_zero", "")
-        return None if living else Clue("after its first points the loss is logged as 0, as NaN is", 1.5 * HINT, place)
     if seen.zero_loss and not seen.good_losses:
         place = seen.where.get("first_zero", seen.where.get("summary", ""))
         # A loss of 0.0 beside living gradients, or in training by rewards, is a loss that is 0, not one that was lost.
@@ -187,9 +166,6 @@ def against_half(facts: Facts) -> Iterator[Clue]:
     other = facts.context.not_half
     if other is not None:
         yield Clue(f"the run is in {other.value} ({other.text})", REFUTED, other.where)
-    weights = facts.context.weights
-    if other is None and facts.context.half is None and weights is not None and weights.value == "bf16":
-        yield Clue(f"the weights are in bf16 ({weights.text.strip()})", -STRONG, weights.where)
     seen = facts.symptoms
     if seen.good_before >= 3 and seen.explodes:
         yield Clue(

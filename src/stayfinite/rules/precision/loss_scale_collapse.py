@@ -43,7 +43,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import collapse
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -58,8 +58,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.symptoms
     if seen.good_losses >= 2:
         yield Clue("the run had been learning before", HINT, seen.where.get("start", ""))
-    if seen.skipped and not seen.skipped_last and seen.good_losses > 2 * seen.skipped:
-        yield Clue("steps succeed again after the skips", AGAINST, fallen.where)
     exploding = facts.said(r"loss is probably exploding")
     if exploding is not None:
         yield Clue("the framework itself says that the loss explodes", HINT, exploding.where)

@@ -80,8 +80,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             told = remark(facts, LARGER_EPS_HELPS)
             text = "Adam's eps, which is 0 in fp16, explains it as well"
             yield Clue(text, -HINT if told is None else -STRONG, weights.where)
-        if facts.context.deepspeed is not None:
-            yield Clue("DeepSpeed keeps an fp32 copy", AGAINST, facts.context.deepspeed.where)
     if sign is None:
         return
     yield sign
@@ -97,8 +95,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             "NaN and finite losses alternate and the finite ones do not fall", FAIR, seen.where.get("first_bad", "")
         )
-        if seen.largest_loss is not None and seen.best_loss is not None and seen.largest_loss > 1000 * seen.best_loss:
-            yield Clue(f"a single loss of {seen.largest_loss:.6g} among them", FAIR, seen.where.get("largest_loss", ""))
     if weights is None and true_half is None:
         hinted = half_of(facts) is not None or likely_half(facts) is not None
         yield Clue("no setting says that the weights are in fp16", -HINT if hinted else AGAINST)

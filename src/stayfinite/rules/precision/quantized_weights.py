@@ -80,13 +80,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield sign
     if facts.context.adapters is None:
         yield Clue("and no adapters are trained beside it", FAIR, quantized.where, risk=True)
-    saved = facts.settings.search(r"modules_to_save.{0,40}(?:lm_head|embed|head|wte)")
-    if saved is not None:
-        yield Clue(f"whole modules are trained in the base's precision ({saved[1].strip()})", FAIR, saved[0], risk=True)
-    if eight and facts.mentioned(r"\bV100\b|\bP100\b|\bP40\b|\bGTX\b"):
-        yield Clue(
-            "on a card without int8 products", FAIR, facts.context.gpu.where if facts.context.gpu else "", risk=True
-        )
 
 
 def _bits(facts: Facts) -> Known | None:

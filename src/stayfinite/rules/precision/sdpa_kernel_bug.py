@@ -39,7 +39,7 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark, went_bad
 
 KERNEL_BACKWARD = (
@@ -84,12 +84,6 @@ ON_ONE_CARD = (
 def judge(facts: Facts) -> Iterator[Clue]:
     """Finite loss and NaN gradient in full range, with a fused kernel; proof is another kernel that is finite."""
     world = facts.seen("worlds.math_attention.finite")
-    if world is not None:
-        yield Clue(
-            f"the same step with math attention is {'finite' if world.value else 'not finite'}",
-            PROOF if world.value else REFUTED,
-            world.where,
-        )
     backward = next((each for each in facts.all_said(KERNEL_BACKWARD) if "nan" in each.text.lower()), None)
     if backward is not None:
         yield Clue(backward.text, STRONG + HINT, backward.where)
@@ -116,9 +110,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"asked for what such kernels lack or learned late ({capped[1].strip()})", FAIR, capped[0], risk=True
             )
-        no_better = next((each for each in facts.told_worlds if each.subject == "fp32" and not each.good), None)
-        if no_better is not None:
-            yield Clue(f"and fp32 is no better: {no_better.text[:80]}", FAIR, no_better.where)
     elif attention is not None:
         yield Clue(f"attention is {attention.value}", REFUTED, attention.where)
     first = seen.first_bad

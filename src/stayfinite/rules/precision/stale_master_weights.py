@@ -38,7 +38,6 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
 
 WEIGHTS_ALONE = (
     r"(?:resum\w*|reload\w*|restor\w*|load\w*)\b.{0,60}(?:only\b|without (?:the )?optimi[sz]er|no (?:optimi[sz]er|"
@@ -70,13 +69,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"master copy and weight differ by {float(difference.value):.2g} of the weight", PROOF, difference.where
         )
-    told = remark(
-        facts,
-        r"(?:master|fp32)[ _-](?:weights?|params?|copy|copies).{0,60}(?:stale|old|not (?:updated|refreshed|loaded)|"
-        r"overwr\w+|differ)",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
     partial, keeps = facts.mentioned(WEIGHTS_ALONE), facts.mentioned(KEEPS_A_COPY)
     if partial is not None and keeps is not None:
         yield Clue(
@@ -96,9 +88,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"weights came without the optimizer's state ({partial[1].strip()})", FAIR, partial[0], risk=True
             )
-        sixteen = facts.context.precision
-        if sixteen is not None and sixteen.value in ("bf16", "fp16"):
-            yield Clue(f"{sixteen.value} training keeps an fp32 copy ({sixteen.text})", HINT, sixteen.where, risk=True)
     loaded = facts.said(r"(?:loaded|loading|resum\w+).{0,60}checkpoint|load_state_dict")
     seen = facts.symptoms
     if loaded is None or seen.points < 3 or seen.bad:

@@ -1,0 +1,101 @@
+"""What libraries themselves print is known as the cause that it names, even where no gathered case shows it yet."""
+
+import pytest
+
+from rules.example import Example
+from stayfinite.rules.registry import rule_of
+
+FALLING = "\n".join(f"step {i} loss {2.0 - 0.1 * i:.2f}" for i in range(10))
+STUCK = "\n".join(f"step {i} loss 2.3026" for i in range(10))
+LOST = "step 1 loss nan\nstep 2 loss nan\n"
+INFINITE = "\n".join(f"step {i} loss {2.0 - 0.1 * i:.2f} val_ppl inf" for i in range(10))
+ACCUMULATED = (
+    "gradient_accumulation_steps: 4\nloss = model(x)\nloss.backward()\n"
+    "if step % gradient_accumulation_steps == 0:\n    optimizer.step()\n"
+)
+CLIPPED = "\n".join(f"{{'loss': 0.1, 'completions/clipped_ratio': 1.0, 'epoch': 0.{i}}}" for i in range(1, 6))
+SCORES = "\n".join(
+    f"{{'loss': {4.0 / i:.3f}, 'epoch': {i}}}\n{{'eval_loss': {4.0 / i:.3f}, 'eval_exact_match': 0.0, 'epoch': {i}}}"
+    for i in range(1, 7)
+)
+RATES = "\n".join(f"step {i} loss 2.{9 - i} lr {{0}}" if i > 3 else f"step {i} loss 2.9 lr 1e-4" for i in range(10))
+
+WORDS = [
+    ("adapter-overwritten", "UserWarning: Already found a `peft_config` attribute in the model.", "", "peft_config"),
+    ("architecture-mismatch", "ValueError: Target modules ['q'] not found in the base model.", "", "Target modules"),
+    (
+        "resume-state-missing",
+        "ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
+        "",
+        "parameter group",
+    ),
+    ("resume-state-missing", "KeyError: 'optimizer'", "", "optimizer"),
+    (
+        "loss-broadcast",
+        "ValueError: Target size (torch.Size([8])) must be the same as input size (torch.Size([8, 1]))",
+        "",
+        "Target size",
+    ),
+    ("position-out-of-range", "ValueError: Cannot forward sequence of length 1100", "", "Cannot forward"),
+    ("train-val-overlap", FALLING, "train_file: a.jsonl\nvalidation_file: a.jsonl\n", "one set for both"),
+    (
+        "ddp-unused-parameters",
+        "RuntimeError: Expected to mark a variable ready only once.",
+        "",
+        "ready only once",
+    ),
+    ("out-of-memory", f"{FALLING}\nprocess 0 terminated, exitcode: -9\n", "", "killed from outside"),
+    ("upstream-bug", "RuntimeError: x INTERNAL ASSERT FAILED at engine.cpp:12, please report a bug", "", "INTERNAL"),
+    (
+        "references-transposed",
+        "EOFError: Source and reference streams have different lengths!",
+        "",
+        "different lengths",
+    ),
+    ("detached-loss", "AttributeError: 'float' object has no attribute 'backward'", "", "'backward'"),
+    ("naive-exp", "RuntimeError: Function 'ExpBackward0' returned nan values in its 0th output.", "", "ExpBackward0"),
+    (
+        "where-nan-branch",
+        "RuntimeError: Function 'WhereBackward0' returned nan values in its 0th output.",
+        "",
+        "WhereBackward0",
+    ),
+    (
+        "probability-loss-on-logits",
+        "RuntimeError: torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.",
+        "",
+        "unsafe to autocast",
+    ),
+    ("wrong-reduction", "RuntimeError: a Tensor with 8 elements cannot be converted to Scalar", "", "8 elements"),
+    ("norm-eps", LOST, "layer_norm_eps: 1e-12\nfp16: true\n", "is 0 in fp16"),
+    ("lr-schedule-bug", "ValueError: Expected positive integer total_steps, but got 0", "", "total_steps"),
+    ("lr-zero", STUCK, "learning_rate: 0.0\n", "the settings say so"),
+    (
+        "params-twice",
+        "ValueError: some parameters appear in more than one parameter group",
+        "",
+        "more than one parameter group",
+    ),
+    ("autocast-missing", "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'", "", "no fp16"),
+    (
+        "quantized-weights",
+        "RuntimeError: only Tensors of floating point dtype can require gradients",
+        "",
+        "floating point",
+    ),
+    ("benign-inf", INFINITE, "", "is infinite"),
+    ("attention-unscaled", FALLING, "scores = q @ k.transpose(-2, -1)\nattn = torch.softmax(scores, -1)\n", "scales"),
+    ("accumulation-unscaled", FALLING, ACCUMULATED, "not divided"),
+    ("double-step", FALLING, "loss.backward()\noptimizer.step()\noptimizer.step()\n", "twice in a row"),
+    ("generation-too-short", CLIPPED, "", "cut, at every step"),
+    ("zero-answer-rate", SCORES, "", "exactly 0"),
+    ("zero-answer-rate", SCORES, "", "while the loss falls"),
+    ("lr-schedule-bug", RATES.format(-1e-5), "", "learning rate is -"),
+    ("norm-eps", LOST, "self.norm = nn.LayerNorm(64, eps=0)\n", "next to no eps"),
+]
+
+
+@pytest.mark.parametrize(("slug", "log", "config", "words"), WORDS, ids=[f"{each[0]}-{each[3]}" for each in WORDS])
+def test_the_words_of_a_library_speak_for_the_cause_that_they_name(slug, log, config, words):
+    clues = rule_of(slug).judge(Example(log=log, config=config).facts())
+    assert [clue for clue in clues if clue.weight > 0 and words in clue.text]
