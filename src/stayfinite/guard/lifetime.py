@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stayfinite.errors import GuardClosed, TrainingStopped
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.saving import Saving
-from stayfinite.guard.supervised import use_exit_code
+from stayfinite.guard.supervised import leave_word, use_exit_code
 from stayfinite.guard.telling.recorder import Recorder
 
 Stopped = TypeVar("Stopped", bound=TrainingStopped)
@@ -44,11 +44,13 @@ class Lifetime:
     def stop(self, error: Stopped, step: int, reason: str) -> Stopped:
         """End because of this error, which is returned to be raised; uncaught, it gives the process its exit code."""
         if not self.over:
-            self.finish("stopped", step, reason)
+            # Before everything is written, which may take long enough for a launcher to lose its patience.
+            leave_word("stopped", step, code=error.exit_code, reason=reason)
+            self.finish("stopped", step, reason, exit_code=error.exit_code)
         use_exit_code(error)
         return error
 
-    def finish(self, event: str, step: int, reason: str, **details: str) -> None:
+    def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
         """Wait for what is under way and write how it ended."""
         self.over = reason
         self._ranks.stop_looking()
