@@ -55,6 +55,7 @@ def test_a_stopped_training_is_not_restarted_though_torchrun_ends_with_1(tmp_pat
     assert str(tmp_path) in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_training_that_loses_a_rank_goes_on_from_its_checkpoint(tmp_path):
     done = finish([*RUN, "--pause", "0", "--", *torchrun(2), supervised_job.__file__, "lose", tmp_path])
     assert done.returncode == 0, done.stderr[-2000:]
@@ -88,7 +89,7 @@ def test_what_outlives_its_launcher_is_ended_before_the_restart(tmp_path):
     )
     body = (
         "import os, pathlib, subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-c', {worker!r}], start_new_session=True)\n"
+        f"subprocess.Popen([sys.executable, '-c', {worker!r}], start_new_session=True, stdout=-3, stderr=-3)\n"
         f"p = pathlib.Path({str(pids)!r})\n"
         "while not p.exists() or not p.read_text().endswith(' '): time.sleep(0.02)\n"
         "sys.exit(0 if len(p.read_text().split()) > 1 else 1)\n"

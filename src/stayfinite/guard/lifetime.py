@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from stayfinite.errors import GuardClosed, TrainingStopped
 from stayfinite.guard.incidents.incidents import Incidents
+from stayfinite.guard.ranks.progress import Progress
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.saving import Saving
 from stayfinite.guard.supervised import leave_word, use_exit_code
@@ -20,8 +21,11 @@ class Lifetime:
     over: str
     """Why no further step is taken; empty while the guard is open."""
 
-    def __init__(self, ranks: Ranks, recorder: Recorder, incidents: Incidents, saving: Saving | None) -> None:
+    def __init__(
+        self, ranks: Ranks, recorder: Recorder, incidents: Incidents, saving: Saving | None, progress: Progress
+    ) -> None:
         self._ranks = ranks
+        self._progress = progress
         self._recorder = recorder
         self._incidents = incidents
         self._saving = saving
@@ -54,6 +58,7 @@ class Lifetime:
         """Wait for what is under way and write how it ended."""
         self.over = reason
         self._ranks.stop_looking()
+        self._progress.stop()
         if self._saving is not None:
             self._saving.tell(wait=True)
         self._incidents.finish()

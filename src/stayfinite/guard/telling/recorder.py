@@ -149,6 +149,19 @@ class Recorder:
         if event in WORTH_A_LOOK:
             self.redraw()
 
+    def pace(self, slowest: Any, host: str, step: int) -> None:
+        """How much of a step is the slowest rank's own; all ranks know it."""
+        self._tally.slowest = (slowest.rank, host, slowest.share, slowest.mean_share)
+        self.announce(
+            "slowest-rank",
+            step,
+            slowest_rank=slowest.rank,
+            host=host,
+            share=round(slowest.share, 4),
+            mean_share=round(slowest.mean_share, 4),
+            step_seconds=round(slowest.step_seconds, 6),
+        )
+
     def redraw(self) -> None:
         """There is more to see now: report.html is drawn anew, soon. Any thread may ask for it."""
         self._reporter.soon()
