@@ -6,17 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
+
 from benchmarks.simulated.disk import Disk, Pending, Share
 from benchmarks.simulated.faults import Fault, Planned
 from benchmarks.simulated.kin import Kin, SimulatedRing, State
 from stayfinite.core.agreeing import Agreement
 from stayfinite.core.cadence import SnapshotCadence
 from stayfinite.core.decision import Action
-from stayfinite.core.judge import Judgement, after_rollback, judge
-from stayfinite.core.keeping import Keeping, save
+from stayfinite.core.judge import Judgement, Memory, after_rollback, judge
+from stayfinite.core.keeping import Keeping
 from stayfinite.core.policy import Policy
 from stayfinite.core.sharing import Turn, first_rank
 from stayfinite.core.signals import Signals
@@ -81,9 +83,11 @@ class Attempt:
         rest = next((rank for rank in range(world.ranks) if rank not in sizes), None)
         if rest is not None:
             sizes[rest] = world.ranks - len(lowest)
-        self.kin = [
-            Kin(rank, count, POLICY, world.rules.keeping, world.clock) for rank, count in sorted(sizes.items())
-        ]
+        self.kin = [Kin(rank, count, POLICY, world.rules.keeping, world.clock) for rank, count in sorted(sizes.items())]
+        # Judged apart from the first rank's: equal memories have to lead to equal decisions.
+        others = Memory()
+        for kin in self.kin[1:]:
+            kin.memory = others
         self._pending: Pending | None = None
         self._recent: list[float] = []
         self._longest = 0.0
@@ -97,7 +101,7 @@ class Attempt:
         for kin in self.kin:
             kin.over = kin.over or ("done" if self.step >= self._world.steps else "crashed")
         self._settle_pending(
-            {kin.lowest: self._world.now + self._patience_at_the_end(kin) for kin in self.kin if kin.over != "done"}
+            {kin.lowest: self._world.now + self._last_seconds() for kin in self.kin if kin.over != "done"}
         )
 
     # -- one step ----------------------------------------------------------------------------------------------------
@@ -232,16 +236,19 @@ class Attempt:
             if fault.fault is Fault.NO_MEMORY and fault.step <= step < fault.step + fault.size
         }
         if not due[0]:
-            self._agree([kin.keeping.snapshot_if_due(step, self._taker(kin, kin.lowest in short)) for kin in self.kin])
+            self._agree(
+                [
+                    kin.keeping.snapshot_if_due(step, partial(self._snapshot, kin, kin.lowest in short))
+                    for kin in self.kin
+                ]
+            )
             return
         self._settle_pending({})
         self._agree([kin.keeping.make_room() for kin in self.kin])
         pending = Pending(self._world.now)
         for kin in self.kin:
             kin.checkpoints.saved(step)
-        failed = self._agree(
-            [save(lambda kin=kin: self._copy(kin, step, kin.lowest in short), lambda kin=kin: self._write(kin, step, pending)) for kin in self.kin]
-        )  # fmt: skip
+        failed = self._agree([self._saved(kin, step, pending, kin.lowest in short) for kin in self.kin])
         if any(failed) != all(failed):
             raise Broken("a checkpoint is written by some ranks only")
         if not failed[0]:
@@ -249,8 +256,11 @@ class Attempt:
         for kin in self.kin:
             kin.keeping.cadence.put_off(step)
 
-    def _taker(self, kin: Kin, short: bool) -> Callable[[int], str]:
-        return lambda step: self._copy(kin, step, short)
+    def _snapshot(self, kin: Kin, short: bool, step: int) -> str:
+        return self._copy(kin, step, short)
+
+    def _saved(self, kin: Kin, step: int, pending: Pending, short: bool) -> Agreement[str]:
+        return kin.keeping.save(partial(self._copy, kin, step, short), partial(self._write, kin, step, pending))
 
     def _copy(self, kin: Kin, step: int, short: bool) -> str:
         if short:
@@ -267,9 +277,7 @@ class Attempt:
         if any(each.fault is Fault.SILENT_DISK for each in near):
             seconds = math.inf
         full = any(each.fault is Fault.FULL_DISK for each in near)
-        pending.shares[kin.lowest] = Share(
-            step, kin.poisoned, seconds, kin.poisoned or full, kin.ranks, kin.memory
-        )
+        pending.shares[kin.lowest] = Share(step, kin.poisoned, seconds, kin.poisoned or full, kin.ranks, kin.memory)
 
     # -- agreeing ----------------------------------------------------------------------------------------------------
 
@@ -319,7 +327,7 @@ class Attempt:
         for kin in self.kin:
             kin.over = kin.over or "crashed"
 
-    def _patience_at_the_end(self, kin: Kin) -> float:
+    def _last_seconds(self) -> float:
         """Seconds that a failed process goes on writing its share: up to 10, unless its launcher is faster."""
         return float(self._world.rng.uniform(0.0, 10.0))
 

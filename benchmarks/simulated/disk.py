@@ -88,7 +88,7 @@ class Disk:
             failed = any(pending.shares[rank].failed for rank in arrived)
             turn = self._first_rank(awaited=awaited, failed=failed, spent=now >= deadline)
             if turn is Turn.FINISH:
-                self.finished.append(Finished(pending.shares[0].step, dict(pending.shares)))
+                self.finished.append(Finished(pending.shares[0].step, {rank: pending.shares[rank] for rank in arrived}))
                 return now
             if turn is Turn.GIVE_UP:
                 self.given_up += 1

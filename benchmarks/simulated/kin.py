@@ -57,6 +57,10 @@ class SimulatedRing:
         if self._proof == NO_CANDIDATE:
             self.candidate = None
 
+    def forget(self) -> None:
+        """As the product's ring."""
+        self.candidate, self._proof = None, NO_CANDIDATE
+
     def sound(self) -> bool:
         """Whether the copy is finite."""
         assert self.candidate is not None

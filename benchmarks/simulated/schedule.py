@@ -100,9 +100,7 @@ def _endings(world: World, machines: list[Machine], attempt: Attempt) -> dict[in
         kin = kin if machine.number in own else [rest]
         machine.words = any(each.over == "stopped" for each in kin)
         code = 0 if all(each.over == "done" for each in kin) else 1
-        endings[machine.number] = Ending(
-            code=code, began=attempt.began, stopped=STOP_CODE if machine.words else None
-        )
+        endings[machine.number] = Ending(code=code, began=attempt.began, stopped=STOP_CODE if machine.words else None)
     if any(kin.over == "stopped" for kin in attempt.kin):
         # It is written when what is under way has ended, which may take its time.
         world.disk.stops.append(world.now + float(world.rng.exponential(10.0)))

@@ -37,6 +37,9 @@ class Ring(Protocol):
     def refused(self, step: int) -> None:
         """A step was refused."""
 
+    def forget(self) -> None:
+        """There is no candidate any more."""
+
     def sound(self) -> bool:
         """Whether this rank's copy is whole and its numbers are finite."""
 
@@ -104,6 +107,26 @@ class Keeping:
             return None
         return (yield from self._judge(ring))
 
+    def save(self, copy: Callable[[], str], write: Callable[[], None]) -> Agreement[str]:
+        """Save a checkpoint: every rank copies its share, and they are written if all could.
+
+        Arguments:
+            copy: copies this rank's share, as the ring's candidate where there is a ring and no doubt; returns why it
+                could not, empty if it could.
+            write: has the share written.
+
+        Returns:
+            Why there is no checkpoint; empty where it is under way.
+        """
+        failed = copy()
+        if (yield int(bool(failed))):
+            if self.ring is not None and not self.in_doubt:
+                # Those that could copy have a candidate that others lack; they would judge it alone.
+                self.ring.forget()
+            return failed or f"{ANOTHER} copy its state"
+        write()
+        return ""
+
     def _judge(self, ring: Ring) -> Agreement[int | None]:
         bad = yield int(not ring.sound())
         proved = ring.conclude(not bad)
@@ -111,20 +134,3 @@ class Keeping:
             # Its whole cost is known now.
             yield from self.cadence.proved(ring.cost)
         return proved
-
-
-def save(copy: Callable[[], str], write: Callable[[], None]) -> Agreement[str]:
-    """Save a checkpoint: every rank copies its share, and they are written if all could.
-
-    Arguments:
-        copy: copies this rank's share; returns why it could not, empty if it could.
-        write: has the share written.
-
-    Returns:
-        Why there is no checkpoint; empty where it is under way.
-    """
-    failed = copy()
-    if (yield int(bool(failed))):
-        return failed or f"{ANOTHER} copy its state"
-    write()
-    return ""

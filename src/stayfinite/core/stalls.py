@@ -43,6 +43,9 @@ class Phase(IntEnum):
     """The verdict, the optimizer, snapshots, checkpoints."""
 
 
+PHASES = len(Phase)
+
+
 class Kind(StrEnum):
     """What is the matter with the ranks that are named."""
 
@@ -83,7 +86,7 @@ class Beat:
     @property
     def place(self) -> int:
         """How far it has come, over all steps."""
-        return len(Phase) * self.step + self.phase
+        return PHASES * self.step + self.phase
 
     @property
     def kept_waiting(self) -> bool:

@@ -145,6 +145,10 @@ class SnapshotRing:
         self._good = [*self._good, candidate][-(len(self._memories) - 1) :]
         return candidate.step
 
+    def forget(self) -> None:
+        """There is no candidate any more."""
+        self._drop()
+
     @property
     def partly_proved(self) -> bool:
         """Whether a step was accepted since the candidate was taken, or since the last refusal."""

@@ -126,7 +126,7 @@ class Recovery:
         # While a step is on probation, the known-good state is the one from before it.
         ring = None if self._keeping.in_doubt else self.ring
         self._note_proof(self._keeping.make_room())
-        saving.save(step, ring, self._notes)
+        saving.save(step, ring, self._keeping, self._notes)
         if ring is not None:
             self._cadence.put_off(step)
 

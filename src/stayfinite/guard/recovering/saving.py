@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stayfinite.core.agreeing import settle
 from stayfinite.core.cadence import CheckpointCadence
-from stayfinite.core.keeping import save
+from stayfinite.core.keeping import Keeping
 from stayfinite.core.policy import Policy
 from stayfinite.errors import PoisonedState, StateError
 from stayfinite.guard.ranks.ranks import Ranks
@@ -24,6 +24,8 @@ from stayfinite.state.snapshots import SnapshotRing
 from stayfinite.state.training import TrainingState, capture, restore
 
 CHECKPOINTS = "checkpoints"
+
+Notes = Callable[[], Mapping[str, Any]]
 
 
 class Found(NamedTuple):
@@ -61,7 +63,7 @@ class Saving:
         )
         self._memory = HostMemory()
 
-    def save(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> None:
+    def save(self, step: int, ring: SnapshotRing | None, keeping: Keeping, notes: Notes) -> None:
         """Copy the training state and have it written; trouble becomes an event and never stops training.
 
         A snapshot and a checkpoint share one copy, so that there are never more than two on the host. Where checkpoints
@@ -77,7 +79,7 @@ class Saving:
                 return getattr(error, "message", "") or f"{type(error).__name__}: {error}"
             return ""
 
-        reason = settle(save(copy, lambda: self._saver.save(step, copied[0])), self._ranks.highest)
+        reason = settle(keeping.save(copy, lambda: self._saver.save(step, copied[0])), self._ranks.highest)
         if reason:
             self._recorder.trouble("checkpoint-failed", step, f"no checkpoint at step {step}: {reason}", reason=reason)
 
@@ -149,7 +151,7 @@ class Saving:
         restore(self._parts, state)
         return Found(remembered, notes["batches"], {})
 
-    def _copy(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> TrainingState:
+    def _copy(self, step: int, ring: SnapshotRing | None, notes: Notes) -> TrainingState:
         if ring is not None:
             return ring.take(step, notes=notes).state
         self._memory.wait_free()
