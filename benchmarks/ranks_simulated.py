@@ -80,10 +80,10 @@ def network_seconds(ranks: int, nbytes: int) -> float:
     return hops * HOP + 2 * nbytes / BANDWIDTH
 
 
-def campaign(schedules: int, seed: int, ranks: int) -> bool:
+def campaign(schedules: int, seed: int, ranks: int, jobs: int | None) -> bool:
     """Play the schedules and print what came of them; whether every promise was kept."""
     begun = time.perf_counter()
-    ends, counts, broken = add_up(outcomes(schedules, seed=seed, ranks=ranks))
+    ends, counts, broken = add_up(outcomes(schedules, seed=seed, ranks=ranks, jobs=jobs))
     seconds = time.perf_counter() - begun
     steps = counts["steps"]
     print(f"{schedules:,} schedules of {ranks:,} ranks from seed {seed}, {seconds:.0f} s")
@@ -132,9 +132,10 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=4096)
+    parser.add_argument("--jobs", type=int, help="processes (default: one a core)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    kept = campaign(arguments.schedules, arguments.seed, arguments.ranks)
+    kept = campaign(arguments.schedules, arguments.seed, arguments.ranks, arguments.jobs)
     table()
     return int(not kept)
 

@@ -47,7 +47,9 @@ def main(kind: str, act: str, place: str) -> None:
         model = DistributedDataParallel(model)
     policy = Policy(stall_seconds=FLOOR, report=False)
     guard = Guard(model, torch.optim.SGD(model.parameters(), lr=0.01), policy=policy, run_dir=place, console=Silent())
-    for step in range(1, STEPS + 1):
+    for step in range(1, (105 if act == "slow" else STEPS) + 1):
+        if act == "slow" and rank == 1:
+            time.sleep(0.02)
         if step == ODD and rank == 1 and act == "hang":
             stuck_loader()
         if step == ODD and rank == 1 and act == "stopped":

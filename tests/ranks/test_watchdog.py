@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from stage import Played, play
+from stayfinite.guard.telling.showing import shown_run
 
 HEALTHY = [("ddp", "none"), ("ddp", "first"), ("ddp", "evaluate"), ("plain", "evaluate"), ("plain", "save")]
+SLOW = ("ddp", "slow")
 STALLED = [("ddp", "hang"), ("plain", "hang"), ("ddp", "stopped")]
 
 
@@ -22,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def played(folder: Path) -> dict[str, Played]:
-    acts = {f"{kind}-{act}": (kind, act, folder / f"{kind}-{act}") for kind, act in STALLED + HEALTHY}
+    acts = {f"{kind}-{act}": (kind, act, folder / f"{kind}-{act}") for kind, act in [*STALLED, *HEALTHY, SLOW]}
     for *_, place in acts.values():
         place.mkdir()
     return play("ranks.stall_job", acts, folder / "stage", ranks=2)
@@ -64,3 +66,18 @@ def test_what_only_looks_like_a_stall_is_left_alone(played, folder, kind, act):
     assert not events(place, "stall", "stall-over")
     assert not list(place.glob("stacks-*"))
     assert (place / "weights").read_text() == (folder / f"{kind}-hang" / "weights").read_text()
+
+
+def test_the_slowest_rank_is_found_with_its_share_of_a_step(played, folder):
+    played["ddp-slow"].check()
+    place = folder / "ddp-slow"
+    (slowest,) = events(place, "slowest-rank")
+    assert (slowest["step"], slowest["slowest_rank"], slowest["host"]) == (100, 1, socket.gethostname())
+    assert 0.3 < slowest["share"] <= 1
+    assert slowest["mean_share"] < slowest["share"]
+    assert slowest["step_seconds"] > 0.02
+    run = shown_run(place)
+    ranks = next(table["rows"] for table in run["details"] if table["title"] == "Ranks")
+    assert ["slowest rank", f"1 ({socket.gethostname()})"] in ranks
+    assert any(name == "slowest rank" for name, _ in run["figures"])
+    assert not events(place, "stall")
