@@ -37,6 +37,8 @@ def test_a_rank_that_works_behind_the_others_is_named_only_when_time_runs_out(ot
 
 def test_a_rank_that_does_not_answer_is_named_where_somebody_waits_for_it():
     assert found(*WAITING, world=4) == (Kind.SILENT, (2, 3))
+    early = [beat(rank, Phase.MEETING, quiet=70.0, waits=True) for rank in (0, 1)]
+    assert found(*early, world=4) is None, "their limits may be longer"
     assert found(beat(0, Phase.OUTSIDE), world=2) is None, "it works on after the others are done"
 
 

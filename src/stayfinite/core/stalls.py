@@ -29,6 +29,10 @@ URGENT = 0.7
 """Share of the time-out after which a rank that still moves is named too."""
 
 
+SILENCE = 1.5
+"""So many times the limit are waited for an answer: another rank's limit may be somewhat longer."""
+
+
 class Phase(IntEnum):
     """How far a rank has come in its step."""
 
@@ -141,7 +145,8 @@ def find_stall(beats: Sequence[Beat], world: int, *, limit: float, timeout: floa
     answered = {beat.rank for beat in beats}
     if len(answered) < world:
         silent = tuple(rank for rank in range(world) if rank not in answered)
-        return Stall(kind=Kind.SILENT, step=step, ranks=silent, waited=waited) if ahead else None
+        heard_of_nothing = ahead and waited >= SILENCE * limit
+        return Stall(kind=Kind.SILENT, step=step, ranks=silent, waited=waited) if heard_of_nothing else None
     last = min(beat.place for beat in beats)
     at_last = [beat for beat in beats if beat.place == last]
     # Of those that have come equally far, whoever waits in a collective waits for the others.

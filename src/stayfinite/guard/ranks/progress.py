@@ -19,7 +19,7 @@ class Progress:
 
     Arguments:
         ranks: all processes of the training.
-        directory: the run's; without one there is no watchdog.
+        directory: the run's; there is a watchdog where every rank has one.
         device: that the guard's all-reduce runs on.
         floor: seconds without progress that the watchdog never looks at; 0 for no watchdog.
         launch: the same word on all ranks, another one at each launch.
@@ -42,12 +42,14 @@ class Progress:
         if ranks.world == 1:
             return
         self._members = muster(ranks.world, ranks._host_group)
-        if directory is not None and floor:
+        word = ranks.from_first(launch())
+        # Somebody without a directory could not answer there.
+        if not ranks.highest(int(directory is None or not floor)) and directory is not None:
             self._watchdog = Watchdog(
                 ranks.rank,
                 self._members,
                 directory,
-                launch=ranks.from_first(launch()),
+                launch=word,
                 floor=floor,
                 timeout=timeout_of(device),
                 tell=weakref.WeakMethod(tell),

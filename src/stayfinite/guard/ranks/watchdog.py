@@ -117,10 +117,18 @@ class Watchdog:
 
     def _begin(self) -> None:
         self._ident = threading.get_ident()
-        self._thread = threading.Thread(target=self._watch, name="stayfinite watchdog", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="stayfinite watchdog", daemon=True)
         self._thread.start()
 
     # -- in its own thread -------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            # Whatever it was, training goes on, unwatched.
+            reason = f"{type(error).__name__}: {error}"
+            self._say("watchdog-failed", 0, f"the watchdog is off: {reason}", reason=reason)
 
     def _watch(self) -> None:
         motion = Motion(self._ident)
