@@ -167,7 +167,7 @@ def _many() -> Stage:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PAUSE": "0"}
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     _write({"train.py": "print('trained')\n"})
     model = nn.Linear(4, 1)
     loader = torch.utils.data.DataLoader(torch.randn(48, 4), batch_size=4)

@@ -14,6 +14,7 @@ COMMANDS = {
     "diagnose": "say what went wrong with a run, from its log, config or directory",
     "report": "draw one or several runs into one HTML page that needs nothing else",
     "watch": "watch runs while they train: health in one word, curves, pace, decisions; --web for a browser",
+    "run": "run a training command, and run it again when it crashes, never when a guard stopped it",
     "train": "run a complete, stable training program",
     "evaluate": "score a translation model on pairs of texts: BLEU and chrF++",
     "translate": "translate a file with a trained model",

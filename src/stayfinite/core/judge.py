@@ -146,6 +146,20 @@ def adopt(memory: Memory, followed: Followed) -> Memory:
     return Memory(ladder, trends, followed.state)
 
 
+def after_rollback(memory: Memory, then: Memory) -> Memory:
+    """What is remembered after a rollback to where ``then`` was remembered: what was tried goes on counting."""
+    ladder = replace(memory.ladder, spikes=then.ladder.spikes, in_a_row=0, searching=0)
+    probation = replace(
+        then.probation,
+        doubt=None,
+        trial=None,
+        factor=memory.probation.factor,
+        ceiling=memory.probation.ceiling,
+        backs=memory.probation.backs,
+    )
+    return Memory(ladder, then.trends, probation)
+
+
 def fresh_phase(memory: Memory) -> Memory:
     """The memory at the beginning of a phase that was announced: what was usual before it does not count."""
     spikes = SpikeState(factor=memory.probation.factor)

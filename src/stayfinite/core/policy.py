@@ -144,6 +144,10 @@ class Policy:
     """Steps between two that are run again, forward and backward, before the update: a device that gives another result
     the second time is named, and the step refused. 0 for none. It needs ``forward`` and ``guard.forward``."""
 
+    stall_seconds: float = 120.0
+    """With several ranks, seconds without progress before the rank that does not arrive is named; more where the run's
+    own steps and pauses are longer, less where the collective would time out. 0 for no watchdog."""
+
     scale_search: int = 24
     """Overflows in a row that an fp16 scaler may use to find its scale before they count as vetoes."""
 
@@ -196,9 +200,10 @@ class Policy:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
                 raise _refusal(name, value, "a number above 0")
-        seconds = self.autopsy_seconds
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
-            raise _refusal("autopsy_seconds", seconds, "a number of at least 0")
+        for name in ("autopsy_seconds", "stall_seconds"):
+            seconds = getattr(self, name)
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
+                raise _refusal(name, seconds, "a number of at least 0")
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(name, getattr(self, name), "True or False")

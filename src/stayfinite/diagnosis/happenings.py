@@ -12,10 +12,10 @@ from stayfinite.readers.logs.records import as_number
 
 GRAVE = frozenset({
     "veto", "cut", "rollback", "escalate", "stop", "stopped", "failed", "finding", "autopsy", "loader-error",
-    "checkpoint-failed", "desync",
+    "checkpoint-failed", "desync", "stall",
 })  # fmt: skip
-UNTOLD = frozenset({"incident", "replays", "replay-mismatch"})
-"""The autopsy of it is told, or the step that was refused for it."""
+UNTOLD = frozenset({"incident", "replays", "replay-mismatch", "slowest-rank"})
+"""The autopsy of it is told, or the step that was refused for it; and who is slowest, every 100 steps, is no news."""
 LONGEST = 600
 _BESIDE = (
     "version",

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.decision import Decision
+from stayfinite.core.stalls import Phase
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import check_max_norm
 from stayfinite.guard.gates.gates import Heard
@@ -111,13 +112,13 @@ class DrivenGuard(Guard):
             self._recovery.renew()
         self._recorder.launch(self._step, self._launch_record)
         first = not self._judge.memory.ladder.accepted
-        found = self._replays.compare(self._step + 1)
+        found = self._run_again()
         if norm is None:
             self._ranks.settle(self._shop.roster)
         own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale, norm=norm)
         if scale is not None:
             own = replace(own, loss_scale=torch.tensor(scale, device=own.gradients.total.device))
-        self._reading = marked(self._ranks.combine(own, self._shop.roster), found)
+        self._reading = marked(self._meet(own), found)
         self._step = self._reading.step
         self._passes.close(self._step)
         self._groups.close(self._step)
@@ -190,6 +191,7 @@ class DrivenGuard(Guard):
         if heard:
             self._take_note(heard)
             self._between_steps()
+            self._progress.at(Phase.OUTSIDE, self._step + 1)
 
     def abandon(self) -> None:
         """Forget what was gathered for the step."""
@@ -240,4 +242,8 @@ class DrivenGuard(Guard):
 
 
 def _ender(driven: DrivenGuard, began: Pass | None) -> Callable[[Tensor], None]:
-    return lambda loss: driven._passes.end(began, loss)
+    def end(loss: Tensor) -> None:
+        driven._passes.end(began, loss)
+        driven._progress.at(Phase.BACKWARD, driven._step + 1)
+
+    return end

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.core.probation import resumed
+from stayfinite.core.stalls import Phase
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import (
     check_construction,
@@ -44,11 +45,13 @@ from stayfinite.guard.incidents.forward_pass import ForwardPass
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.incidents.passes import Passes
 from stayfinite.guard.incidents.replay_report import marked
+from stayfinite.guard.incidents.replay_report import Mismatch
 from stayfinite.guard.incidents.replays import Replays
 from stayfinite.guard.lifetime import Lifetime
 from stayfinite.guard.on_probation import OnProbation
 from stayfinite.guard.ranks.desync import DesyncWatch
 from stayfinite.guard.ranks.pipeline import as_stages, check_pipeline
+from stayfinite.guard.ranks.progress import Progress
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.own_state import OwnState
 from stayfinite.guard.recovering.precision import PrecisionControl
@@ -63,11 +66,13 @@ from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.guard.words import data_event_in_words, policy_in_words, training_in_words
 from stayfinite.measure.fused import switched_off
 from stayfinite.measure.intake import Intake
+from stayfinite.measure.reading import Reading
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import Sample
 from stayfinite.report.terminal import Console
 from stayfinite.state.parts import TrainingParts, stateful
 from stayfinite.state.shards import full_value
+from stayfinite.state.shelf import own_token
 
 DEFAULT_POLICY = Policy()
 
@@ -238,7 +243,15 @@ class Guard:
             self._shop, self._judge, self._recovery, self._recorder, self._incidents, on_probation
         )
         self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
-        self._life = Lifetime(self._ranks, self._recorder, self._incidents, self._saving, self._replays)
+        self._progress = Progress(
+            self._ranks,
+            self._recorder.directory,
+            roster.device,
+            floor=policy.stall_seconds,
+            launch=own_token,
+            tell=self._recorder.trouble,
+        )
+        self._life = Lifetime(self._ranks, self._recorder, self._incidents, self._saving, self._replays, self._progress)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -287,6 +300,7 @@ class Guard:
         check_parts(parts or {})
         scaler = self._shop.scaler
         scaled = loss if scaler is None else scaler.scale(loss)
+        self._progress.at(Phase.BACKWARD, self._step + 1)
         try:
             scaled.backward(retain_graph=retain_graph)
         except BaseException as error:
@@ -325,10 +339,10 @@ class Guard:
                 self._recovery.renew()
             self._recorder.launch(self._step, self._launch_record)
             first = not self._judge.memory.ladder.accepted
-            found = self._replays.compare(self._step + 1)
+            found = self._run_again()
             self._ranks.settle(self._shop.roster)
             own = self._reader.read(self._step + 1, gathered, first=first)
-            reading = marked(self._ranks.combine(own, self._shop.roster), found)
+            reading = marked(self._meet(own), found)
             self._step = reading.step
             self._passes.close(self._step)
             self._groups.close(self._step)
@@ -348,6 +362,7 @@ class Guard:
         self._start_afresh()
         self._take_note(heard)
         self._between_steps()
+        self._progress.at(Phase.OUTSIDE, self._step + 1)
 
     def graphed(self) -> GraphedStep:
         """The step as a CUDA graph: ``step = guard.graphed()``, then ``loss = step(batch)`` once for each batch.
@@ -503,6 +518,17 @@ class Guard:
         self._passes.trained(loss)
         self._loaders.trained(self._step + 1)
 
+    def _run_again(self) -> Mismatch | None:
+        """What a replay of the step found, which all ranks agree on; this one has arrived, for the watchdog."""
+        self._progress.at(Phase.MEETING, self._step + 1)
+        return self._replays.compare(self._step + 1)
+
+    def _meet(self, own: Reading) -> Reading:
+        """The reading of all ranks, for which this one waits."""
+        reading = self._ranks.combine(own, self._shop.roster)
+        self._progress.at(Phase.AFTER, reading.step)
+        return reading
+
     def _start_afresh(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         self._intake.clear()
@@ -532,11 +558,13 @@ class Guard:
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
         self._early.expect(self._step + 1)
+        if (slowest := self._progress.slowest(self._step)) is not None:
+            self._recorder.pace(slowest, self._progress.host_of(slowest.rank), self._step)
         if (what := self._expected.pop(self._step + 1, None)) is not None:
             self._begin_phase(what)
         if self._saving is not None:
             self._saving.tell()
-            if self._saving.cadence.due(self._step):
+            if self._saving.due(self._step):
                 self.checkpoint()
                 return
         self._recovery.snapshot_if_due(self._step)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stayfinite.errors import GuardClosed, TrainingStopped
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.incidents.replays import Replays
+from stayfinite.guard.ranks.progress import Progress
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.saving import Saving
-from stayfinite.guard.supervised import use_exit_code
+from stayfinite.guard.supervised import leave_word, use_exit_code
 from stayfinite.guard.telling.recorder import Recorder
 
 Stopped = TypeVar("Stopped", bound=TrainingStopped)
@@ -22,9 +23,16 @@ class Lifetime:
     """Why no further step is taken; empty while the guard is open."""
 
     def __init__(
-        self, ranks: Ranks, recorder: Recorder, incidents: Incidents, saving: Saving | None, replays: Replays
+        self,
+        ranks: Ranks,
+        recorder: Recorder,
+        incidents: Incidents,
+        saving: Saving | None,
+        replays: Replays,
+        progress: Progress,
     ) -> None:
         self._ranks = ranks
+        self._progress = progress
         self._recorder = recorder
         self._incidents = incidents
         self._saving = saving
@@ -48,14 +56,17 @@ class Lifetime:
     def stop(self, error: Stopped, step: int, reason: str) -> Stopped:
         """End because of this error, which is returned to be raised; uncaught, it gives the process its exit code."""
         if not self.over:
-            self.finish("stopped", step, reason)
+            # Before everything is written, which may take long enough for a launcher to lose its patience.
+            leave_word("stopped", step, code=error.exit_code, reason=reason)
+            self.finish("stopped", step, reason, exit_code=error.exit_code)
         use_exit_code(error)
         return error
 
-    def finish(self, event: str, step: int, reason: str, **details: str) -> None:
+    def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
         """Wait for what is under way and write how it ended."""
         self.over = reason
         self._ranks.stop_looking()
+        self._progress.stop()
         if self._saving is not None:
             self._saving.tell(wait=True)
         self._incidents.finish()

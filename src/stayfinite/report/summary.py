@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 MOST_GROUPS = 5
 """Groups that are named."""
 
+WORTH_TELLING = 0.05
+"""Share of a step that the slowest rank takes beyond the mean, from which on it is named."""
+
 
 def summary(
     *,
@@ -22,6 +25,7 @@ def summary(
     lowest_scale: float | None,
     worst: Sequence[tuple[str, str]],
     silent: Sequence[str],
+    slowest: tuple[int, str, float, float] | None,
     unlearned: str,
     groups: Sequence[str],
     directory: str | None,
@@ -40,6 +44,8 @@ def summary(
         lowest_scale: lowest loss scale of an fp16 scaler.
         worst: the worst parameters, each with what was wrong.
         silent: parameters that have no gradient.
+        slowest: with several ranks, the one with the most time of its own: its number, its host, the share of a step
+            that is its own, and the mean of all ranks.
         unlearned: what was never learned from, in words; empty where nothing was.
         groups: a sentence for each group of rows with refused batches.
         directory: where the run was written.
@@ -66,6 +72,9 @@ def summary(
     if silent:
         shown = ", ".join(silent[:5]) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
         lines.append(f"no gradient when last looked at: {shown}")
+    if slowest is not None and slowest[2] - slowest[3] >= WORTH_TELLING:
+        rank, host, share, mean = slowest
+        lines.append(f"rank {rank} ({host}) is the slowest: {share:.0%} of each step is its own, mean {mean:.0%}")
     if directory:
         lines.append(f"written to {directory}")
     return "\n  ".join(lines)

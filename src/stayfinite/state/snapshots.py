@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stayfinite.core.proving import NO_CANDIDATE, Proof, accept, refuse
 from stayfinite.errors import PolicyError
 from stayfinite.state.host import HostMemory
 from stayfinite.state.parts import TrainingParts
@@ -49,6 +50,7 @@ class SnapshotRing:
         drop_refusals: a candidate goes when this many later steps were refused before it was proved.
         agree: with several ranks, whether all of them find a snapshot good; a collective. They then promote it at the
             same step.
+        many: whether somebody else asks all ranks, between :meth:`sound` and :meth:`conclude`.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class SnapshotRing:
         prove_steps: int = 20,
         drop_refusals: int = 3,
         agree: Callable[[bool], bool] | None = None,
+        many: bool = False,
     ) -> None:
         if keep < 2 or prove_steps < 1 or drop_refusals < 1:
             raise PolicyError(
@@ -67,12 +70,12 @@ class SnapshotRing:
             )
         self._parts = parts
         self._prove_steps, self._drop_refusals = prove_steps, drop_refusals
-        self._agree = agree
+        self._agree, self._many = agree, many
         self._memories = [HostMemory() for _ in range(keep)]
         self._good: list[Snapshot] = []
         self._candidate: Snapshot | None = None
         self._aside: Snapshot | None = None
-        self._proof = self._refusals = 0
+        self._proof = NO_CANDIDATE
         self._take_seconds = self._check_seconds = 0.0
         self._last_state: TrainingState | None = None
 
@@ -112,42 +115,55 @@ class SnapshotRing:
 
     def accepted(self, step: int) -> None:
         """A step was accepted; steps up to the candidate's own prove nothing about it."""
-        candidate = self._candidate
-        if candidate is None or step <= candidate.step:
-            return
-        self._proof += 1
-        if self._proof < self._prove_steps:
-            return
-        if self._agree is None and not candidate.state.landing.arrived:
-            return
-        self._judge(candidate)
+        if self.count(step):
+            good = self.sound()
+            self.conclude(good if self._agree is None else self._agree(good))
 
-    def make_room(self) -> None:
-        """A newer state needs the candidate's place: the later steps that were accepted so far have to be proof enough.
+    def count(self, step: int) -> bool:
+        """A step was accepted; returns whether the candidate has seen enough of them to be judged now."""
+        before, self._proof = self._proof, accept(self._proof, step)
+        if self._candidate is None or self._proof == before or self._proof.accepted < self._prove_steps:
+            return False
+        # Several ranks judge at the same step, and wait for it.
+        return self._many or self._agree is not None or self._candidate.state.landing.arrived
 
-        With none since the last refusal it proves nothing and stays a candidate.
-        """
-        if self._candidate is not None and self._proof:
-            self._judge(self._candidate)
-
-    def _judge(self, candidate: Snapshot) -> None:
+    def sound(self) -> bool:
+        """Whether the candidate's numbers are finite; waits until it is copied."""
+        assert self._candidate is not None
         begun = time.perf_counter()
-        good = not candidate.state.poisoned()
-        if self._agree is not None:
-            good = self._agree(good)
+        good = not self._candidate.state.poisoned()
         self._check_seconds = time.perf_counter() - begun
+        return good
+
+    def conclude(self, good: bool) -> int | None:
+        """The candidate is judged; returns its step if it is known-good now."""
+        candidate = self._candidate
+        assert candidate is not None
         self._drop()
-        if good:
-            self._good = [*self._good, candidate][-(len(self._memories) - 1) :]
+        if not good:
+            return None
+        self._good = [*self._good, candidate][-(len(self._memories) - 1) :]
+        return candidate.step
+
+    def forget(self) -> None:
+        """There is no candidate any more."""
+        self._drop()
+
+    @property
+    def partly_proved(self) -> bool:
+        """Whether a step was accepted since the candidate was taken, or since the last refusal."""
+        return self._candidate is not None and self._proof.accepted > 0
+
+    @property
+    def candidate_step(self) -> int | None:
+        """The last step that the candidate contains."""
+        return None if self._candidate is None else self._candidate.step
 
     def refused(self, step: int) -> None:
         """A step was refused: the candidate has to prove itself anew, and goes if this happens again and again."""
-        if self._candidate is None or step <= self._candidate.step:
-            return
-        self._proof = 0
-        self._refusals += 1
-        if self._refusals >= self._drop_refusals:
-            self._drop()
+        self._proof = refuse(self._proof, step, self._drop_refusals)
+        if self._proof == NO_CANDIDATE:
+            self._candidate = None
 
     def known_good(self) -> Snapshot | None:
         """The newest snapshot that later steps have proved."""
@@ -210,10 +226,9 @@ class SnapshotRing:
         state = capture(self._parts, memory=memory, notes=None if notes is None else notes())
         self._take_seconds = time.perf_counter() - begun
         self._candidate = Snapshot(step=step, state=state)
-        self._proof = self._refusals = 0
+        self._proof = Proof(step)
         self._last_state = state
         return self._candidate
 
     def _drop(self) -> None:
-        self._candidate = None
-        self._proof = self._refusals = 0
+        self._candidate, self._proof = None, NO_CANDIDATE

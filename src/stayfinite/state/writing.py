@@ -18,6 +18,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from stayfinite.core.sharing import Turn, first_rank, other_rank
 from stayfinite.errors import PoisonedState, StateError
 from stayfinite.state import shelf
 from stayfinite.state.contents import files_of, state_file, state_text, whole_forms
@@ -119,14 +120,10 @@ def _check_opens(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def _finish(desk: Desk, partial: Path, step: int, state: TrainingState, own: dict[str, Written]) -> Path:
     files: dict[str, Any] = {name: written.to_json() for name, written in own.items()}
-    reports = [partial / _report_name(rank) for rank in range(1, desk.ranks)]
-    for path in reports:
-        report = _await_report(desk, path)
-        if report["error"]:
-            raise StateError(f"rank {report['rank']} could not write its share: {report['error']}")
+    for report in _await_reports(desk, partial):
         files |= report["files"]
-    for path in (*reports, partial / _report_name(0)):
-        path.unlink(missing_ok=True)
+    for rank in range(desk.ranks):
+        (partial / _report_name(rank)).unlink(missing_ok=True)
     before = shelf.finished(desk.directory)
     manifest = Manifest(
         step=step,
@@ -183,27 +180,61 @@ class _Patience:
         return now > self._deadline
 
 
-def _await_report(desk: Desk, path: Path) -> dict[str, Any]:
+def _await_reports(desk: Desk, partial: Path) -> list[dict[str, Any]]:
+    """The reports of all other ranks; for the first rank.
+
+    Raises:
+        StateError: one of them failed, or did not report in time.
+    """
+    awaited = {_report_name(rank): rank for rank in range(1, desk.ranks)}
+    reports: list[dict[str, Any]] = []
     patience = _Patience(desk)
-    while not path.exists():
-        if patience.spent():
-            raise StateError(
-                f"no word from {path.stem.lstrip('.')} for {patience.waited:.0f} s; the checkpoint is given up"
-            )
+    while True:
+        # One look at the directory for all of them: thousands of files on shared storage are not asked for one by one.
+        for name in awaited.keys() & _listed(partial):
+            reports.append(json.loads((partial / name).read_text(encoding="utf-8")))
+            del awaited[name]
+        failed = [report for report in reports if report["error"]]
+        turn = first_rank(awaited=len(awaited), failed=bool(failed), spent=patience.spent())
+        if turn is Turn.FINISH:
+            return sorted(reports, key=lambda report: int(report["rank"]))
+        if failed:
+            raise StateError(f"rank {failed[0]['rank']} could not write its share: {failed[0]['error']}")
+        if turn is Turn.GIVE_UP:
+            ranks = sorted(awaited.values())
+            more = f" and {len(ranks) - SHOWN:,} more" if len(ranks) > SHOWN else ""
+            named = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:SHOWN]))}{more}"
+            raise StateError(f"no word from {named} for {patience.waited:.0f} s; the checkpoint is given up")
         time.sleep(POLL)
-    report = json.loads(path.read_text(encoding="utf-8"))
-    assert isinstance(report, dict)
-    return report
+
+
+def _listed(directory: Path) -> set[str]:
+    try:
+        return {path.name for path in directory.iterdir()}
+    except OSError:
+        return set()
 
 
 def _await_finish(desk: Desk, partial: Path, step: int) -> Path:
     patience = _Patience(desk)
-    while partial.exists():
-        if patience.spent():
+    while True:
+        # In this order: it leaves its place aside in the moment in which it gets its name.
+        aside = partial.exists()
+        final = None if aside else _named(desk, partial, step)
+        turn = other_rank(aside=aside, named=final is not None, spent=patience.spent())
+        if final is not None:
+            return final
+        if turn is Turn.GIVE_UP and aside:
             raise StateError(f"rank 0 did not finish the checkpoint within {patience.waited:.0f} s")
+        if turn is Turn.GIVE_UP:
+            raise StateError("rank 0 gave the checkpoint up; its own message says why")
         time.sleep(POLL)
+
+
+def _named(desk: Desk, partial: Path, step: int) -> Path | None:
+    """The finished checkpoint that was written there."""
     for final in desk.directory.glob(f"step-{step:08d}*"):
         with contextlib.suppress(StateError):
             if read_manifest(final).written_as == partial.name:
                 return final
-    raise StateError("rank 0 gave the checkpoint up; its own message says why")
+    return None

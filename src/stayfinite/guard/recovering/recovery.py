@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from stayfinite.core.agreeing import Agreement, settle
+from stayfinite.core.cadence import SnapshotCadence
 from stayfinite.core.decision import Decision
-from stayfinite.core.judge import Memory
+from stayfinite.core.judge import Memory, after_rollback
+from stayfinite.core.keeping import Keeping
 from stayfinite.core.policy import Policy
 from stayfinite.core.rungs import Options
 from stayfinite.errors import StateError
@@ -17,7 +18,6 @@ from stayfinite.guard.feeding.loaders import Loaders
 from stayfinite.guard.gates.cut import LearningRateCut
 from stayfinite.guard.gates.group_settings import give_back, settings_of
 from stayfinite.guard.ranks.ranks import Ranks
-from stayfinite.guard.recovering.cadence import SnapshotCadence
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.saving import Saving
 from stayfinite.guard.telling.recorder import Recorder
@@ -59,17 +59,20 @@ class Recovery:
         self._acts = policy.mode == "protect"
         self.ring: SnapshotRing | None = None
         self._rerun = rerun
-        self._in_doubt = False
-        """Whether an unusual step is on probation: no later state is proved or taken meanwhile."""
+        self._cadence = SnapshotCadence(policy.snapshot_share)
+        self._keeping = Keeping(None, self._cadence)
         self.renew()
 
     def renew(self) -> None:
         """The training has got other parameters: earlier states no longer fit it."""
         if not self._acts or not self._policy.snapshots:
             return
-        agree = None if self._ranks.world == 1 else lambda good: not self._ranks.highest(int(not good))
-        self.ring = SnapshotRing(self._parts, prove_steps=self._policy.prove_steps, agree=agree)
-        self._cadence = SnapshotCadence(self._policy.snapshot_share, self._ranks)
+        many = self._ranks.world > 1
+        self.ring = SnapshotRing(self._parts, prove_steps=self._policy.prove_steps, many=many)
+        self._cadence = SnapshotCadence(self._policy.snapshot_share)
+        in_doubt = self._keeping.in_doubt
+        self._keeping = Keeping(self.ring, self._cadence)
+        self._keeping.in_doubt = in_doubt
 
     def known_good(self) -> Snapshot | None:
         """The newest state that later steps have proved."""
@@ -90,59 +93,40 @@ class Recovery:
 
     def heard(self, decision: Decision, *, in_doubt: bool = False) -> None:
         """A step has become known; ``in_doubt`` while an unusual one is on probation."""
-        self._in_doubt = self._loaders.in_doubt = in_doubt
+        self._loaders.in_doubt = in_doubt
         if not decision.refused:
             self._cut.advance()
             self._loaders.accepted(decision.step)
         else:
             self._loaders.refused(decision.step, finite=decision.signals.finite)
-        if self.ring is None or in_doubt:
-            return
-        if not decision.refused:
-            with self._watching_for_proof(self.ring):
-                self.ring.accepted(decision.step)
-            return
-        if self.ring.candidate is not None and decision.step <= self.ring.candidate.step:
-            # It was taken while this step's schedule was ahead in good faith.
-            self._cadence.at_once()
-        self.ring.refused(decision.step)
+        self._note_proof(self._keeping.heard(decision.step, refused=decision.refused, in_doubt=in_doubt))
 
-    @contextmanager
-    def _watching_for_proof(self, ring: SnapshotRing) -> Iterator[None]:
-        """Within, a snapshot may become known-good: the batches before it are innocent, and its whole cost is known."""
-        before = ring.known_good()
-        yield
-        if (good := ring.known_good()) is not None and good is not before:
-            self._loaders.proved(good.step)
-            self._cadence.proved(ring.cost)
+    def _note_proof(self, agreement: Agreement[int | None]) -> None:
+        """Run a protocol in which a snapshot may become known-good: the batches before it are innocent then."""
+        if (proved := settle(agreement, self._ranks.highest)) is not None:
+            self._loaders.proved(proved)
 
     def snapshot_if_due(self, step: int) -> None:
         """Between two steps: take a snapshot if it is time."""
-        ring = self.ring
-        if ring is None or self._in_doubt or not self._cadence.due(step):
-            return
-        if ring.candidate is not None and not self._cadence.outdated:
-            return
-        failed = ""
+        reason = settle(self._keeping.snapshot_if_due(step, self._take), self._ranks.highest)
+        if reason:
+            self._give_up(step, f"snapshots are off, a rollback will not be possible: {reason}", reason)
+
+    def _take(self, step: int) -> str:
+        assert self.ring is not None
         try:
-            ring.take(step, notes=self._notes)
+            self.ring.take(step, notes=self._notes)
         except (MemoryError, RuntimeError, StateError) as error:
             # Out of memory is a RuntimeError where torch allocates on the host.
-            failed = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
-        if (failed or self._cadence.allocating) and self._ranks.highest(int(bool(failed))):
-            reason = failed or "another rank could not take one"
-            self._give_up(step, f"snapshots are off, a rollback will not be possible: {reason}", reason)
-            return
-        self._cadence.took(step, ring.cost)
+            return getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+        return ""
 
     def checkpoint(self, step: int, saving: Saving) -> None:
         """Between two steps: save the training; nothing may be under way."""
         # While a step is on probation, the known-good state is the one from before it.
-        ring = None if self._in_doubt else self.ring
-        if ring is not None:
-            with self._watching_for_proof(ring):
-                ring.make_room()
-        saving.save(step, ring, self._notes)
+        ring = None if self._keeping.in_doubt else self.ring
+        self._note_proof(self._keeping.make_room())
+        saving.save(step, ring, self._keeping, self._notes)
         if ring is not None:
             self._cadence.put_off(step)
 
@@ -172,17 +156,7 @@ class Recovery:
         self.ring.take_up()
         if (failed := self._put_back(good, step)) is not None:
             return {"failed": failed}, None
-        then = memory_of(good)
-        ladder = replace(memory.ladder, spikes=then.ladder.spikes, in_a_row=0, searching=0)
-        probation = replace(
-            then.probation,
-            doubt=None,
-            trial=None,
-            factor=memory.probation.factor,
-            ceiling=memory.probation.ceiling,
-            backs=memory.probation.backs,
-        )
-        return self._gone_back(step, good), Memory(ladder, then.trends, probation)
+        return self._gone_back(step, good), after_rollback(memory, memory_of(good))
 
     def try_known_good(self, step: int) -> Memory | None:
         """Put the known-good state in place of the present one, which is kept aside; nothing may be under way.
@@ -260,7 +234,7 @@ class Recovery:
         return f"snapshots in memory, {kept}"
 
     def _give_up(self, step: int, line: str, reason: str) -> None:
-        self.ring = None
+        self.ring = self._keeping.ring = None
         self._recorder.trouble("snapshots-off", step, line, reason=reason)
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stayfinite.core.agreeing import settle
+from stayfinite.core.cadence import CheckpointCadence
+from stayfinite.core.keeping import Keeping
 from stayfinite.core.policy import Policy
 from stayfinite.errors import PoisonedState, StateError
 from stayfinite.guard.ranks.ranks import Ranks
-from stayfinite.guard.recovering.cadence import CheckpointCadence
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.state.checkpoints import Checkpointer, Outcome
@@ -22,6 +24,8 @@ from stayfinite.state.snapshots import SnapshotRing
 from stayfinite.state.training import TrainingState, capture, restore
 
 CHECKPOINTS = "checkpoints"
+
+Notes = Callable[[], Mapping[str, Any]]
 
 
 class Found(NamedTuple):
@@ -47,7 +51,7 @@ class Saving:
         assert recorder.directory is not None
         self._parts = parts
         self._directory = recorder.directory / CHECKPOINTS
-        self.cadence = CheckpointCadence(policy, ranks)
+        self.cadence = CheckpointCadence(policy, first=ranks.first, many=ranks.world > 1)
         self._ranks = ranks
         self._recorder = recorder
         self._saver = Checkpointer(
@@ -59,22 +63,29 @@ class Saving:
         )
         self._memory = HostMemory()
 
-    def save(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> None:
+    def save(self, step: int, ring: SnapshotRing | None, keeping: Keeping, notes: Notes) -> None:
         """Copy the training state and have it written; trouble becomes an event and never stops training.
 
         A snapshot and a checkpoint share one copy, so that there are never more than two on the host. Where checkpoints
         come faster than snapshots are proved, the last one is judged by the steps that it has seen.
         """
         self.cadence.saved(step)
-        state, reason = None, "another rank could not copy its state"
-        try:
-            state = self._copy(step, ring, notes)
-        except (MemoryError, RuntimeError, StateError) as error:
-            reason = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
-        if self._ranks.highest(int(state is None)) or state is None:
+        copied: list[TrainingState] = []
+
+        def copy() -> str:
+            try:
+                copied.append(self._copy(step, ring, notes))
+            except (MemoryError, RuntimeError, StateError) as error:
+                return getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+            return ""
+
+        reason = settle(keeping.save(copy, lambda: self._saver.save(step, copied[0])), self._ranks.highest)
+        if reason:
             self._recorder.trouble("checkpoint-failed", step, f"no checkpoint at step {step}: {reason}", reason=reason)
-        else:
-            self._saver.save(step, state)
+
+    def due(self, step: int) -> bool:
+        """Whether a checkpoint is due now, the same on all ranks."""
+        return settle(self.cadence.due(step), self._ranks.highest)
 
     def tell(self, *, wait: bool = False) -> None:
         """Record what has become of checkpoints since the last call."""
@@ -140,7 +151,7 @@ class Saving:
         restore(self._parts, state)
         return Found(remembered, notes["batches"], {})
 
-    def _copy(self, step: int, ring: SnapshotRing | None, notes: Callable[[], Mapping[str, Any]]) -> TrainingState:
+    def _copy(self, step: int, ring: SnapshotRing | None, notes: Notes) -> TrainingState:
         if ring is not None:
             return ring.take(step, notes=notes).state
         self._memory.wait_free()

@@ -15,6 +15,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.judge import Judgement
 from stayfinite.core.records import decision_record, finding_record, plain_event, step_record
 from stayfinite.guard.feeding.loaders import Unlearned
+from stayfinite.guard.supervised import leave_word
 from stayfinite.guard.telling.groups import Groups
 from stayfinite.guard.telling.journal import Journal, now
 from stayfinite.guard.telling.launch import run_record
@@ -83,7 +84,9 @@ class Recorder:
         if self._launched:
             return
         self._launched = True
-        if self._journal.directory is None or not self._first:
+        directory = self._journal.directory
+        leave_word("launched", step, run_dir=None if directory is None else str(directory.absolute()))
+        if directory is None or not self._first:
             return
         record = run_record(self._journal.read(RUN), describe())
         self._journal.whole(RUN, json.dumps(record, indent=1, default=str).encode())
@@ -146,6 +149,19 @@ class Recorder:
         if event in WORTH_A_LOOK:
             self.redraw()
 
+    def pace(self, slowest: Any, host: str, step: int) -> None:
+        """How much of a step is the slowest rank's own; all ranks know it."""
+        self._tally.slowest = (slowest.rank, host, slowest.share, slowest.mean_share)
+        self.announce(
+            "slowest-rank",
+            step,
+            slowest_rank=slowest.rank,
+            host=host,
+            share=round(slowest.share, 4),
+            mean_share=round(slowest.mean_share, 4),
+            step_seconds=round(slowest.step_seconds, 6),
+        )
+
     def redraw(self) -> None:
         """There is more to see now: report.html is drawn anew, soon. Any thread may ask for it."""
         self._reporter.soon()
@@ -176,7 +192,7 @@ class Recorder:
             self._layers_rest_until = ended + LAYERS_REST * (ended - begun)
         self._say_failed_report()
 
-    def finish(self, event: str, step: int, reason: str, **details: str) -> None:
+    def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
         """The run has ended: write what is left and say what it came to. Silent where no step was ever taken."""
         if not self._launched:
             return

@@ -27,6 +27,8 @@ class Tally:
         self._bad: Counter[str] = Counter()
         self._silent: tuple[str, ...] = ()
         self._looks = 0
+        self.slowest: tuple[int, str, float, float] | None = None
+        """The rank with the most time of its own, its host, the share of a step that is its own, the mean of all."""
 
     def count(self, decision: Decision) -> None:
         """Take in one step."""
@@ -81,4 +83,5 @@ class Tally:
             "lowest_scale": self._lowest_scale,
             "worst": bad,
             "silent": self._silent,
+            "slowest": self.slowest,
         }

@@ -14,6 +14,7 @@ KINDS = {
     "veto": "veto", "cut": "cut", "rollback": "rollback", "escalate": "escalate", "stop": "stop",
     "checkpoint": "checkpoint", "incident": "incident", "finding": "finding", "restart": "restart", "resume": "restart",
     "failed": "error", "stopped": "stop", "bound": "bound", "new-phase": "phase",
+    "stall": "error",
 }  # fmt: skip
 """What is marked, and as what. Anything else that failed is an error; the rest is no mark."""
 
@@ -50,6 +51,10 @@ class Events:
         """The step at which the guard last decided to stop."""
         self.memory: dict[str, Any] = {}
         """Peaks, by where."""
+        self.slowest: dict[str, Any] = {}
+        """Of several ranks the one that takes most of a step, as it was found last."""
+        self.stall: dict[str, Any] = {}
+        """The last time that a rank did not arrive."""
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in one line."""
@@ -66,6 +71,10 @@ class Events:
             self.error = error_of(record) if event == "failed" else ""
         if isinstance(record.get("memory"), dict):
             self.memory = dict(record["memory"])
+        if event == "slowest-rank":
+            self.slowest = dict(record)
+        elif event == "stall":
+            self.stall = dict(record)
         step = number(record.get("step"))
         kind = KINDS.get(event) or ("error" if event.endswith("-failed") else None)
         # A level that was accepted and a bad step that was only watched are no refusals, but nobody should miss them.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from stayfinite.readers.runs.growing import number
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.page.plain import objects, records, shown, text
 
@@ -23,6 +24,7 @@ def details_data(run: RunReader) -> list[Table]:
         _table("Guard", _rows({"max_norm": launch.get("max_norm")} | objects(launch.get("policy"))) if launch else []),
         _table("Environment", _environment(run)),
         _table("Data", _data(run)),
+        _table("Ranks", _ranks(run)),
         _table("Memory peaks", [[text(where, 120), _size(peak)] for where, peak in run.events.memory.items()]),
     ]
     return [table for table in tables if table["rows"]]
@@ -59,8 +61,8 @@ def _optimizer(launch: Mapping[str, Any]) -> list[list[str]]:
     optimizer = objects(launch.get("optimizer"))
     rows = _rows({"class": optimizer["class"]}) if "class" in optimizer else []
     groups = records(optimizer.get("groups"), 8)
-    for number, group in enumerate(groups):
-        prefix = f"group {number} " if len(groups) > 1 else ""
+    for place, group in enumerate(groups):
+        prefix = f"group {place} " if len(groups) > 1 else ""
         rows += [[f"{prefix}{name}", value] for name, value in _rows(group)]
     return rows
 
@@ -89,6 +91,24 @@ def _data(run: RunReader) -> list[list[str]]:
     passed = sum(len(value) for value in run.ledger.values() if isinstance(value, list | dict))
     if passed:
         rows.append(["in the ledger", f"{passed:,} entries, passed over on resume"])
+    return rows
+
+
+def _ranks(run: RunReader) -> list[list[str]]:
+    """The slowest rank, and the last one that did not arrive."""
+    rows = []
+    if slowest := run.events.slowest:
+        rows.append(["slowest rank", f"{shown(slowest.get('slowest_rank'))} ({text(slowest.get('host', ''), 120)})"])
+        for name, title in (("share", "its own share of a step"), ("mean_share", "mean share of all ranks")):
+            share = number(slowest.get(name))
+            if share is not None and 0 <= share <= 1:
+                rows.append([title, f"{share:.0%}"])
+        seconds = number(slowest.get("step_seconds"))
+        if seconds is not None and 0 <= seconds < 1e9:
+            rows.append(["seconds a step", f"{seconds:.4g}"])
+    if stall := run.events.stall:
+        rows.append([f"stall at step {shown(stall.get('step'))}", text(stall.get("reason", ""), 400)])
+        rows.append(["stacks of all ranks", text(stall.get("stacks", ""), 120)])
     return rows
 
 

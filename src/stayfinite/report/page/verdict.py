@@ -8,6 +8,7 @@ from typing import Any
 
 from stayfinite.core.curve import Curve
 from stayfinite.core.decision import Code
+from stayfinite.readers.runs.growing import number
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import REFUSING
 from stayfinite.report.page.plain import text
@@ -82,6 +83,10 @@ def guarded_figures(run: RunReader) -> list[list[str]]:
         figures.append(["incidents", str(len(run.incidents))])
     if run.events.watched:
         figures.append(["bad, only watched", f"{run.events.watched:,}"])
+    share = number(run.events.slowest.get("share"))
+    if share is not None and 0 <= share <= 1:
+        rank = text(run.events.slowest.get("slowest_rank", ""), 20)
+        figures.append(["slowest rank", f"{rank}, {share:.0%} of a step"])
     return figures + curve_figures(run.steps.curves, run.steps.last_loss)
 
 

@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
+from stayfinite.core.agreeing import Agreement
 from stayfinite.core.policy import Policy
-from stayfinite.guard.ranks.ranks import Ranks
 
 LEAST_STEPS = 10
 """Between two snapshots, however cheap they are."""
@@ -23,9 +23,8 @@ LOOK_EVERY = 10
 class SnapshotCadence:
     """As often as the share of training time that they may cost allows."""
 
-    def __init__(self, share: float, ranks: Ranks, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._share = share
-        self._ranks = ranks
         self._clock = clock
         self._taken = 0
         self._due = 0
@@ -42,27 +41,22 @@ class SnapshotCadence:
         """Whether the last one was of no use, so that the next may take its place."""
         return self._due == 0
 
-    @property
-    def allocating(self) -> bool:
-        """Whether the next one gets memory that was not there before."""
-        return self._taken < ALLOCATING
-
     def at_once(self) -> None:
         """The last one was of no use: the next is due."""
         self._due = 0
 
-    def took(self, step: int, cost: float) -> None:
-        """One was taken; ``cost`` is in seconds."""
+    def took(self, step: int, cost: float) -> Agreement[None]:
+        """One was taken; ``cost`` is in seconds, and the slowest rank's counts."""
         last_step, last_time = self._last
         self._taken += 1
         self._last = (step, self._clock())
         self._step_seconds = (self._last[1] - last_time) / max(step - last_step, 1)
-        self._wait = self._ranks.highest(self._affordable(cost))
+        self._wait = yield self._affordable(cost)
         self._due = step + self._wait
 
-    def proved(self, cost: float) -> None:
+    def proved(self, cost: float) -> Agreement[None]:
         """The last one has landed and was looked through: what it has cost in all is known now."""
-        self._wait = max(self._wait, self._ranks.highest(self._affordable(cost)))
+        self._wait = max(self._wait, (yield self._affordable(cost)))
         self._due = max(self._due, self._last[0] + self._wait)
 
     def _affordable(self, cost: float) -> int:
@@ -76,23 +70,30 @@ class SnapshotCadence:
 
 
 class CheckpointCadence:
-    """Every so many steps, or minutes by the first rank's clock, as the policy says."""
+    """Every so many steps, or minutes by the first rank's clock, as the policy says.
 
-    def __init__(self, policy: Policy, ranks: Ranks, clock: Callable[[], float] = time.monotonic) -> None:
+    Arguments:
+        policy: how often.
+        first: whether this is the rank whose clock counts.
+        many: whether there are others.
+        clock: in seconds.
+    """
+
+    def __init__(self, policy: Policy, *, first: bool, many: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._steps = policy.checkpoint_steps
         self._seconds = None if policy.checkpoint_minutes is None else 60 * policy.checkpoint_minutes
-        self._ranks = ranks
+        self._first, self._many = first, many
         self._clock = clock
         self._last: tuple[int, float] = (0, clock())
 
-    def due(self, step: int) -> bool:
+    def due(self, step: int) -> Agreement[bool]:
         """Whether to save now."""
         last_step, last_time = self._last
         if self._steps is not None and step - last_step >= self._steps:
             return True
-        if self._seconds is None or (self._ranks.world > 1 and step % LOOK_EVERY):
+        if self._seconds is None or (self._many and step % LOOK_EVERY):
             return False
-        return bool(self._ranks.highest(int(self._ranks.first and self._clock() - last_time >= self._seconds)))
+        return bool((yield int(self._first and self._clock() - last_time >= self._seconds)))
 
     def saved(self, step: int) -> None:
         """A checkpoint of this step is on its way, or was resumed from."""

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from torch import nn
 
+from stayfinite.core.agreeing import Agreement, settle
+from stayfinite.core.cadence import FIRST_STEPS, LEAST_STEPS, CheckpointCadence, SnapshotCadence
 from stayfinite.core.policy import Policy
-from stayfinite.guard.ranks.ranks import Ranks
-from stayfinite.guard.recovering.cadence import FIRST_STEPS, LEAST_STEPS, CheckpointCadence, SnapshotCadence
+
+
+def alone(agreement: Agreement):
+    return settle(agreement, lambda number: number)
 
 
 class Clock:
@@ -23,19 +26,19 @@ def next_due(cadence: SnapshotCadence, after: int) -> int:
 def settled(cost: float, *, share: float = 0.01, step_seconds: float = 1.0) -> tuple[SnapshotCadence, int]:
     """A cadence that has taken three snapshots, and the step of the last one."""
     clock = Clock()
-    cadence = SnapshotCadence(share, Ranks(nn.Linear(1, 1)), clock)
+    cadence = SnapshotCadence(share, clock)
     step = 1
     for _ in range(3):
         clock.now = step * step_seconds
-        cadence.took(step, cost)
+        alone(cadence.took(step, cost))
         step = next_due(cadence, step)
     return cadence, 1 + 2 * FIRST_STEPS
 
 
 def test_the_first_snapshot_is_due_at_once_and_the_first_ones_do_not_set_the_pace():
-    cadence = SnapshotCadence(0.01, Ranks(nn.Linear(1, 1)), Clock())
+    cadence = SnapshotCadence(0.01, Clock())
     assert cadence.due(1)
-    cadence.took(1, cost=1000.0)
+    alone(cadence.took(1, cost=1000.0))
     assert next_due(cadence, 1) == 1 + FIRST_STEPS
 
 
@@ -52,9 +55,9 @@ def test_however_cheap_they_are_a_few_steps_lie_between_them():
 
 def test_what_a_snapshot_has_cost_after_all_puts_the_next_one_off():
     cadence, last = settled(0.5)
-    cadence.proved(3.0)
+    alone(cadence.proved(3.0))
     assert next_due(cadence, last) == last + 300
-    cadence.proved(0.1)
+    alone(cadence.proved(0.1))
     assert next_due(cadence, last) == last + 300, "and never brings it forward"
 
 
@@ -68,10 +71,10 @@ def test_a_snapshot_that_was_of_no_use_is_followed_at_once():
 
 def test_a_checkpoint_is_due_after_its_steps_or_its_minutes():
     clock = Clock()
-    cadence = CheckpointCadence(Policy(checkpoint_steps=100, checkpoint_minutes=5), Ranks(nn.Linear(1, 1)), clock)
-    assert not cadence.due(99)
-    assert cadence.due(100)
+    cadence = CheckpointCadence(Policy(checkpoint_steps=100, checkpoint_minutes=5), first=True, many=False, clock=clock)
+    assert not alone(cadence.due(99))
+    assert alone(cadence.due(100))
     clock.now = 300.0
-    assert cadence.due(1)
+    assert alone(cadence.due(1))
     cadence.saved(1)
-    assert not cadence.due(100)
+    assert not alone(cadence.due(100))

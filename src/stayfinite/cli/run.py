@@ -1,0 +1,217 @@
+"""``stayfinite run --restarts 5 -- torchrun ...``: run a training again after a crash, never after a stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from stayfinite.core.supervising import (
+    STOPS,
+    WORDS,
+    Ending,
+    Move,
+    Next,
+    Supervision,
+    after,
+    after_pause,
+    shown_code,
+)
+from stayfinite.readers.runs.stops import stopped_since
+
+GRACE = 30.0
+"""Seconds that what outlived its launcher has between SIGTERM and SIGKILL, as torchrun gives its workers."""
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that are passed on, and after which nothing is started again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Run a training command, and run it again when it crashes. `stayfinite run --restarts 5 -- torchrun ... train.py`
+
+    A training that a guard has stopped is not started again, whatever its launcher ends with. Exit codes: 0 done; 86,
+    87, 88 stopped for a reason; otherwise that of the last attempt, when the restarts are used up; 128 + N after
+    signal N, which is passed on; 2 on wrong use.
+    """
+
+    restarts: int = 5
+    """Restarts in all, after which it gives up."""
+
+    pause: float = 10.0
+    """Seconds before a restart; doubled, up to 5 minutes, while attempts begin at the same step."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command behind `--`; see :class:`Run` for the exit codes."""
+    words = list(arguments)
+    place = words.index("--") if "--" in words else len(words)
+    settings = tyro.cli(Run, args=words[:place], prog="stayfinite run")
+    command = words[place + 1 :]
+    wrong = ""
+    if not command:
+        wrong = "name a command behind --: stayfinite run --restarts 5 -- torchrun --nproc-per-node=8 train.py"
+    elif settings.restarts < 0:
+        wrong = f"--restarts {settings.restarts}: expected 0 or more"
+    elif not 0 <= settings.pause < 1e6:
+        wrong = f"--pause {settings.pause:g}: expected seconds, 0 or more"
+    if wrong:
+        _say(wrong)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="stayfinite-run-") as folder:
+        return Supervisor(command, settings, Path(folder) / "words.jsonl").run()
+
+
+class Supervisor:
+    """Starts a command, waits for its end, and decides what follows.
+
+    Arguments:
+        command: what to run.
+        settings: how often, and the pause.
+        words: the file in which guards leave word; its name marks everything that the command starts.
+    """
+
+    def __init__(self, command: list[str], settings: Run, words: Path) -> None:
+        self._command, self._settings, self._words = command, settings, words
+        self._begun = time.time()
+        self._told: int | None = None
+        self._wake = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._run_dirs: dict[str, None] = {}
+
+    def run(self) -> int:
+        """Attempt after attempt, to the exit code."""
+        before = {each: signal.signal(each, self._pass_on) for each in ENDING}
+        try:
+            return self._run()
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _run(self) -> int:
+        state = Supervision(most=self._settings.restarts, first_pause=self._settings.pause)
+        while True:
+            try:
+                code, began = self._attempt()
+            except OSError as error:
+                _say(f"cannot run {self._command[0]}: {error.strerror or error}")
+                return 127
+            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._told)
+            following, state = after(ending, state)
+            self._tell(following, state, ending)
+            if following.move is Move.RESTART:
+                self._end_left_overs()
+                self._wake.wait(following.pause)
+                following = after_pause(self._stopped(), self._told)
+                if following.move is Move.RESTART:
+                    continue
+                self._tell(following, state, ending)
+            return following.code
+
+    def _attempt(self) -> tuple[int, int | None]:
+        """Run the command to its end; returns its exit code, and the step that training began from."""
+        self._words.write_bytes(b"")
+        # A group of its own: Ctrl-C reaches it once, through here. A background group must not read the terminal.
+        self._child = subprocess.Popen(
+            self._command,
+            env=os.environ | {WORDS: str(self._words)},
+            stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
+            process_group=0,
+        )
+        if self._told is not None:
+            self._pass_on(self._told)  # asked to end in the moment before
+        code = self._child.wait()
+        launched = [word for word in self._heard() if word.get("event") == "launched"]
+        for word in launched:
+            if isinstance(word.get("run_dir"), str):
+                self._run_dirs[word["run_dir"]] = None
+        steps = [word["step"] for word in launched if isinstance(word.get("step"), int)]
+        return code, min(steps, default=None)
+
+    def _stopped(self) -> int | None:
+        """The exit code of a stop, by what this machine's ranks have left word of or any rank's events tell."""
+        found = [word.get("code") for word in self._heard() if word.get("event") == "stopped"]
+        events = (stopped_since(Path(directory), self._begun) for directory in self._run_dirs)
+        found += [event.get("exit_code") for event in events if event is not None]
+        if not found:
+            return None
+        return next((code for code in found if isinstance(code, int) and code in STOPS), min(STOPS))
+
+    def _heard(self) -> list[dict[str, Any]]:
+        words = []
+        with contextlib.suppress(OSError):
+            for line in self._words.read_bytes().splitlines():
+                with contextlib.suppress(ValueError):
+                    words.append(json.loads(line))
+        return [word for word in words if isinstance(word, dict)]
+
+    def _pass_on(self, number: int, _frame: object = None) -> None:
+        self._told = number
+        self._wake.set()
+        if self._child is not None and self._child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, number)
+
+    def _end_left_overs(self) -> None:
+        """End what outlived its launcher: two trainings must not write to one run directory."""
+        for request, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, 5.0)):
+            left = self._marked()
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, request)
+            until = time.monotonic() + patience
+            while left and time.monotonic() < until:
+                time.sleep(0.05)
+                left = self._marked()
+            if not left:
+                return
+
+    def _marked(self) -> list[int]:
+        """Living processes that the command has started, by their environment; none where there is no /proc."""
+        mark = f"{WORDS}={self._words}".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError, ValueError):
+                if mark in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+        return found
+
+    def _tell(self, following: Next, state: Supervision, ending: Ending) -> None:
+        attempt = f"attempt {state.restarts + (following.move is not Move.RESTART)} ended with {_in_words(ending.code)}"
+        if following.move is Move.RESTART:
+            _say(f"{attempt}. Restart {state.restarts} of {state.most} in {following.pause:g} s.")
+        elif following.move is Move.STOPPED:
+            where = next(iter(self._run_dirs), None)
+            record = f" {where}/events.jsonl says why." if where else ""
+            _say(f"the guard stopped training (exit code {following.code}). No restart: it would fail again.{record}")
+        elif following.move is Move.GIVE_UP:
+            restarts = f"{state.most} restart{'' if state.most == 1 else 's'}"
+            last = f" The last attempt began at step {state.began}." if state.began >= 0 else " It came to no step."
+            _say(f"{attempt}. Gave up after {restarts}.{last} Fix the crash, then run the same command again.")
+        elif following.move is Move.TOLD:
+            _say(f"ended on {signal.Signals(following.code - 128).name}. Run the same command again to resume.")
+
+
+def _in_words(code: int) -> str:
+    if code >= 0:
+        return str(code)
+    try:
+        return f"{shown_code(code)} ({signal.Signals(-code).name})"
+    except ValueError:
+        return str(shown_code(code))
+
+
+def _say(line: str) -> None:
+    print(f"stayfinite run: {line}", file=sys.stderr, flush=True)
