@@ -51,6 +51,8 @@ def _not_finite(signals: Signals, policy: Policy) -> str:
         words[0] += f" (its part {', '.join(bad)})"
     if signals.bad_count:
         words.append(_bad_gradients(signals))
+    elif not math.isfinite(signals.grad_norm) and not signals.parameters:
+        words.append("gradients are NaN or infinite")
     elif not math.isfinite(signals.grad_norm):
         words.append(f"grad norm is {signals.grad_norm:.4g} though every gradient is finite: too large to square")
     else:

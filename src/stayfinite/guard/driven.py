@@ -82,7 +82,7 @@ class DrivenGuard(Guard):
         self._intake.add(loss, {})
         self._passes.trained(loss)
 
-    def judge(self, *, unscale: bool = False, norm: Tensor | None = None) -> Decision:
+    def judge(self, *, unscale: bool = False, norm: Tensor | None = None, scale: float | None = None) -> Decision:
         """Whether the step may be taken. Asked again before :meth:`settle`, the answer is the same.
 
         Gradients, optimizer and schedule are not touched; buffers that the forward pass has changed are put back where
@@ -92,6 +92,7 @@ class DrivenGuard(Guard):
             unscale: have the guard unscale the gradients first, where there is an fp16 scaler.
             norm: of the gradients of all ranks, unscaled, from an engine that keeps them. No gradient is read then, and
                 an unusual step is left to the engine to limit: clip it to ``decision.limit``.
+            scale: the loss scale of an engine that scales fp16 losses by itself.
         """
         self._life.check_open()
         if self._heard:
@@ -105,6 +106,8 @@ class DrivenGuard(Guard):
         if norm is None:
             self._ranks.settle(self._shop.roster)
         own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale, norm=norm)
+        if scale is not None:
+            own = replace(own, loss_scale=torch.tensor(scale, device=own.gradients.total.device))
         self._reading = self._ranks.combine(own, self._shop.roster)
         self._step = self._reading.step
         self._passes.close(self._step)
@@ -206,13 +209,17 @@ class DrivenGuard(Guard):
         """Finite steps that were bounded, and rollbacks because of what followed one."""
         return self._recorder.unusual
 
+    def any_rank(self, here: bool) -> bool:
+        """Whether it is so on any rank; every rank has to ask."""
+        return bool(self._ranks.highest(int(here)))
+
     def start_at(self, step: int) -> None:
         """Count on from this step: the framework resumes a training that no guard has seen."""
         self._step = step
 
-    def record(self, event: str, **details: Any) -> None:
-        """Write down what the framework did: a checkpoint, an evaluation."""
-        self._recorder.announce(event, self._step, **details)
+    def record(self, event: str, line: str = "", **details: Any) -> None:
+        """Write down what the framework did: a checkpoint, an evaluation; ``line`` goes to the terminal too."""
+        self._recorder.announce(event, self._step, line, **details)
 
     # -- what belongs to a plain loop --------------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
             if not math.isfinite(ranks[RANK_COLUMNS * rank]) or ranks[RANK_COLUMNS * rank + 1] != 0
         ),
         silent=0 if envelope.told else _silent(envelope.indices, norms, len(roster.names)),
-        parameters=len(roster.names),
+        parameters=0 if envelope.told else len(roster.names),
     )
     return Opened(signals, verdict, limit, roster.names, envelope.indices, norms)
 

@@ -35,7 +35,7 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
 
     Arguments:
         model: gives the names.
-        optimizer: its parameters are the roster.
+        optimizer: its parameters are the roster; of one that steps masters of the weights, what it ``stands_for``.
         partial: whether it may hold a part of the model's trainable parameters, because others hold the rest.
 
     Raises:
@@ -48,7 +48,8 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
             f"{type(model).__name__} has no trainable parameter: every requires_grad is False, or it has none at all",
             fix="unfreeze what is to be trained (parameter.requires_grad_(True)) before building the guard",
         )
-    held = held_parameters(optimizer)
+    masters_of = getattr(optimizer, "stands_for", None)
+    held = held_parameters(optimizer) if masters_of is None else dict.fromkeys(masters_of)
     missing = [name for p, name in trainable.items() if p not in held]
     if partial and len(missing) < len(trainable):
         trainable = {p: name for p, name in trainable.items() if p in held}
@@ -66,6 +67,11 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
     for index, parameter in enumerate(named):
         places.setdefault((parameter.device, parameter.dtype), []).append(index)
     return Roster(tuple(named), tuple(named.values()), {place: tuple(members) for place, members in places.items()})
+
+
+def whole_size(parameter: nn.Parameter) -> int:
+    """How many numbers a parameter has on all ranks together; of one that ZeRO-3 has spread, none may be here."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def held_parameters(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, None]:
