@@ -36,6 +36,9 @@ from stayfinite.integrations.deepspeed.asking import asking_for
 from stayfinite.integrations.deepspeed.checks import check_engine, inner_optimizer, keeps_weights_apart
 from stayfinite.integrations.deepspeed.masters import masters_of, tensors_of
 
+MARK = "_stayfinite"
+"""Under this name an engine knows its guard."""
+
 MEMORY = "stayfinite"
 """Under this name the guard's memory lies in the client state of a checkpoint."""
 
@@ -72,6 +75,9 @@ class StayFinite:
         console: Console | None = None,
     ) -> None:
         check_engine(engine)
+        if (before := vars(engine).get(MARK)) is not None:
+            # One that was attached from outside makes room for the script's own.
+            before.close()
         self._engine, self._forward = engine, forward
         self._calls = ModelCalls(engine)
         self._run_dir = None if run_dir is None else Path(run_dir)
@@ -110,6 +116,7 @@ class StayFinite:
             engine.register_forward_pre_hook(self._before_forward, with_kwargs=True),
             engine.register_forward_hook(self._after_forward),
         ]
+        vars(engine)[MARK] = self
         # A loop has no last line of ours: what is open when the process ends is still written.
         atexit.register(self._at_exit)
 
@@ -126,6 +133,11 @@ class StayFinite:
             loss = self._forward(batch)
             passed(loss)
         return loss
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided of the last step; None where no loss was known."""
+        return self._decision
 
     @property
     def refused(self) -> bool:
@@ -155,6 +167,10 @@ class StayFinite:
         """What is guarded, how, and what it costs, in a few lines."""
         return self.driven.describe()
 
+    def flush(self) -> None:
+        """Nothing waits: each step is acted upon at the end of ``engine.step()``."""
+        self.driven.flush()
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the guard remembers, as plain data."""
         plain: dict[str, Any] = json.loads(json.dumps(self.driven.state_dict()))
@@ -179,6 +195,7 @@ class StayFinite:
             return
         self._closed = True
         atexit.unregister(self._at_exit)
+        del vars(self._engine)[MARK]
         self._shadows.lift()
         self._asking.stop()
         while self._hooks:
@@ -252,6 +269,7 @@ class StayFinite:
             self.driven.record(
                 "checkpoint-failed",
                 f"checkpoint {name} holds NaN or infinity ({where}): `latest` was left at the one before",
+                name=name,
                 reason="it holds numbers that are not finite",
                 poisoned=poisoned,
             )
