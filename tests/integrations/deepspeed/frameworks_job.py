@@ -1,4 +1,4 @@
-"""Played on a stage under torchrun: engines that accelerate or the Trainer build, and one that is guarded from outside."""
+"""Played on a stage under torchrun: engines that accelerate or the Trainer build, and one guarded from outside."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main(place: str, kind: str) -> None:
 
 def _accelerate(folder: Path, rank: int, stage: int, how: list[str]) -> dict[str, Any]:
     plugin = DeepSpeedPlugin(hf_ds_config=config(stage))
-    accelerator = Accelerator(cpu=True, deepspeed_plugin=plugin, project_dir=folder)
+    accelerator = Accelerator(deepspeed_plugin=plugin, project_dir=folder)
     model: Any = Net()
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler: Any = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.9)
@@ -73,8 +73,15 @@ def _accelerate(folder: Path, rank: int, stage: int, how: list[str]) -> dict[str
 def _trainer(folder: Path, rank: int, stage: int, how: list[str]) -> dict[str, Any]:
     said = config(stage)
     said.pop("train_micro_batch_size_per_gpu")
-    settings = {"max_steps": 12, "per_device_train_batch_size": 4, "train_sampling_strategy": "sequential", "logging_steps": 4}
-    args = arguments(folder, **settings, deepspeed=said | {"train_micro_batch_size_per_gpu": "auto", "gradient_clipping": "auto"})
+    settings = {
+        "max_steps": 12,
+        "per_device_train_batch_size": 4,
+        "train_sampling_strategy": "sequential",
+        "logging_steps": 4,
+    }
+    args = arguments(
+        folder, **settings, deepspeed=said | {"train_micro_batch_size_per_gpu": "auto", "gradient_clipping": "auto"}
+    )
     callbacks = [] if "plain" in how else [StayFinite(Policy(desync_steps=3))]
     model = tiny_t5(dropout_rate=0.0)
     trainer = BadOnTheLastRank(model=model, args=args, train_dataset=Sentences(), callbacks=callbacks)

@@ -1,4 +1,4 @@
-"""Engines that accelerate and the Trainer build are guarded by the same line as ever; the doctor finds an engine by itself."""
+"""Engines that accelerate and the Trainer build are guarded by the same line as ever; the doctor finds its own."""
 
 from __future__ import annotations
 
