@@ -26,6 +26,8 @@ from stayfinite.integrations.deepspeed.masters import tensors_of
 STEPS, SAVED, KILLED = 30, 22, 25
 NAN_LOSS, NAN_GRADIENT, SPIKE = 20, 23, 26
 """Steps, counted from 1, at which the second rank is bad."""
+TOO_MANY = (20, 21, 22)
+"""The same, where that leads to a rollback."""
 
 # DeepSpeed asks oneDNN, which has fp16 on few CPUs; torch itself has it on all.
 get_accelerator().is_fp16_supported = lambda: True
@@ -139,6 +141,8 @@ def batch(step: int, part: int, rank: int) -> Tensor:
 def faults(step: int, rank: int, act: str) -> dict[str, Any]:
     if rank == 0 or act in ("plain", "good", "whole", "kill", "resume", "poison"):
         return {}
+    if act == "rollback":
+        return {"factor": math.nan} if step in TOO_MANY else {}
     return {
         NAN_LOSS: {"factor": math.nan} if "nan" in act else {},
         NAN_GRADIENT: {"spoil": True} if "nan" in act else {},
@@ -156,9 +160,12 @@ def main(place: str, kind: str, act: str) -> None:
     guard: StayFinite | None = None
     if "plain" not in act:
         policy = Policy(spikes="refuse" if "refuse" in act else "bound", desync_steps=5)
+        if act == "rollback":
+            policy = Policy(max_vetoes_in_a_row=2, max_cuts=0, prove_steps=3)
         guard = deepspeed_guard(engine, policy=policy, run_dir=folder / "run", console=Silent())
     if act == "resume":
         engine.load_checkpoint(folder / "saved")
+    states: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
     last, rate = [], 0.0
     norms: list[tuple[float, float]] = []
@@ -188,6 +195,7 @@ def main(place: str, kind: str, act: str) -> None:
             # Without ZeRO its fp16 optimizer tells the norm before it divides by the scale.
             divided = before["scale"] if kind == "0-fp16" else 1.0
             norms.append((guard.figures()["stayfinite/grad_norm"], float(own) / divided))
+        states.append(state_of(engine) if act == "rollback" else {})
         if act in ("kill", "whole") and step == SAVED:
             engine.save_checkpoint(folder / "saved", client_state={"mine": 7})
         if act == "kill" and step == KILLED:
@@ -201,8 +209,10 @@ def main(place: str, kind: str, act: str) -> None:
             engine.save_checkpoint(folder / "saved", tag=f"at-{step}")
         if act == "poison" and step == 5:
             break
+    back = states[TOO_MANY[-1] - 1] if act == "rollback" else None
     seen = {
         "moved": moved,
+        "gone_back_to": [step for step, state in enumerate(states[: TOO_MANY[0] - 1], 1) if state and state == back],
         "end": state_of(engine), "finite": bool(math.isfinite(losses[-1])), "losses": losses, "refused": refused,
         "skipped": engine.skipped_steps, "norms": norms, "optimizer": type(engine.optimizer).__name__,
         **({} if guard is None else _told(guard, engine)),

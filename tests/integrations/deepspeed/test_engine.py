@@ -33,13 +33,16 @@ KINDS = {
 }
 RESUMED = ("0-fp32", "2-bf16", "3-bf16-offload")
 BOUNDED = ("0-fp32-sgd", "1-fp32-unclipped-sgd", "3-fp32-sgd")
+ROLLED_BACK = ("0-bf16", "2-bf16", "2-bf16-offload")
 ACTS = [
     *((kind, act) for kind in KINDS for act in ("plain", "good", "nan-spike-refuse")),
     ("0-fp32", "plain-nan"),
+    ("1-bf16-unchecked", "plain-nan"),
     ("3-bf16-offload", "plain-spike"),
     *((kind, "spike-bound") for kind in BOUNDED),
     *((kind, act) for kind in RESUMED for act in ("whole", "kill", "resume")),
     ("2-bf16", "poison"),
+    *((kind, "rollback") for kind in ROLLED_BACK),
 ]
 
 Ranks = list[Mapping[str, Any]]
@@ -119,10 +122,11 @@ def test_the_norm_is_the_engines_own(seen, kind):
 
 
 def test_without_the_guard_a_nan_ends_fp32_and_a_spike_moves_all(engines):
-    seen = engines("0-fp32", "plain-nan"), engines("3-bf16-offload", "plain-spike"), engines("3-bf16-offload", "plain")
-    (lost, _), (thrown, _), (usual, _) = seen
-    assert not lost["finite"]
-    assert lost["skipped"] == 0
+    for kind in ("0-fp32", "1-bf16-unchecked"):
+        for lost in engines(kind, "plain-nan"):
+            assert not lost["finite"]
+            assert lost["skipped"] == 0
+    thrown, usual = engines("3-bf16-offload", "plain-spike")[0], engines("3-bf16-offload", "plain")[0]
     # The engine takes the spike, clipped; from there on it is another training.
     assert thrown["skipped"] == 0
     assert thrown["losses"][: SPIKE - 1] == usual["losses"][: SPIKE - 1]
@@ -144,6 +148,14 @@ def test_two_ranks_that_were_killed_and_resumed_end_with_the_same_bits(engines, 
     assert [each["end"] for each in resumed] == [each["end"] for each in whole]
     assert len(resumed[0]["losses"]) == STEPS - SAVED
     assert resumed[0]["memory"] == whole[0]["memory"]
+
+
+@pytest.mark.parametrize("kind", ROLLED_BACK)
+def test_a_rollback_puts_weights_masters_moments_and_schedule_back(engines, kind):
+    for rank in engines(kind, "rollback"):
+        assert [told[0] for told in rank["decisions"].values()] == ["veto", "veto", "rollback"]
+        assert len(rank["gone_back_to"]) == 1
+        assert rank["finite"]
 
 
 def test_latest_goes_on_naming_the_last_checkpoint_without_a_nan(engines, places):
