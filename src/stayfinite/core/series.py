@@ -21,6 +21,10 @@ MOST_VALUES = 4_096
 NAN = math.nan
 
 
+RUNNING_AVERAGE = "running_average"
+"""The metric that holds a loss's average so far, where a log prints it beside the loss: `Loss 3.2168 (37.0903)`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A line that is not a measurement, with how often its like was met (the same line with other numbers)."""

@@ -22,7 +22,7 @@ from stayfinite.rules.calibration import calibrated
 from stayfinite.rules.context import Context
 from stayfinite.rules.differential import differential
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import rank
+from stayfinite.rules.ranking import place, rank
 from stayfinite.rules.registry import all_rules
 
 
@@ -144,4 +144,4 @@ def with_known(findings: list[Finding], known: Sequence[Finding]) -> list[Findin
     guessed = {finding.cause: finding.confidence for finding in findings}
     both = [replace(each, confidence=max(each.confidence, guessed.get(each.cause, 0.0))) for each in known]
     both += [finding for finding in findings if finding.cause not in certain]
-    return sorted(both, key=lambda finding: (finding.severity == "info", -finding.confidence))
+    return sorted(both, key=place)

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from stayfinite.core.series import Message, Point, RunSeries
+from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
@@ -27,7 +28,7 @@ from stayfinite.rules.number_shapes import (
     zero_was_earned,
     zeros_in,
 )
-from stayfinite.rules.signs.printed import prints_not_finite
+from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.told_symptoms import ToldSymptom, told_symptoms
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
@@ -47,16 +48,6 @@ _CRASH = re.compile(
     r"^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
     re.IGNORECASE,
 )
-
-_STATED = re.compile(
-    r"\b(?:loss|cost|losstensor)\b[^.;\n]{0,30}\b(?:nan|infinite|inf or nan|nan or inf)\b[^.;\n]{0,20}"
-    r"\b(?:stop|abort|terminat|exit|diverg|quit)|\bnan (?:in|for|encountered in) (?:the )?loss\b|invalid loss, term|"
-    r"\bdiverged with loss ?= ?nan|\blosstensor is inf or nan|\bloss (?:became|is|was|turned) (?:infinite or )?nan\b|"
-    r"\bnan loss (?:encountered|detected|during)|\bcost (?:is )?nan\b|\bweights? (?:are |become |turned? )?nan\b",
-    re.IGNORECASE,
-)
-_DENIED = re.compile(r"\b(?:if|when|whether|no|not|never|without|unless)\b", re.IGNORECASE)
-"""`stops if the loss is NaN` states nothing."""
 
 _SUMMARY = ("train_loss", "training_loss")
 _EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
@@ -104,7 +95,7 @@ def _with_told(seen: Symptoms, told: Sequence[ToldSymptom]) -> Symptoms:
     kinds = {each.kind: each.where for each in told}
     where = dict(seen.where)
     changed: dict[str, Any] = {}
-    if "not finite" in kinds and not seen.bad and not seen.bad_losses:
+    if "not finite" in kinds and not (seen.bad or seen.bad_losses or seen.printed or seen.lost_metrics):
         changed["bad_losses"] = 1
         where.setdefault("summary", kinds["not finite"])
     if "zero loss" in kinds and not seen.good_losses and not seen.bad:
@@ -168,7 +159,7 @@ def _measured(run: RunSeries) -> _Measured:
         skips=[point for point in everything if point.skipped],
         evaluations=_values_of(run, [name for name in run.metrics if _EVALUATION.search(name)]),
         summary=_values_of(run, [name for name in _SUMMARY if name in run.metrics]),
-        stated=next((m for m in run.messages if _STATED.search(m.text) and not _DENIED.search(m.text)), None),
+        stated=next((m for m in run.messages if says_not_finite(m.text, of_loss=True)), None),
     )
 
 
@@ -180,7 +171,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
     # A model that has learnt all there is evaluates to next to nothing, too.
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in finite_of([value for value, _ in seen.evaluations]))
     range_test = is_range_test(seen.rates)
-    expected_to_rise = range_test or _rewarded(seen.run)
+    expected_to_rise = range_test or _rewarded(seen.run) or _average_falls(seen.run)
     return Symptoms(
         source=seen.run.source,
         points=len(points),
@@ -246,8 +237,8 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
     found = []
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
-        if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name):
-            continue  # losses of evaluations are counted apart
+        if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name) or name == RUNNING_AVERAGE:
+            continue  # losses of evaluations are counted apart, and an average says what the loss does
         inside = _INSIDE.search(name) is not None
         if inside or (
             lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))
@@ -421,6 +412,13 @@ def _impossible(run: RunSeries) -> str:
 def _rewarded(run: RunSeries) -> bool:
     """Whether rewards are what is learnt from: a loss of values rises with them."""
     return any(word in name for name in run.metrics for word in _REWARDS)
+
+
+def _average_falls(run: RunSeries) -> bool:
+    """Whether the average so far falls from point to point: batches in an order of their own, as sorted by length."""
+    track = run.metrics.get(RUNNING_AVERAGE)
+    values = [] if track is None else track.values
+    return len(values) >= SCORED and all(after < before for before, after in pairwise(values))
 
 
 def _absurd_perplexity(run: RunSeries) -> bool:

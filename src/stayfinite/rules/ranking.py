@@ -64,9 +64,15 @@ def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
         suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
     suspects = _explained_away([*suspects, *_usual(facts, rules, suspects)])
     suspects = [suspect for suspect in suspects if suspect.confidence >= LEAST]
-    loud = {"error": 0, "warning": 0, "info": 1}
-    suspects.sort(key=lambda suspect: (loud[suspect.rule.severity], -suspect.confidence, suspect.rule.code))
-    return [_finding(suspect) for suspect in suspects]
+    suspects.sort(key=lambda suspect: (suspect.rule.severity == "info", -suspect.confidence, suspect.rule.code))
+    return sorted(map(_finding, suspects), key=place)
+
+
+def place(finding: Finding) -> tuple[bool, bool, float]:
+    """Where a finding stands among others: a cause before the symptom said once again, the likely before the rest."""
+    # Exploding gradients are a cause as well: of a deep or recurrent model without clipping.
+    repeats = finding.cause in SYMPTOMS - {"exploding-gradient"} and finding.confidence < SURE_WITHOUT_TROUBLE
+    return finding.severity == "info", repeats, -finding.confidence
 
 
 def _suspect(rule: Rule, facts: Facts) -> Suspect | None:

@@ -18,6 +18,7 @@ _SAID: dict[Kind, str] = {
     "weights still": "reported: the weights do not change",
     "same answers": "reported: the model gives every input the same answer",
     "worse after loading": "reported: worse after loading",
+    "bad answers": "reported: the answers are empty, repeat or make no sense",
     "rate still": "reported: the learning rate does not change",
 }
 """What only words can tell; other kinds count as if they had been measured."""

@@ -17,6 +17,7 @@ SYMPTOMS = frozenset(
 _TOLD: dict[Kind, tuple[str, ...]] = {
     "weights still": ("params-not-in-optimizer", "params-frozen", "lr-zero"),
     "same answers": ("lr-too-high", "label-imbalance", "dead-units"),
+    "bad answers": ("prompt-format-differs", "tokenizer-mismatch", "dtype-differs-at-inference"),
     "worse after loading": ("resume-state-missing", "architecture-mismatch", "dtype-differs-at-inference"),
 }
 
@@ -24,6 +25,7 @@ _TOLD: dict[Kind, tuple[str, ...]] = {
 _IN_WORDS: dict[Kind, str] = {
     "weights still": "weights that do not change",
     "same answers": "a model that answers every input alike",
+    "bad answers": "answers that are empty, repeat or make no sense",
     "worse after loading": "results that are worse after loading",
 }
 
@@ -58,7 +60,7 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
         unknown = facts.context.precision is None and facts.context.family is not None
         first = "fp16-overflow-model-family" if unknown else "loss-formula-singularity"
         symptom = "NaN from the start" if seen.from_start else "NaN"
-        return symptom, ("bad-data-row", "lr-too-high", first)
+        return symptom, ("lr-too-high", "bad-data-row", first)
     if seen.zero_loss and not (seen.learns_at_zero or seen.doubtful):
         return "a loss of 0", ("all-labels-masked", "tokenizer-mismatch", "fp16-overflow-model-family")
     if seen.zero_score:
@@ -66,5 +68,5 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if seen.diverges or seen.absurd:
         return "a loss that explodes", ("lr-too-high", "bad-data-row", "no-clipping")
     if seen.flat or seen.chance is not None or seen.still_score:
-        return "a loss that does not move", ("lr-too-high", "params-not-in-optimizer", "lr-zero")
+        return "a loss that does not move", ("params-not-in-optimizer", "lr-too-high", "lr-zero")
     return "", ()

@@ -42,6 +42,7 @@ write it out with `expand_as`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -90,7 +91,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     warned = facts.said(
         r"using a target size .{0,60}different to the input size|lead to incorrect results due to broadcasting"
     )
-    if warned is not None and not _pairwise(warned.text):
+    if warned is not None and not _harmless(warned.text):
         yield Clue(warned.text, PROOF, warned.where)
     refused = facts.said(r"target size .{0,60}must be (?:the )?same as (?:the )?input size")
     if refused is not None:
@@ -121,13 +122,21 @@ def _of_the_loss(facts: Facts) -> bool:
     )
 
 
-def _pairwise(text: str) -> bool:
-    """Whether the shapes are of a comparison of each with every other on purpose: (32, 64, 1) with (32, 1, 64)."""
+def _harmless(text: str) -> bool:
+    """Whether no element meets one that it should not.
+
+    Either broadcasting makes nothing larger, (1,) with () or (1, 64) with (64,), or each is compared with every other
+    on purpose, (32, 64, 1) with (32, 1, 64).
+    """
     shapes = [[int(part) for part in size.split(",") if part.strip()] for size in _SIZES.findall(text)]
-    if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]) or len(shapes[0]) < 3:
+    if len(shapes) != 2:
         return False
-    ones = [[axis for axis, size in enumerate(shape) if size == 1] for shape in shapes]
-    return bool(ones[0]) and bool(ones[1]) and ones[0] != ones[1]
+    width = max(map(len, shapes))
+    one, two = ([1] * (width - len(shape)) + shape for shape in shapes)
+    if math.prod(map(max, one, two)) == math.prod(one) == math.prod(two):
+        return True
+    ones = [[axis for axis, size in enumerate(shape) if size == 1] for shape in (one, two)]
+    return len(shapes[0]) == len(shapes[1]) >= 3 and bool(ones[0]) and bool(ones[1]) and ones[0] != ones[1]
 
 
 RULE = Rule(

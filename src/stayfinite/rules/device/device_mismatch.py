@@ -103,6 +103,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 def _two_places(facts: Facts) -> Message | None:
     """An error that wants one place and got another: two devices, or a tensor type of the CPU and one of CUDA."""
+    given = facts.said(r"invalid combination of arguments - got \([^)]*\btorch\.cuda\.\w+Tensor")
+    if given is not None and facts.said(r"\btorch\.(?!cuda|Sparse)\w+Tensor\b") is not None:
+        return given  # the signatures that were possible, one a line, are those of the CPU
     for message in facts.all_said(_WANTED):
         if _HEADLINE.search(message.text) and len({_place(found) for found in _PLACE.findall(message.text)}) > 1:
             return message

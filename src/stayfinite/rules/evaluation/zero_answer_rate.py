@@ -34,19 +34,11 @@ is NaN, that is the cause.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
-
-_SCORE = re.compile(
-    r"(?:bleu|chrf|rouge|exact_?match|\bem\b|accuracy|\bacc\b|f1|pass@|answer_?rate|meteor|success|solve)",
-    re.IGNORECASE,
-)
-FEWEST = 3
-"""Evaluations before exactly 0 says something."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -54,21 +46,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
     symptoms = facts.symptoms
     if symptoms.bad or symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss:
         return
-    for run in facts.runs:
-        for name, track in run.metrics.items():
-            if (
-                _SCORE.search(name)
-                and "token" not in name
-                and len(track.values) >= FEWEST
-                and all(value == 0 for value in track.values)
-            ):
-                text = f"{name} is exactly 0 at all {len(track.values)} evaluations"
-                yield Clue(text, FAIR, run.where(track.lines[0]))
-                first, last = symptoms.first_loss, symptoms.last_loss
-                if first is not None and last is not None and last < 0.5 * first:
-                    text = f"while the loss falls from {first:.4g} to {last:.4g}"
-                    yield Clue(text, FAIR + HINT, symptoms.where.get("start", ""))
-                return
+    if symptoms.zero_score:
+        scores = facts.metric(symptoms.zero_score)
+        yield Clue(f"{symptoms.zero_score} is exactly 0 in all {len(scores)} evaluations", FAIR, scores[0][1])
+        first, last = symptoms.first_loss, symptoms.last_loss
+        if first is not None and last is not None and last < 0.5 * first:
+            yield Clue(
+                f"while the loss falls from {first:.4g} to {last:.4g}", FAIR + HINT, symptoms.where.get("start", "")
+            )
+        return
     seen = measured(facts, "evaluation.answer_rate")
     if seen is not None:
         if seen[0] < 0.01:

@@ -20,7 +20,9 @@ OUT_OF_PROPORTION = 100.0
 EARLY_STEP = 20
 """A loss logged later than this is no longer that of the initial weights."""
 
-_COUNTED = re.compile(r"\b(\d{1,6})[- ](?:way\b|class(?:es)?\b|labels?\b|categories\b)", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"\b(\d{1,6})[- ](?:way|class(?:es)?|labels?|categories|symbols?)\b|\bln\((\d{1,6})\)", re.IGNORECASE
+)
 _SUMMED = r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bctc\b|\bvae\b|\bmse|regress|reduce_sum|torch\.sum"
 
 
@@ -29,10 +31,11 @@ def classes_of(facts: Facts) -> float | None:
     told = finite(facts.settings.value(*CLASSES))
     if told is not None and told >= 2:
         return told
-    for _, text in facts.settings.texts():
+    for text in (*(text for _, text in facts.settings.texts()), *(each.text for each in facts.messages)):
         found = _COUNTED.search(text)
-        if found and int(found.group(1)) >= 2:
-            return float(found.group(1))
+        count = 0 if found is None else int(found.group(1) or found.group(2))
+        if count >= 2:
+            return float(count)
     return next((count for pattern, count in BENCHMARKS.items() if facts.mentioned(pattern)), None)
 
 

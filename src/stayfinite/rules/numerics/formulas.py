@@ -75,6 +75,7 @@ _EDGES: tuple[tuple[str, str, bool, str], ...] = (
             rf"{_ANY}log\(\s*(?:1\.?0?\s*-\s*)?(?:\w+\.)*\w*(?:softmax|sigmoid)\w*\("
         ),
     ),
+    ("log", "a Poisson loss that takes the logarithm of its input", True, r"\blog_input\s*=\s*False"),
     (
         "log",
         "the logarithm of a difference",

@@ -33,6 +33,7 @@ there.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -49,6 +50,11 @@ KEEPS_A_COPY = (
     r"main[-_ ]params?|master[-_ ](?:weights?|params?|cop(?:y|ies))|fp32 (?:masters?|cop(?:y|ies))|"
     r"distributed[-_ ]optimizer"
 )
+
+_TAKES_COPIES = re.compile(
+    r"\bamp\.initialize\((?!.*\bO[01]\b)|\bFP16_?Optimizer\(|\bdeepspeed\.initialize\(|\bMixedPrecisionOptimizer\("
+)
+_LOADS_WEIGHTS = re.compile(r"(?<!optimizer)(?<!optim)(?<!amp)(?<!scaler)(?<!scheduler)\.load_state_dict\(")
 
 NEGLIGIBLE_RATE = 1e-6
 """An update at this rate moves no weight by more than a ten-thousandth: it cannot undo what a model knows."""
@@ -80,6 +86,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         onset = facts.mentioned(r"after (?:the |its )?(?:first|1st|one) (?:\w+ )?(?:step|update|iteration|rollout)")
         if onset is not None:
             yield Clue(onset[1].strip(), FAIR + HINT / 2, onset[0])
+    late = None if facts.symptoms.healthy else _loaded_after_copies(facts)
+    if late is not None:
+        yield Clue(f"weights are loaded after their fp32 copy was taken: {late[1][:100]}", STRONG + FAIR, late[0])
     jump = jump_at_no_rate(facts)
     if jump is not None:
         yield Clue(jump[0], STRONG, jump[1])
@@ -103,6 +112,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if facts.context.deepspeed is not None or facts.mentioned(r"\bapex\b|master[ _]weights"):
             yield Clue("an fp32 copy of the weights is kept", HINT, loaded.where)
+
+
+def _loaded_after_copies(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of weights that are loaded after something took its fp32 copy of them."""
+    copied = False
+    for where, text in facts.settings.texts():
+        if _TAKES_COPIES.search(text):
+            copied = True
+        elif copied and _LOADS_WEIGHTS.search(text):
+            return where, text.strip()
+    return None
 
 
 def jump_at_no_rate(facts: Facts) -> tuple[str, str] | None:

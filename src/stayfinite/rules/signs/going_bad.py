@@ -6,6 +6,7 @@ import math
 import re
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.told_symptoms import told_factor
 
 LATE_STEP = 100
@@ -16,35 +17,6 @@ FEW = 3
 
 CLIMBS = 1.8
 """A later loss over an earlier one, where somebody gives both."""
-
-SAYS_NOT_FINITE = (
-    r"\bloss(?:es)?\b\W{0,4}[^a-z\n]{0,60}\b(?:nan|inf)\b|loss became infinite or nan|loss (?:is|was|became|becomes|"
-    r"became:?|turned) (?:\w+ )?(?:nan|inf)|"
-    r"non-?finite loss|\b(?:nan|inf) loss\b|"
-    r"loss (?:nan|inf)\b|training has diverged|loss explod|contains? inf/?nan|contains? nan|"
-    r"loss.{0,20}stopping training|non-?finite, so it cannot be clipped|"
-    r"returned nan values in its|detected inf/nan|found nan|nan (?:detected|encountered|or inf)|(?:nan|"
-    r"inf) or (?:nan|inf)|\btensor\(\[*-?nan\b|"
-    r"\b\w*(?:emb|weight|param|grad|loss)\w*\s{0,2}[=:]\s{0,2}(?:tensor\()?\[*\(?-?(?:nan|inf)\b|"
-    r"\bparameter \w+\b.{0,160}\binvalid values|non-finite norm encountered"
-)
-"""Words with which libraries and scripts say that a loss, a gradient or an output is not finite."""
-
-TELLS_NOT_FINITE = (
-    r"\b(?:loss\w*|cost|perplexity|ppl|elbo|kld?|nll|objective|energy|reward|err(?:or)?|weights?|param(?:eter)?s?|"
-    r"grad(?:ient)?s?(?:[_ ]norm)?|logits?|outputs?|preds?|predictions?|activations?|hidden(?:[_ ]states?)?|"
-    r"embeddings?|features?)\b[^.;\n]{0,25}?(?<![\w/.])-?(?:nans?|infs?)\b(?!\W{0,4}(?:false|0\b|none\b|no\b))"
-)
-"""The same in anybody's words: `cost nan`, `weights NaN after the update`."""
-
-_ANSWERED_NO = re.compile(r"\b(?:nans?|infs?)\b\W{0,5}(?:false|0\b(?!\.)|none\b|no\b)", re.IGNORECASE)
-"""`contains nan: False`."""
-
-_DENIES = re.compile(
-    r"\b(?:no|not|never|without|free of|isn't|aren't|if|whether|unless|skip|check\w*|assert|detect_anomaly|"
-    r"nan_to_num|filter)\b",
-    re.IGNORECASE,
-)
 
 RISES = (
     r"\b(?:loss\w*|cost|perplexity|ppl|norms?|gradients?|train(?:ing)? error)\b[^.;\n]{0,30}\b(?:ris(?:es|ing)|rose|"
@@ -67,12 +39,9 @@ def went_bad(facts: Facts) -> tuple[str, str] | None:
         return "the final training loss is not finite", seen.where.get("summary", "")
     if seen.healthy and seen.points > FEW:
         return None
-    said = next((each for each in facts.all_said(SAYS_NOT_FINITE) if not _ANSWERED_NO.search(each.text)), None)
+    said = next((each for each in facts.messages if says_not_finite(each.text) or prints_not_finite(each.text)), None)
     if said is not None:
         return said.text, said.where
-    told = next((each for each in facts.all_said(TELLS_NOT_FINITE) if not _DENIES.search(each.text)), None)
-    if told is not None:
-        return told.text, told.where
     if seen.bad_evals:
         return "the evaluation loss is not finite", seen.where.get("bad_eval", "")
     return None

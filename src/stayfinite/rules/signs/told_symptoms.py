@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from stayfinite.rules.signs.nan_words import says_not_finite
+
 Kind = Literal[
     "not finite",
     "zero loss",
@@ -21,6 +23,7 @@ Kind = Literal[
     "rate 0",
     "rate still",
     "worse after loading",
+    "bad answers",
 ]
 
 _LOSS = r"(?:loss(?:es)?|cost|objective|error|perplexity|ppl)"
@@ -29,7 +32,7 @@ _WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
 _RATE = r"(?:lr|learning[_ ]rate)"
 _SCORE = r"(?:acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
 _LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|\w+(?=:))"
-_NEAR, _FAR = r"[^.;\n]{0,24}", r"[^.;\n]{0,40}"
+_NEAR, _FAR = r"(?:[^.;\n]|\.(?=\d)){0,24}", r"(?:[^.;\n]|\.(?=\d)){0,40}"
 _IS = (
     r"(?:always|constantly|all the time|every (?:step|epoch|iteration)|throughout|from the (?:start|beginning)|only|"
     r"just|stays?|remains?|keeps?|stuck|is|are|becomes?|was|goes to|drops? to|fell to)"
@@ -47,16 +50,6 @@ _GROWS = (
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
-    (
-        "not finite",
-        (
-            rf"\b(?:{_LOSS}|{_GRADIENT}|{_WEIGHTS}|outputs?|logits?|predictions?|values?|nll)\b{_FAR}"
-            r"\b(?:nans?|inf(?:inite)?|not a number)\b|"
-            r"\b(?:number of|too many|reached|got|gets?|getting|produces?|gives?|returns?|becomes?|all|encounter\w*)\b"
-            rf"{_NEAR}\bnans?\b|"
-            r"probability tensor contains either|encountering probability entry < 0|(?:invalid|nan) multinomial"
-        ),
-    ),
     ("zero loss", rf"\b{_LOSS}\b\W{{0,3}}{_NEAR}\b{_IS}\W{{1,3}}{_ZERO}"),
     (
         "zero gradient",
@@ -73,7 +66,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (
         "same answers",
         (
-            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predictions?|answers?|class|label)\b{_FAR}"
+            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predict(?:ion|ed value)s?|"
+            rf"probabilit\w+|answers?|class|label)\b{_FAR}"
             r"\b(?:all|every|each|any|regardless)\b|\bpredicts? (?:only|always|just|the same|one class)"
         ),
     ),
@@ -81,10 +75,20 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "still",
         (
             rf"\b{_LEARNS}\b{_FAR}?[\s:]{_NOT}"
-            r"(?:decreas\w*|go(?:es|ing)? down|come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
+            r"(?:decreas\w*|go(?:es|ing)? (?:down|lower|below)|get\w* lower|dip\w* below|"
+            r"come?s? down|chang\w*|mov\w*|diminish\w*|drop\w*|reduc\w*|fall\w*|"
             rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
             rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|unchanged|{_STAYS})\b|"
+            rf"\b{_LOSS}\b{_FAR}\bstill\b{_NEAR}\bafter\b|"
             rf"\b(?:all|always|every)\b{_NEAR}\b(?:the )?same\b{_NEAR}\b{_LOSS}\b"
+        ),
+    ),
+    (
+        "bad answers",
+        (
+            rf"\b(?:outputs?|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
+            r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|looks? like noise|repeat\w*)\b|"
+            r"[\"']{2}(?:\W|$))|\bno new tokens generated\b"
         ),
     ),
     (
@@ -105,6 +109,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "worse after loading",
         (
             rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|results?)\b|"
+            rf"\b{_LOADS}\b[^;\n]{{0,60}}\b{_LOSS}\b[^.;\n]{{0,20}}\b(?:higher|worse|larger|bigger|jumps?|"
+            r"starts? (?:over|again))\b|"
             r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d|"
             rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))"
         ),
@@ -156,6 +162,8 @@ def told_symptoms(lines: Iterable[tuple[str, str]]) -> list[ToldSymptom]:
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue
+            if "not finite" not in found and says_not_finite(sentence):
+                found["not finite"] = ToldSymptom("not finite", where, text.strip())
             for kind, pattern in _SENTENCES:
                 if kind not in found and pattern.search(sentence):
                     found[kind] = ToldSymptom(kind, where, text.strip())

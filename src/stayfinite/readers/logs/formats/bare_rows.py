@@ -7,7 +7,8 @@
     299 nan
 
 The first number counts up, the second is the loss. One such row alone may be anything, so the first is remembered only,
-unless it is NaN.
+unless it is NaN. A number alone in its line may be a score or a reward; one beyond 10,000 after another is a loss that
+somebody prints.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
 _ROW = re.compile(rf"\s*(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
+_ALONE = re.compile(
+    r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
+)
 _MEASURED = re.compile(r"\.|e|nan|inf", re.IGNORECASE)
 
 
@@ -30,9 +34,16 @@ class BareRows(Format):
 
     def __init__(self) -> None:
         self._step = -1
+        self._follows = False
+        """Whether the line before was a large number alone."""
 
     def read(self, line: str, start: int) -> Reading | None:
         """See ``Format.read``."""
+        alone = _ALONE.match(line, start)
+        follows, self._follows = self._follows, alone is not None
+        if alone is not None:
+            self.is_open = True
+            return Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False) if follows else None
         row = _ROW.match(line, start)
         self.is_open = row is not None and _MEASURED.search(row[2]) is not None
         if row is None or not self.is_open:

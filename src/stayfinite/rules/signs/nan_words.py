@@ -1,0 +1,99 @@
+"""NaN and infinity in lines that no reader took for a measurement.
+
+Printed as values: `13 nan`, `tensor([nan, ...`, `logits max inf`. Or said in words: `loss became infinite or NaN`.
+"""
+
+from __future__ import annotations
+
+import re
+
+_VALUE = r"(?<![\w.%/-])(?:-?nan|\+?inf(?:inity)?)\b(?![\w-]|[_/.]\w)"
+_NUMBERS = r"[-+\d.eE,;:|\s]|nan|inf"
+
+_PRINTED = (
+    # tensor(nan, device=...), tensor([[1.2, nan, ...: the first lines of it, or its last.
+    re.compile(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
+    re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
+    # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
+    re.compile(rf"^\s*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
+    re.compile(r"^\s*-?nan\s*$|(?<![\w-])(?:nan[\s,;]+){2,}nan\b", re.IGNORECASE),
+    # A name and its value: alone in its line any name, else one of a number that training makes.
+    re.compile(rf"^\s*\w{{1,24}}\s*[:=]\s*{_VALUE}\s*$", re.IGNORECASE),
+    re.compile(
+        r"(?:loss|cost|norm|grad|activation|logit|output|hidden|embed|feature|weight|param|pred|prob|score|reward|return|"
+        r"value|accuracy|\bacc|auc|bleu|rouge|\bf1|\bppl|perplexity|elbo|\bkld?\b|entropy|energy|error|\berr\b|mean|std|var|"
+        rf"\bmax|\babs|sum|total|mse|mae|psnr|iou|dice|\bmap)\w*\b[^.;\n]{{0,40}}?(?:[\s:=(\[]){_VALUE}",
+        re.IGNORECASE,
+    ),
+)
+_REFUSED = re.compile(r"^\s*assert\b.{0,80}(?:['\"][^'\"]{0,60}\bnan\b|is_?nan\(|isfinite\()", re.IGNORECASE)
+"""An assertion in a log is one that failed."""
+
+_OVER_NOTHING = re.compile(
+    r"\b(?:m?ap(?:[_@]?\d+)?|average precision|auc|auroc|precision|recall|f1|m?iou|dice)\b[^a-z\n]{0,12}nan",
+    re.IGNORECASE,
+)
+"""A score over no example at all."""
+
+_SPOKEN_OF = re.compile(
+    r"\b(?:no|not|never|without|isn't|aren't|if|when|whether|unless|until|skip\w*|check\w*|assert|ignore\w*|filter\w*|"
+    r"ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|detect_anomaly)\b|==|!=|"
+    r"\b(?:best|improved from|previous|patience|initial|init|threshold|limit|lowest|highest|clip\w*|min_\w+|max_\w+)\b"
+    r"[^.;\n]{0,30}\binf",
+    re.IGNORECASE,
+)
+"""Somebody speaks of NaN, or a best value that was not found yet is printed."""
+
+
+def prints_not_finite(text: str) -> bool:
+    """Whether a line prints a value that is NaN or infinite; -inf alone is what masks are made of."""
+    if _REFUSED.search(text):
+        return True
+    return (
+        not _SPOKEN_OF.search(text)
+        and not _OVER_NOTHING.search(text)
+        and any(pattern.search(text) for pattern in _PRINTED)
+    )
+
+
+_LOST = r"(?:nans?|inf(?:s|inity|inite)?|not a number|non-?finite)"
+_LOSS = r"(?:loss(?:es|tensor|\w*)?|cost|objective|perplexity|ppl|elbo|kld?|nll|energy|err(?:or)?)"
+_MODEL = (
+    r"(?:weights?|param(?:eter)?s?|grad(?:ient)?s?(?:[_ ]norms?)?|logits?|outputs?|preds?|predictions?|activations?|"
+    r"hidden(?:[_ ]states?)?|embeddings?|features?|values?|rewards?|tensor|norm)"
+)
+_LOSS_IS_LOST = re.compile(
+    rf"\b(?:{_LOSS}|weights?)\b[^.;\n]{{0,20}}?\b(?:is|was|are|became|becomes?|turn(?:s|ed)?|has)\W{{0,3}}"
+    rf"(?:\w+ (?:or )?){{0,2}}{_LOST}\b|"
+    rf"\b(?:cost|weights?) {_LOST}\b|"
+    rf"\b{_LOST} (?:in |for |encountered in )?(?:the )?{_LOSS}\b|"
+    rf"\b{_LOSS}\b[^.;\n]{{0,30}}\b{_LOST}\b[^.;\n]{{0,20}}\b(?:stop|abort|terminat|exit|diverg|quit)|"
+    r"\binvalid loss, terminat|\btraining has diverged",
+    re.IGNORECASE,
+)
+_LOST_IN_WORDS = re.compile(
+    rf"\b(?:{_LOSS}|{_MODEL})\b[^.;\n]{{0,40}}?(?<![\w/.])-?{_LOST}\b|"
+    rf"\b{_LOST}\W{{1,3}}(?:or \w+ )?(?:in |for )?(?:the |its )?(?:{_LOSS}|{_MODEL})\b|"
+    r"\b(?:found|detected|encounter\w*|contain\w*|return(?:s|ed)|produc\w*|gives?|got|gets?|getting|becomes?|too many|"
+    rf"number of|reached|all|tensor had)\b[^.;\n]{{0,24}}\b{_LOST}\b|"
+    rf"\b{_LOST} (?:detected|encountered|or {_LOST})|-nan\(ind\)|1\.#(?:QNAN|IND|INF)|"
+    r"\b(?:is_?nan|is_?inf|has_nan|any_nan|nan_any)\b.{0,40}[:=>]\s*(?:tensor\()?True|"
+    r"\b(?:is_?finite|all_finite)\b.{0,40}[:=>]\s*(?:tensor\()?False|"
+    r"training has diverged|loss explod|\binvalid loss, terminat|\binvalid values\b|"
+    r"probability tensor contains either|encountering probability entry < 0|(?:invalid|nan) multinomial",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"\b(?:no|not|never|without|free of|isn't|aren't|if|when(?:ever)?|whether|unless|zero|0) (?!a number)"
+    r"[^.;\n]{0,60}(?:nan|inf)|"
+    r"\b(?:skip|ignore|filter|check|detect_anomaly|nan_to_num)\w*\b|nan_inf_filter|"
+    r"\b(?:nans?|infs?)\b(?: iterations)?\W{0,5}(?:false|0\b(?!\.)|none\b|no\b)",
+    re.IGNORECASE,
+)
+"""`stops if the loss is NaN`, `no NaN`, `contains nan: False`."""
+
+
+def says_not_finite(text: str, *, of_loss: bool = False) -> bool:
+    """Whether a line says so of something that training makes; ``of_loss``, of the loss or the weights and outright."""
+    said = _LOSS_IS_LOST if of_loss else _LOST_IN_WORDS
+    return said.search(text) is not None and not _DENIED.search(text)
