@@ -15,7 +15,7 @@ pytest.importorskip("deepspeed", reason="pip install --no-deps deepspeed einops 
 
 from integrations.deepspeed.engine_job import NAN_GRADIENT, NAN_LOSS, SAVED, SPIKE, STEPS, read
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 KINDS = {
     "0-fp32": "AdamW",
@@ -55,7 +55,7 @@ def places(tmp_path_factory) -> Path:
     names = {f"{kind}.{act}": (folder / kind / ("kill" if act == "resume" else act), kind, act) for kind, act in ACTS}
     for place, *_ in names.values():
         place.mkdir(parents=True, exist_ok=True)
-    played = play("integrations.deepspeed.engine_job", names, folder / "stage", ranks=2, timeout=880)
+    played = play("integrations.deepspeed.engine_job", names, folder / "stage", ranks=2, timeout=1700)
     for name, each in played.items():
         if name.endswith(".kill"):
             assert each.ends == [-signal.SIGKILL] * 2

@@ -16,7 +16,7 @@ pytest.importorskip("deepspeed", reason="pip install --no-deps deepspeed einops 
 
 from integrations.deepspeed.frameworks_job import BAD
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ACTS = ("accelerate-0", "accelerate-2", "accelerate-2-plain-good", "accelerate-2-good", "trainer-2", "trainer-3",
         "trainer-2-plain-good", "trainer-2-good", "attached-1")  # fmt: skip
@@ -28,7 +28,7 @@ def played(tmp_path_factory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
     for act in ACTS:
         (folder / act).mkdir()
     job = "integrations.deepspeed.frameworks_job"
-    for each in play(job, {act: (folder / act, act) for act in ACTS}, folder / "stage", ranks=2, timeout=850).values():
+    for each in play(job, {act: (folder / act, act) for act in ACTS}, folder / "stage", ranks=2, timeout=1700).values():
         each.check()
     return folder, {act: [json.loads((folder / act / f"rank{n}.json").read_text()) for n in range(2)] for act in ACTS}
 
