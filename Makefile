@@ -47,7 +47,7 @@ unit: $(VENV)/.dev ## Run the tests, without the slow ones and those for a GPU
 	@$(BIN)/pytest
 
 # pytest ends with 5 when it finds no test, which is no failure for a campaign that is still empty.
-slow: $(VENV)/.dev ## Run the slow tests
+slow: $(VENV)/.dev $(VENV)/.engines ## Run the slow tests
 	@echo "== pytest: slow campaigns"
 	@$(BIN)/pytest -m "slow and not gpu" --timeout 900 --dist loadfile --no-loadscope-reorder || [ $$? -eq 5 ]
 
@@ -83,6 +83,13 @@ $(VENV)/.core: $(VENV)/.python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.core
 	@echo "== $(VENV): installing the extras and what the tests need"
 	@$(PIP) -e '.[all,dev]'
+	@touch $@
+
+# Engines that only slow tests need, without what they would pull in: none of them may move torch.
+ENGINES := deepspeed==0.19.8 einops==0.8.2 hjson==3.1.0 msgpack==1.2.4 ninja==1.13.2 py-cpuinfo==9.0.0
+$(VENV)/.engines: $(VENV)/.dev
+	@echo "== $(VENV): installing the engines of the slow tests"
+	@$(PIP) --no-deps $(ENGINES)
 	@touch $@
 
 # Resolves all versions anew, in an environment of its own, and keeps what came out. Where torch comes without CUDA, the versions of

@@ -20,6 +20,19 @@ abs min  abs max  metadata
 """
 
 
+NOT_FINITE = "[2026-11-17 02:33:51,123] [WARNING] [logging.py:107:log_dist] [Rank 0] [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated.\n"  # noqa: E501
+SCALED = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
+MEGATRON = " iteration {:8}/  10000 | learning rate: 1.000E-04 | lm loss: {:.3E} | loss scale: 1.0 | number of skipped iterations: {:3} | number of nan iterations:   0 |\n"  # noqa: E501
+PROGRESS = "[Rank 0] step={}, skipped={}, lr=[0.0001], mom=[[0.9, 0.95]]\n"
+
+
+def steps(count: int, skipped: range | tuple[int, ...] = (), line: str = NOT_FINITE) -> str:
+    return "".join(
+        (line if step in skipped else "") + f"step {step} loss {2.5 - 0.02 * step:.3f}\n"
+        for step in range(1, count + 1)
+    )
+
+
 def diagnosed(log: str) -> Diagnosis:
     return judge_reading(read_text(log))
 
@@ -77,3 +90,49 @@ def test_frames_of_activations_prove_the_overflow_and_name_its_module() -> None:
     assert "encoder.block.2.layer.1.dropout" in cause.fix
     traced = FRAMES.replace("Detected inf/nan during batch_number=0", "*** Starting batch number=1 ***")
     assert diagnosed(traced.format(last="6.27e+02", end="6.31e+02")).verdict != "sick"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        steps(8, range(1, 9)),
+        "bf16: true\n" + steps(8, range(1, 9)),
+        steps(8, range(1, 9), "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 1024.0\n"),
+        steps(8, range(1, 9), "WARNING: The grad norm is nan. Skipping updating the model.\n"),
+        "".join(PROGRESS.format(step, step) for step in range(10, 60, 10)),
+        "".join(MEGATRON.format(step, 10.8, 10) for step in range(10, 60, 10)),
+    ],
+)
+def test_a_run_whose_every_step_is_skipped_is_sick(log: str) -> None:
+    found = diagnosed(log)
+    assert found.verdict == "sick"
+    assert found.trouble[0].startswith("no weight is ever updated"), found.trouble
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        steps(40, (1, 2, 3)),  # the first ones, and then none
+        steps(40, range(2, 40, 2)),  # every second one: half of the steps are taken
+        "".join(
+            NOT_FINITE + f"step {step} loss {2.5 - step / 1000:.3f}\n" for step in range(100, 600, 100)
+        ),  # 1 in 100
+        "".join(f"epoch {each} loss {2 - 0.1 * each:.2f}\n" + SCALED.format(4096, 2048) for each in range(1, 9)),
+        "".join(PROGRESS.format(step, 3) for step in range(10, 60, 10)),
+        "".join(PROGRESS.format(step, step // 2) for step in range(10, 60, 10)),
+        "".join(MEGATRON.format(step, 10.8 - step / 20, 2) for step in range(10, 60, 10)),
+        # Eight ranks tell of each skip while the scale is looked for.
+        "".join(SCALED.format(2**power, 2 ** (power - 1)) * 8 for power in range(16, 8, -1)) + steps(20),
+    ],
+)
+def test_a_run_that_takes_some_of_its_steps_is_not_said_to_take_none(log: str) -> None:
+    assert not any("ever updated" in words for words in diagnosed(log).trouble)
+
+
+@pytest.mark.parametrize("log", [steps(8, range(1, 9)), steps(30, (11, 12, 13))])
+def test_skips_without_a_loss_scale_are_no_overflow_of_fp16(log: str) -> None:
+    found = diagnosed(log)
+    assert not {"fp16-overflow", "loss-scale-collapse", "amp-initial-scale-search"} & {
+        each.cause for each in found.findings
+    }
+    assert "bf16=True" not in f"{found}"

@@ -20,6 +20,7 @@ RUN_ELSEWHERE = {
     "docs/integrations/transformers.md": "tests/integrations/transformers/test_page.py",
     "docs/integrations/accelerate.md": "tests/integrations/test_pages_of_frameworks.py",
     "docs/integrations/lightning.md": "tests/integrations/test_pages_of_frameworks.py",
+    "docs/integrations/deepspeed.md": "tests/integrations/deepspeed/test_page.py",
     "docs/integrations/loggers.md": "tests/integrations/test_pages_of_frameworks.py",
 }
 """Pages whose code has a test of its own, which also looks at what came of it."""

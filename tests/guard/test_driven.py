@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from stayfinite import Policy
+from stayfinite.core.decision import Code
 from stayfinite.errors import OptimizerError, OrderError, TrainingDiverged, UsageError
 from stayfinite.guard.driven import DrivenGuard
 from tiny_training import Lines
@@ -169,3 +170,21 @@ def test_an_engine_that_keeps_its_gradients_tells_their_norm():
     assert [decision.refused for decision in asked] == [False] * 39 + [True]
     assert asked[38].signals.grad_norm == pytest.approx(1.39)
     assert not asked[38].signals.silent
+
+
+def test_an_engine_that_scales_by_itself_may_look_for_its_scale():
+    model, _, _, guard = build()
+    for scale in (65536.0, 32768.0, 16384.0):
+        guard.gather(model(torch.randn(16, 8)).square().mean().detach())
+        decision = guard.judge(norm=torch.tensor(math.inf if scale > 20000 else 1.0), scale=scale)
+        guard.settle()
+        assert (decision.code is Code.SCALE_SEARCH) == (scale > 20000)
+        assert decision.signals.loss_scale == scale
+
+
+def test_of_gradients_that_an_engine_keeps_no_more_is_said_than_is_known():
+    model, _, _, guard = build()
+    guard.gather(model(torch.randn(16, 8)).square().mean().detach())
+    reason = guard.judge(norm=torch.tensor(math.inf)).reason
+    assert "gradients are NaN or infinite" in reason
+    assert "finite: too large" not in reason

@@ -157,6 +157,8 @@ class RunSeries:
         """Measurements met, those dropped since among them."""
         self.total_steps: float | None = None
         """How many steps the run was to have, where the log says so (`122/250000`)."""
+        self.counted = self.counted_none = 0
+        """Lines that count the steps skipped since the line before; those in between which no step was taken."""
         self._rows: list[tuple[int, Row]] = []  # each with its ordinal
         self._stride = 1
         self._bad = False
@@ -170,6 +172,7 @@ class RunSeries:
         other = RunSeries(self.source, kind=self.kind, rank=self.rank)
         other.metrics, other.messages = self.metrics, self.messages
         other.lines, other.total_steps = self.lines, self.total_steps
+        other.counted, other.counted_none = self.counted, self.counted_none
         for point in points:
             other.add(
                 point.line, point.step, point.loss, point.grad_norm, point.lr, point.loss_scale, point.epoch,

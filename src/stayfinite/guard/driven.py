@@ -222,13 +222,17 @@ class DrivenGuard(Guard):
         """Finite steps that were bounded, and rollbacks because of what followed one."""
         return self._recorder.unusual
 
+    def any_rank(self, here: bool) -> bool:
+        """Whether it is so on any rank; every rank has to ask."""
+        return bool(self._ranks.highest(int(here)))
+
     def start_at(self, step: int) -> None:
         """Count on from this step: the framework resumes a training that no guard has seen."""
         self._step = step
 
-    def record(self, event: str, **details: Any) -> None:
-        """Write down what the framework did: a checkpoint, an evaluation."""
-        self._recorder.announce(event, self._step, **details)
+    def record(self, event: str, line: str = "", **details: Any) -> None:
+        """Write down what the framework did: a checkpoint, an evaluation; ``line`` goes to the terminal too."""
+        self._recorder.announce(event, self._step, line, **details)
 
     # -- what belongs to a plain loop --------------------------------------------------------------------------------
 

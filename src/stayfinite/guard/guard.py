@@ -44,8 +44,7 @@ from stayfinite.guard.incidents.comparing import Comparison
 from stayfinite.guard.incidents.forward_pass import ForwardPass
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.incidents.passes import Passes
-from stayfinite.guard.incidents.replay_report import marked
-from stayfinite.guard.incidents.replay_report import Mismatch
+from stayfinite.guard.incidents.replay_report import Mismatch, marked
 from stayfinite.guard.incidents.replays import Replays
 from stayfinite.guard.lifetime import Lifetime
 from stayfinite.guard.on_probation import OnProbation

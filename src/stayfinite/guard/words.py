@@ -9,13 +9,13 @@ from torch import nn
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.gates.gates import Workshop
-from stayfinite.measure.roster import SHOWN
+from stayfinite.measure.roster import SHOWN, whole_size
 
 
 def training_in_words(model: nn.Module, shop: Workshop) -> str:
     """What is guarded."""
     roster = shop.roster
-    numbers = sum(parameter.numel() for parameter in roster.parameters)
+    numbers = sum(map(whole_size, roster.parameters))
     dtypes = ", ".join(sorted({str(dtype).removeprefix("torch.") for _, dtype in roster.places}))
     clip = "no clipping" if shop.max_norm is None else f"clipped to {shop.max_norm:g}"
     scaler = "" if shop.scaler is None else ", fp16 scaler"

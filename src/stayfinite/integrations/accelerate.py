@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -34,9 +34,12 @@ try:
 except ImportError as error:
     raise MissingExtra.of("accelerate", extra="hf", what_for="stayfinite.integrations.accelerate") from error
 
+if TYPE_CHECKING:
+    from stayfinite.integrations.deepspeed.accelerated import AcceleratedEngine
+
 __all__ = ["StayFinite", "accelerate_guard"]
 
-ENGINES = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
+ENGINES = (DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
 class StayFinite(LoopGuard):
@@ -132,9 +135,32 @@ class StayFinite(LoopGuard):
 
 def accelerate_guard(
     accelerator: Accelerator, model: nn.Module, optimizer: Any, scheduler: Any = None, **settings: Any
-) -> StayFinite:
-    """Guard a loop that uses accelerate; ``settings`` are those of :class:`StayFinite`."""
+) -> StayFinite | AcceleratedEngine:
+    """Guard a loop that uses accelerate; ``settings`` are those of :class:`StayFinite`.
+
+    Where accelerate has built an engine of DeepSpeed, that is guarded; it can do all that a loop asks of the other.
+    """
+    if _is_engine(accelerator):
+        return _engine_guard(accelerator, model, optimizer, **settings)
     return StayFinite(accelerator, model, optimizer, scheduler, **settings)
+
+
+def _is_engine(accelerator: Any) -> bool:
+    return isinstance(accelerator, Accelerator) and accelerator.distributed_type == DistributedType.DEEPSPEED
+
+
+def _engine_guard(
+    accelerator: Accelerator,
+    engine: Any,
+    optimizer: Any,
+    *,
+    run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
+    checkpointing: bool = True,  # noqa: ARG001  its checkpoints always carry the memory, and load without one
+    **settings: Any,
+) -> AcceleratedEngine:
+    from stayfinite.integrations.deepspeed.accelerated import AcceleratedEngine
+
+    return AcceleratedEngine(accelerator, engine, optimizer, run_dir=_place(accelerator, run_dir), **settings)
 
 
 def _check(accelerator: Any, model: Any, optimizer: Any) -> None:
@@ -142,6 +168,11 @@ def _check(accelerator: Any, model: Any, optimizer: Any) -> None:
         raise UsageError(
             f"expected an Accelerator, not {type(accelerator).__name__}",
             fix="accelerate_guard(accelerator, model, optimizer, scheduler)",
+        )
+    if _is_engine(accelerator):
+        raise UsageError(
+            "accelerate has built an engine of DeepSpeed, which has a guard of its own",
+            fix="accelerate_guard(accelerator, model, optimizer, scheduler) takes the right one",
         )
     if accelerator.distributed_type in ENGINES:
         raise UsageError(

@@ -1,8 +1,8 @@
 """Attaching a guard to a training script from outside, while it runs, and taking everything off again.
 
 No framework is loaded for it: when the script itself imports one, the import is noticed, and one method of the class
-that trains (``Trainer.__init__``, ``Accelerator.prepare``), or a function that builds what trains
-(``get_megatron_optimizer``), adds the guard when it returns.
+that trains (``Trainer.__init__``, ``Accelerator.prepare``, ``DeepSpeedEngine.__init__``), or a function that builds
+what trains (``get_megatron_optimizer``), adds the guard when it returns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from stayfinite.core.policy import Policy
@@ -141,7 +141,7 @@ def _add_to_accelerate(call: Call) -> Any:
         return None
     scheduler = next((part for part in parts if type(part).__name__ == "AcceleratedScheduler"), None)
     place = free_place(Path(call.owner.project_dir or ".").absolute() / "stayfinite", again=False)
-    settings = {"policy": call.policy, "run_dir": place, "checkpointing": False}
+    settings: dict[str, Any] = {"policy": call.policy, "run_dir": place, "checkpointing": False}
     return _Placed(guard=accelerate_guard(call.owner, models[0], optimizers[0], scheduler, **settings), run_dir=place)
 
 
@@ -157,7 +157,7 @@ def _add_to_torchtitan(call: Call) -> Any:
 def _add_to_megatron(call: Call) -> Any:
     from stayfinite.integrations.megatron import megatron_guard
 
-    place = free_place(Path("stayfinite").absolute(), again=False)
+    place = _place_of_all(Path("stayfinite").absolute())
     return megatron_guard(call.given["model_chunks"], call.owner, policy=call.policy, run_dir=place)
 
 
@@ -191,6 +191,32 @@ def _refuse_composer(_: Call) -> Any:
     from stayfinite.guard.checks import not_in_composer
 
     raise not_in_composer()
+
+
+def _add_to_deepspeed(call: Call) -> Any:
+    # accelerate and the Trainer build their engine in the same way, and are guarded as what they are.
+    if any(name.partition(".")[0] in ("accelerate", "transformers", "trl") for name in _callers()):
+        return None
+    from stayfinite.integrations.deepspeed import deepspeed_guard
+
+    return deepspeed_guard(call.owner, policy=call.policy, run_dir=_place_of_all(Path("stayfinite").absolute()))
+
+
+def _callers() -> Iterator[str]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield str(frame.f_globals.get("__name__", ""))
+        frame = frame.f_back
+
+
+def _place_of_all(wanted: Path) -> Path:
+    """A free place, the first rank's for all ranks."""
+    from torch import distributed
+
+    found = [str(free_place(wanted, again=False))]
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.broadcast_object_list(found)
+    return Path(found[0])
 
 
 def _remove_from_transformers(trainer: Any, callback: Any) -> None:
@@ -254,6 +280,13 @@ SEAMS = (
     Seam(module="torchtitan.trainer", kind="Trainer", method="__init__", add=_add_to_torchtitan, remove=_close),
     Seam(
         module="megatron.core.optimizer", kind="", method="get_megatron_optimizer", add=_add_to_megatron, remove=_close
+    ),
+    Seam(
+        module="deepspeed.runtime.engine",
+        kind="DeepSpeedEngine",
+        method="__init__",
+        add=_add_to_deepspeed,
+        remove=_close,
     ),
 )
 

@@ -69,6 +69,11 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
     return Roster(tuple(named), tuple(named.values()), {place: tuple(members) for place, members in places.items()})
 
 
+def whole_size(parameter: nn.Parameter) -> int:
+    """How many numbers a parameter has on all ranks together; of one that ZeRO-3 has spread, none may be here."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
 def held_parameters(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, None]:
     """The optimizer's parameters, in its order, each once."""
     return dict.fromkeys(parameter for group in optimizer.param_groups for parameter in group["params"])

@@ -198,6 +198,8 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         skipped=len(seen.skips),
         skipped_last=bool(seen.everything) and seen.everything[-1].skipped,
         longest_skips=_longest_skips(seen.everything),
+        unscaled_skips=sum(point.bad and point.loss_scale is None for point in seen.skips),
+        never_updates=_never_updates(seen),
         first_scale=seen.scales[0] if seen.scales else None,
         last_scale=seen.scales[-1] if seen.scales else None,
         lowest_scale=min(seen.scales, default=None),
@@ -364,6 +366,28 @@ def _longest_skips(points: Sequence[Point]) -> int:
             current = 0
         longest = max(longest, current)
     return longest
+
+
+def _never_updates(seen: _Measured) -> bool:
+    """Whether as many steps were skipped as there were; only where the log numbers its steps.
+
+    Every rank may tell of its skips, so their count alone proves nothing: no two losses may follow one another without
+    a skip in between.
+    """
+    run = seen.run
+    if run.counted:
+        return run.counted_none >= 2 and run.counted_none == run.counted
+    between, longest = 0, 0
+    for point in seen.everything:
+        between = 0 if point.skipped else between + (point.loss is not None)
+        longest = max(longest, between)
+    logged = [point for point in seen.points if point.loss is not None and not point.skipped]
+    steps = sorted({point.step for point in logged if point.step is not None and point.step != point.epoch})
+    if len(seen.skips) < FEW or longest > 1 or len(steps) < 2:
+        return False
+    span = steps[-1] - steps[0]
+    # What the first line stands for is as long as what the others do.
+    return len(seen.skips) >= span + span / (len(steps) - 1) - 1
 
 
 def _by_epochs(points: Sequence[Point]) -> bool:

@@ -77,6 +77,10 @@ class Symptoms:
     """The log ends in skipped steps."""
     longest_skips: int = 0
     """Skipped steps in a row, at most."""
+    unscaled_skips: int = 0
+    """Skipped steps of which the log says that something was not finite, and nothing of a loss scale."""
+    never_updates: bool = False
+    """Every step was skipped: no weight has ever changed."""
     first_scale: float | None = None
     last_scale: float | None = None
     lowest_scale: float | None = None
@@ -134,6 +138,7 @@ class Symptoms:
         """Bad gradient norms at the beginning only, with finite losses: a loss scaler that looks for its scale."""
         return (
             self.bad > 0
+            and not self.never_updates
             and self.bad_losses == 0
             and self.good_after >= max(1, self.bad)
             and self.bad <= EARLY
@@ -211,6 +216,7 @@ class Symptoms:
     def trouble(self) -> list[str]:
         """What is wrong with the numbers, in a word each."""
         found = {
+            "no weight is ever updated: every step is skipped": self.never_updates,
             "the loss is not finite": self.bad_losses > 0,
             "the gradient norm is not finite": self.bad_norms > 0 and not self.settles,
             "the evaluation loss is not finite": self.bad_evals > 0,

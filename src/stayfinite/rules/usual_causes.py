@@ -47,6 +47,8 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
         )
     if seen.collapses:
         return "a loss scale that collapses", ("loss-scale-collapse", "fp16-overflow", "lr-too-high")
+    if seen.never_updates and facts.context.half is None:
+        return "a run whose every step is skipped", ("bad-data-row", "loss-formula-singularity", "lr-too-high")
     if seen.bad or seen.bad_losses or seen.bad_evals or seen.printed or seen.lost_metrics:
         tuned = facts.mentioned(r"\bsft\b|instruct|\bchat|\bq?lora\b|alpaca|assistant|conversation")
         if tuned is not None and facts.context.half is None:

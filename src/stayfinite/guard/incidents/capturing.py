@@ -116,8 +116,8 @@ def rows_in_words(describe: Callable[[Any], Described] | None, batch: Any) -> tu
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether no rank has the whole weights: ``fully_shard``, or the older FSDP wrapper."""
-    return any(is_spread(parameter) for parameter in model.parameters()) or any(
+    """Whether no rank has the whole weights: ``fully_shard``, ZeRO-3, or the older FSDP wrapper."""
+    return any(is_spread(each) or hasattr(each, "ds_tensor") for each in model.parameters()) or any(
         type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()
     )
 

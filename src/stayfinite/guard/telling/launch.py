@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
 from stayfinite.core.records import VERSION
-from stayfinite.measure.roster import Roster
+from stayfinite.measure.roster import Roster, whole_size
 
 OF_INTEREST = ("stayfinite", "torch", "transformers", "accelerate", "peft", "lightning", "bitsandbytes", "numpy")
 """Packages whose versions are written down where they are installed."""
@@ -37,8 +37,8 @@ def launch_record(
         "seed": torch.initial_seed(),
         "model": {
             "class": type(model).__name__,
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "trainable": sum(parameter.numel() for parameter in roster.parameters),
+            "parameters": sum(map(whole_size, model.parameters())),
+            "trainable": sum(map(whole_size, roster.parameters)),
             "dtypes": dict(Counter(str(parameter.dtype).removeprefix("torch.") for parameter in roster.parameters)),
         },
         "optimizer": {

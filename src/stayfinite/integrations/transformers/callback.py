@@ -21,7 +21,13 @@ try:
     from transformers.trainer_callback import ExportableState
 
     from stayfinite.integrations.transformers.attachment import MARK, Attachment
-    from stayfinite.integrations.transformers.seams import check_version, place_for, trainer_of, why_not
+    from stayfinite.integrations.transformers.seams import (
+        check_version,
+        place_for,
+        steps_in_engine,
+        trainer_of,
+        why_not,
+    )
 except ImportError as error:
     raise MissingExtra.of("transformers", extra="hf", what_for="stayfinite.integrations.transformers") from error
 
@@ -83,7 +89,7 @@ class StayFinite(TrainerCallback, ExportableState):
         self.run_dir = self._place(trainer, resumed=resumed)
         policy = self._policy if self._explain else _unexplained(self._policy)
         try:
-            attachment = Attachment(trainer, policy, self.run_dir, self._console or _BesideTheBar())
+            attachment = _kind_for(trainer)(trainer, policy, self.run_dir, self._console or _BesideTheBar())
         except (ModelError, OptimizerError) as error:
             if policy.gate == "device":
                 raise
@@ -136,6 +142,14 @@ class StayFinite(TrainerCallback, ExportableState):
         if isinstance(self._run_dir, Default):
             return place_for(trainer, resumed=resumed).absolute()
         return None if self._run_dir is None else Path(self._run_dir).absolute()
+
+
+def _kind_for(trainer: Any) -> type[Attachment]:
+    if not steps_in_engine(trainer):
+        return Attachment
+    from stayfinite.integrations.transformers.engine import EngineAttachment
+
+    return EngineAttachment
 
 
 class _BesideTheBar:

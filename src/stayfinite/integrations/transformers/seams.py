@@ -54,18 +54,25 @@ def trainer_of(callback: TrainerCallback) -> Trainer:
 
 def why_not(trainer: Trainer) -> str:
     """Why the steps of this Trainer cannot be refused; empty if they can."""
-    if trainer.accelerator.distributed_type == DistributedType.DEEPSPEED:
-        return (
-            "DeepSpeed clips and steps inside of its engine, in the same call as backward, where nothing can be "
-            "refused. Its own fp16 loss scaler skips overflows; bf16 has no such protection there. "
-            "DDP and FSDP2 (TrainingArguments(fsdp=...)) can be guarded"
-        )
+    if steps_in_engine(trainer):
+        from stayfinite.integrations.deepspeed.checks import check_engine
+
+        try:
+            check_engine(trainer.model_wrapped)
+        except UsageError as error:
+            return error.message
+        return ""
     if trainer.accelerator.distributed_type in (DistributedType.XLA, DistributedType.MEGATRON_LM):
         return f"{trainer.accelerator.distributed_type} takes its steps out of reach"
     optimizer = type(plain_optimizer(trainer.optimizer)).__name__
     if optimizer in ("LayerWiseDummyOptimizer", "Lomo", "AdaLomo"):
         return f"{trainer.args.optim} updates each weight during backward, before the step as a whole is known"
     return ""
+
+
+def steps_in_engine(trainer: Trainer) -> bool:
+    """Whether an engine of DeepSpeed takes the steps of this Trainer."""
+    return bool(trainer.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
 
 def layers_of(optimizer: Any) -> Iterator[AcceleratedOptimizer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from stayfinite.core.series import POINT_COLUMNS, RunSeries
 from stayfinite.readers.logs.messages import Messages
@@ -41,6 +42,7 @@ class RankState:
         self._bar_done = False
         self._loss_seen = False
         self._skips = 0.0
+        self._counted_at: float | None = None
 
     @property
     def kind(self) -> str:
@@ -125,9 +127,23 @@ class RankState:
                     # A scale of 1 is bf16's or fp32's: there is no scaler that could leave out a step with a NaN.
                     counts = [one and scale != 1.0 for one, scale in zip(counts, scales, strict=True)]
                 skipped = [one or other for one, other in zip(counts, skipped or counts, strict=True)]
+        if SKIPS_HERE in columns:
+            self._count(columns[SKIPS_HERE], steps)
         if SKIPS_EVER in columns:
+            ever = [value or 0.0 for value in columns[SKIPS_EVER]]
+            self._count([now - before for before, now in pairwise([self._skips, *ever])], steps)
             skipped = [self._rises(value) for value in columns[SKIPS_EVER]]
         self.series.extend(lines, columns, skipped)
+
+    def _count(self, skips: Sequence[float | None], steps: Values) -> None:
+        """Lines that count skipped steps; of the first of a log it is not known how many steps it stands for."""
+        for skipped, step in zip(skips, steps, strict=True):
+            if step is None or skipped is None:
+                continue
+            if self._counted_at is not None and step > self._counted_at:
+                self.series.counted += 1
+                self.series.counted_none += skipped >= step - self._counted_at
+            self._counted_at = step
 
     def _rises(self, count: float | None) -> bool:
         if count is None or not math.isfinite(count):

@@ -41,9 +41,9 @@ MOST_SKIPS_IN_A_ROW = 12
 def judge(facts: Facts) -> Iterator[Clue]:
     """Few skips that end, or bad norms at the start beside good losses."""
     symptoms = facts.symptoms
-    if symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss or symptoms.crash:
+    if symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss or symptoms.crash or symptoms.never_updates:
         return
-    if symptoms.settles:
+    if symptoms.settles and (not symptoms.unscaled_skips or facts.context.half is not None):
         yield Clue(
             f"{symptoms.bad} gradient norms at the start are not finite, the {symptoms.good_after} after them are, "
             f"and the loss is finite throughout",

@@ -34,7 +34,8 @@ Use bf16 where the card has it (Ampere and newer), else keep the one module that
 
 ## When it is a false alarm
 A few skipped steps at the beginning, or one every few thousand, are the scaler looking for its scale: the gradients
-overflowed, not the model, and nothing is wrong. NaN that fp32 shows as well has another cause.
+overflowed, not the model, and nothing is wrong. NaN that fp32 shows as well has another cause. DeepSpeed's `OVERFLOW!
+Skipping step. Gradients are non-finite, weights were not updated.` comes from bf16 and fp32, where no scale is in use.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def likely_half(facts: Facts) -> Clue | None:
     if facts.context.precision is not None or facts.context.weights is not None:
         return None
     seen = facts.symptoms
-    if seen.skipped or (seen.first_scale is not None and seen.first_scale != 1.0):
+    if seen.skipped > seen.unscaled_skips or (seen.first_scale is not None and seen.first_scale != 1.0):
         return Clue(
             "a loss scale is in use, as with fp16", HINT, seen.where.get("first_skip", seen.where.get("start", ""))
         )

@@ -3,11 +3,15 @@
 ::
 
     [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768
+    [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated.
     [Rank 0] step=2, skipped=0, lr=[2.8e-07, 2.8e-07], mom=[[0.9, 0.95], [0.9, 0.95]]
+
+The second is that of bf16, fp32 and a fixed loss scale: no scale is looked for there.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 from stayfinite.readers.logs.formats.format import Format
@@ -18,6 +22,7 @@ _OVERFLOW = re.compile(
     r"OVERFLOW!\s*(?:Rank\s+(\d+)\s+)?Skipping step\.?"
     rf"(?:.{{0,80}}?loss scale:\s*({NUMBER})(?:,?\s+reducing to\s+({NUMBER}))?)?"
 )
+_NOT_FINITE = re.compile(r"OVERFLOW!\s*Skipping step\.?\s*Gradients are non-finite")
 _STEP = re.compile(rf"\bstep=(\d+),\s*skipped=(\d+),\s*lr=\[+({NUMBER})")
 
 
@@ -28,6 +33,8 @@ class DeepSpeed(Format):
 
     def read(self, line: str, start: int) -> Reading | None:
         """See ``Format.read``."""
+        if _NOT_FINITE.search(line, start):
+            return Reading("deepspeed", constants={"grad_norm": math.nan}, skipped=True, is_message=True)
         overflow = _OVERFLOW.search(line, start)
         if overflow:
             reading = Reading("deepspeed", skipped=True, is_message=True)

@@ -1,0 +1,37 @@
+"""An engine that accelerate has prepared: ``accelerator.backward`` runs its backward and its step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stayfinite.integrations.deepspeed.guard import StayFinite
+
+
+class AcceleratedEngine(StayFinite):
+    """The guard of an engine in a loop that uses accelerate.
+
+    Arguments:
+        accelerator: whose ``log`` gets the guard's figures, and whose ``end_training`` closes the guard.
+        engine: the model as ``prepare`` returned it.
+        optimizer: as ``prepare`` returned it; it tells the loop that a step was skipped.
+        settings: those of :class:`StayFinite`.
+    """
+
+    def __init__(self, accelerator: Any, engine: Any, optimizer: Any, **settings: Any) -> None:
+        super().__init__(engine, **settings)
+        tell_of_skips(optimizer)
+        self._shadows.put(accelerator, "log", self._log)
+        self._shadows.put(accelerator, "end_training", self._end_training)
+
+    def _log(self, original: Any, values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        return original({**self.figures(), **values}, *args, **kwargs)
+
+    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self.close()
+        return original(*args, **kwargs)
+
+
+def tell_of_skips(optimizer: Any) -> None:
+    """Have accelerate's wrapper ask its optimizer whether a step was skipped; it looks for a way only once."""
+    if hasattr(optimizer, "__has_overflow__") and hasattr(optimizer.optimizer, "overflow"):
+        optimizer.__has_overflow__ = True

@@ -1,0 +1,188 @@
+"""Where each of DeepSpeed's optimizers can be asked to wait: after it has measured a step, before it takes it.
+
+ZeRO measures, then calls ``_update_scale``, then looks whether to skip. So the question is put there, with the norm
+that it has just measured, and a refusal takes its own way of skipping. The loss scale goes down for its own overflows
+only. The other optimizers are asked before their ``step``, and a refused one is not run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from stayfinite.core.decision import Decision
+from stayfinite.integrations.shadowing import Shadows
+
+Ask = Callable[..., Decision | None]
+"""Judges a step, given the norm of all ranks' gradients and the loss scale; None where no loss is known."""
+
+
+class Asking(Protocol):
+    """Puts the question for one kind of optimizer."""
+
+    scaler: Any
+    """A ``torch.amp.GradScaler`` of the engine's, if it has one."""
+
+    def prepare(self) -> None:
+        """The engine is about to clip and step."""
+
+    def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """In front of ``optimizer.step``."""
+
+    def stop(self) -> None:
+        """Leave the optimizer as it was found."""
+
+
+class Partitioned:
+    """ZeRO 1, 2 and 3."""
+
+    scaler: Any = None
+
+    def __init__(self, engine: Any, ask: Ask, shadows: Shadows) -> None:
+        self._optimizer, self._ask = engine.optimizer, ask
+        self._half = bool(engine.fp16_enabled())
+        self._norm: Tensor | None = None
+        self._decision: Decision | None = None
+        self._measures = "_get_norm_groups" if engine.zero_optimization_stage() == 3 else "scaled_global_norm"
+        shadows.put(self._optimizer, self._measures, self._measure)
+        shadows.put(self._optimizer, "_update_scale", self._update_scale)
+
+    def prepare(self) -> None:
+        """It is asked later."""
+
+    def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Its own, with the question inside."""
+        self._norm = self._decision = None
+        with _clip_put_back(self._optimizer):
+            result = original(*args, **kwargs)
+        if self._decision is not None and self._decision.refused:
+            self._optimizer._global_grad_norm = self._decision.signals.grad_norm
+        return result
+
+    def stop(self) -> None:
+        """Nothing was left."""
+
+    def _measure(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        from deepspeed.runtime.utils import combine_grad_norm_groups
+
+        measured = original(*args, **kwargs)
+        self._norm = combine_grad_norm_groups(measured) if isinstance(measured, list) else torch.as_tensor(measured)
+        return measured
+
+    def _update_scale(self, original: Callable[..., Any], has_overflow: bool = False) -> Any:
+        optimizer = self._optimizer
+        if has_overflow:
+            norm = torch.tensor(math.inf)
+        else:
+            if self._norm is None:
+                # The engine was told not to measure.
+                getattr(optimizer, self._measures)()
+            assert self._norm is not None
+            norm = self._norm / optimizer.loss_scale
+        decision = self._decision = self._ask(norm=norm, scale=optimizer.loss_scale if self._half else None)
+        if not has_overflow and decision is not None:
+            if decision.refused:
+                optimizer.overflow = True
+                return None
+            _limit(optimizer, decision)
+        return original(has_overflow)
+
+
+class Whole:
+    """No ZeRO, in half precision; and bf16 with gradients in fp32. Every rank has all gradients."""
+
+    scaler: Any = None
+
+    def __init__(self, engine: Any, ask: Ask) -> None:
+        self._optimizer, self._ask = engine.optimizer, ask
+        self._half = bool(engine.fp16_enabled())
+
+    def prepare(self) -> None:
+        """It is asked later."""
+
+    def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Ask first; the engine zeroes the gradients of a step that is not run."""
+        optimizer = self._optimizer
+        scale = float(optimizer.loss_scale_config.cur_scale) if self._half else 1.0
+        decision = self._ask(norm=self._norm() / scale, scale=scale if self._half else None)
+        if decision is None:
+            return original(*args, **kwargs)
+        measured = decision.signals.grad_norm
+        if decision.refused and (not self._half or math.isfinite(measured)):
+            optimizer.overflow, optimizer._global_grad_norm = True, measured
+            return None
+        # An overflow of fp16 is left to its scaler, which skips and goes down.
+        with _clip_put_back(optimizer):
+            _limit(optimizer, decision)
+            return original(*args, **kwargs)
+
+    def stop(self) -> None:
+        """Nothing was left."""
+
+    def _norm(self) -> Tensor:
+        from deepspeed.runtime.utils import get_global_norm, get_global_norm_of_tensors, get_weight_norm
+
+        optimizer = self._optimizer
+        if hasattr(optimizer, "get_grads_for_norm"):
+            shared, _ = optimizer.get_grads_for_norm()
+            return _true(get_global_norm_of_tensors(shared, mpu=optimizer.mpu))
+        groups = [[p.grad for p in group if p.grad is not None] for group in optimizer.fp16_groups]
+        norms = [get_weight_norm(gradients, mpu=optimizer.mpu) for gradients in groups if gradients]
+        bad = any(float(norm) < 0 for norm in norms)
+        return _true(-1.0 if bad else get_global_norm(norm_list=norms) if norms else 0.0)
+
+
+class Plain:
+    """No ZeRO, in fp32: one of torch's optimizers, with the gradients on the weights."""
+
+    def __init__(self, engine: Any, ask: Ask) -> None:
+        self._optimizer, self._ask = engine.optimizer, ask
+        self.scaler: Any = getattr(engine, "torch_autocast_z0_gradscaler", None)
+        # By it the engine knows that a step was skipped.
+        self._optimizer.overflow = False
+
+    def prepare(self) -> None:
+        """Before the engine clips."""
+        decision = self._ask()
+        self._optimizer.overflow = decision is not None and decision.refused
+
+    def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Not run where it was refused."""
+        return None if self._optimizer.overflow else original(*args, **kwargs)
+
+    def stop(self) -> None:
+        """torch's optimizer knows of no overflow."""
+        del self._optimizer.overflow
+
+
+def asking_for(engine: Any, ask: Ask, shadows: Shadows) -> Asking:
+    """The way to ask this engine's optimizer."""
+    if hasattr(engine.optimizer, "loss_scale_config") or hasattr(engine.optimizer, "get_grads_for_norm"):
+        return Whole(engine, ask)
+    return Partitioned(engine, ask, shadows) if engine.zero_optimization() else Plain(engine, ask)
+
+
+def _true(norm: Any) -> Tensor:
+    """A norm as it is; DeepSpeed writes one that is not finite as -1."""
+    found = torch.as_tensor(norm)
+    return torch.where(found < 0, torch.full_like(found, math.inf), found)
+
+
+@contextmanager
+def _clip_put_back(optimizer: Any) -> Iterator[None]:
+    usual = optimizer.clip_grad
+    try:
+        yield
+    finally:
+        optimizer.clip_grad = usual
+
+
+def _limit(optimizer: Any, decision: Decision) -> None:
+    """Have the optimizer's own clipping limit an unusual step."""
+    if decision.limit is not None:
+        optimizer.clip_grad = min(decision.limit, optimizer.clip_grad or math.inf)

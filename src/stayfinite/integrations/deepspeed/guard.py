@@ -1,0 +1,332 @@
+"""The guard on an engine: what is listened to, what is asked, what is acted upon, and its memory in checkpoints."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.core.decision import Decision
+from stayfinite.core.policy import Policy
+from stayfinite.errors import MissingExtra, OrderError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.model_calls import ModelCalls
+from stayfinite.integrations.shadowing import Shadow, Shadows
+from stayfinite.integrations.unguarded import warn_of_unseen_loss
+from stayfinite.report.terminal import Console
+from stayfinite.state.finite import finite_flag, is_finite
+from stayfinite.state.parts import stateful
+
+try:
+    import deepspeed as _  # noqa: F401
+except ImportError as error:
+    raise MissingExtra.of("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed") from error
+
+from stayfinite.integrations.deepspeed.asking import asking_for
+from stayfinite.integrations.deepspeed.checks import check_engine, inner_optimizer, keeps_weights_apart
+from stayfinite.integrations.deepspeed.masters import masters_of, tensors_of
+
+MARK = "_stayfinite"
+"""Under this name an engine knows its guard."""
+
+MEMORY = "stayfinite"
+"""Under this name the guard's memory lies in the client state of a checkpoint."""
+
+
+class StayFinite:
+    """Guards the steps of a DeepSpeed engine.
+
+    ``engine(...)``, ``engine.backward(loss)`` and ``engine.step()`` are called as ever. A bad step is skipped on all
+    ranks as the engine itself skips an overflow: weights, moments and schedule stay as they were, and
+    ``engine.skipped_steps`` counts it. The loss scale goes down for overflows only. An unusual finite step is limited
+    by the engine's own clipping.
+
+    Arguments:
+        engine: what ``deepspeed.initialize`` returned first.
+        policy: how a step is judged; ``Policy.watch()`` only observes.
+        run_dir: where steps, events and incidents are written; None for nowhere.
+        forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
+            Not needed for a model that returns its loss, as those of transformers do.
+        explain: whether the first bad step of each kind is run again at once, to find its cause. Not with ZeRO-3.
+        console: where lines go when something happens; stderr by default.
+
+    Raises:
+        UsageError: no step of this engine can be refused; the message says why.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        *,
+        policy: Policy | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        forward: Callable[[Any], Tensor] | None = None,
+        explain: bool = True,
+        console: Console | None = None,
+    ) -> None:
+        check_engine(engine)
+        if (before := vars(engine).get(MARK)) is not None:
+            # One that was attached from outside makes room for the script's own.
+            before.close()
+        self._engine, self._forward = engine, forward
+        self._calls = ModelCalls(engine)
+        self._run_dir = None if run_dir is None else Path(run_dir)
+        self.vetoes = 0
+        self._norm = math.nan
+        self._decision: Decision | None = None
+        self._passed: Callable[[Tensor], None] | None = None
+        self._passing = ExitStack()
+        self._again_now = self._closed = self._warned = False
+        self._shadows = Shadows()
+        inner = inner_optimizer(engine)
+        assert inner is not None, "check_engine has looked"
+        self._inner = inner
+        self._asking = asking_for(engine, self._ask, self._shadows)
+        masters: Any = inner if engine.optimizer is inner else masters_of(engine.module, inner)
+        clipping = float(engine.gradient_clipping() or 0)
+        self.driven = DrivenGuard(
+            engine.module,
+            masters,
+            stateful(engine.lr_scheduler),
+            self._asking.scaler,
+            clipping if clipping > 0 else None,
+            _fitting(engine, policy or Policy(), explain=explain),
+            run_dir,
+            self._again,
+            console=console,
+        )
+        put = self._shadows.put
+        put(engine.optimizer, "step", self._optimizer_step)
+        put(engine, "backward", self._backward)
+        put(engine, "_take_model_step", self._take_model_step)
+        put(engine, "step", self._step)
+        put(engine, "save_checkpoint", self._save_checkpoint)
+        put(engine, "load_checkpoint", self._load_checkpoint)
+        self._hooks = [
+            engine.register_forward_pre_hook(self._before_forward, with_kwargs=True),
+            engine.register_forward_hook(self._after_forward),
+        ]
+        vars(engine)[MARK] = self
+        # A loop has no last line of ours: what is open when the process ends is still written.
+        atexit.register(self._at_exit)
+
+    # -- what the loop may call --------------------------------------------------------------------------------------
+
+    def forward(self, batch: Any) -> Tensor:
+        """Run the ``forward`` given at construction, and remember its batch, so that a bad step can be explained."""
+        if self._forward is None:
+            raise OrderError(
+                "guard.forward() needs to know the forward pass",
+                fix="give forward=lambda batch: ... when the guard is built, or compute the loss yourself",
+            )
+        with self.driven.passing(batch) as passed:
+            loss = self._forward(batch)
+            passed(loss)
+        return loss
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided of the last step; None where no loss was known."""
+        return self._decision
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last step was refused."""
+        return self._decision is not None and self._decision.refused
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The recent decisions, oldest first."""
+        return self.driven.decisions
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Where the run is written."""
+        return self._run_dir
+
+    def figures(self) -> dict[str, float]:
+        """Gradient norm of the last step; vetoes, bounded steps and findings so far."""
+        return {
+            "stayfinite/grad_norm": self._norm,
+            "stayfinite/vetoes": float(self.vetoes),
+            "stayfinite/bounded": float(self.driven.unusual["bounded"]),
+            "stayfinite/findings": float(len(self.driven.causes)),
+        }
+
+    def describe(self) -> str:
+        """What is guarded, how, and what it costs, in a few lines."""
+        return self.driven.describe()
+
+    def flush(self) -> None:
+        """Nothing waits: each step is acted upon at the end of ``engine.step()``."""
+        self.driven.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the guard remembers, as plain data."""
+        plain: dict[str, Any] = json.loads(json.dumps(self.driven.state_dict()))
+        return plain
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state; load the engine before."""
+        self.driven.abandon()
+        self.driven.load_state_dict(state)
+
+    def close(self) -> None:
+        """Take everything off the engine, write the rest, and say what the run came to."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._at_exit)
+        del vars(self._engine)[MARK]
+        self._shadows.lift()
+        self._asking.stop()
+        while self._hooks:
+            self._hooks.pop().remove()
+        self.driven.__exit__(kind, error, trace)
+
+    # -- one step, in the order in which the engine goes through it --------------------------------------------------
+
+    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._again_now and self._forward is None and torch.is_grad_enabled() and self._calls.explains:
+            self._passing = ExitStack()
+            self._passed = self._passing.enter_context(self.driven.passing(self._calls.take(args, kwargs)))
+
+    def _after_forward(self, _: nn.Module, __: Any, output: Any) -> None:
+        if self._again_now or self._passed is None:
+            return
+        passed, self._passed = self._passed, None
+        if (loss := self._calls.loss_of(output)) is not None:
+            passed(loss)
+        self._passing.close()
+
+    def _backward(self, original: Any, loss: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = original(loss, *args, **kwargs)
+        share = self._engine.gradient_accumulation_steps() if kwargs.get("scale_wrt_gas", True) else 1
+        self.driven.gather(loss.detach().mean() / share)
+        return result
+
+    def _take_model_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._decision = None
+        self._asking.prepare()
+        return original(*args, **kwargs)
+
+    def _optimizer_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.driven.stepping():
+            return self._asking.step(original, *args, **kwargs)
+
+    def _step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        # By now the engine has moved its schedule and let go of the gradients.
+        if self.driven.judged:
+            self.driven.settle()
+        return result
+
+    def _ask(self, **measured: Any) -> Decision | None:
+        if not self.driven.gathered:
+            if not self._warned:
+                self._warned = True
+                warn_of_unseen_loss("engine.backward(loss)")
+            return None
+        self._decision = self.driven.judge(**measured)
+        self.vetoes += self._decision.refused
+        self._norm = self._decision.signals.grad_norm
+        return self._decision
+
+    # -- checkpoints, which stay the engine's own --------------------------------------------------------------------
+
+    def _save_checkpoint(
+        self, original: Any, save_dir: Any, tag: Any = None, client_state: Any = None, save_latest: bool = True,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        poisoned = self._poisoned()
+        good = not self.driven.any_rank(bool(poisoned))
+        client_state = {**(client_state or {}), MEMORY: self.state_dict()}
+        # What is poisoned is written for whoever asked for it, but `latest` goes on naming the last good one.
+        saved = original(save_dir, tag, client_state, save_latest and good, **kwargs)
+        name = str(tag or f"global_step{self._engine.global_steps}")
+        if good:
+            self.driven.record("checkpoint", by="DeepSpeed", name=name)
+        else:
+            where = ", ".join(poisoned[:3]) or "another rank"
+            self.driven.record(
+                "checkpoint-failed",
+                f"checkpoint {name} holds NaN or infinity ({where}): `latest` was left at the one before",
+                name=name,
+                reason="it holds numbers that are not finite",
+                poisoned=poisoned,
+            )
+        return saved
+
+    def _load_checkpoint(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        path, client_state = original(*args, **kwargs)
+        memory = client_state.pop(MEMORY, None) if isinstance(client_state, dict) else None
+        if memory is not None and not kwargs.get("load_module_only", False):
+            self.load_state_dict(memory)
+        return path, client_state
+
+    def _poisoned(self) -> list[str]:
+        """Names of this rank's tensors that hold a NaN or an infinity."""
+        named = list(tensors_of(self._engine, self._inner))
+        if all(bool(flag) for flag in finite_flag(tensor for _, tensor in named)):
+            return []
+        return [name for name, tensor in named if not is_finite(tensor)]
+
+    # -- a bad step once more ----------------------------------------------------------------------------------------
+
+    def _again(self, batch: Any) -> Tensor:
+        self._again_now = True
+        try:
+            with _past_the_engine(self._engine):
+                return self._calls.again(batch) if self._forward is None else self._forward(batch)
+        finally:
+            self._again_now = False
+
+    def _at_exit(self) -> None:
+        with suppress(Exception):
+            self.close()
+
+
+def deepspeed_guard(engine: Any, **settings: Any) -> StayFinite:
+    """Guard a DeepSpeed engine; ``settings`` are those of :class:`StayFinite`."""
+    return StayFinite(engine, **settings)
+
+
+def _fitting(engine: Any, policy: Policy, *, explain: bool) -> Policy:
+    if not explain:
+        policy = replace(policy, autopsy_seconds=0)
+    # A rank has a share of the weights, which is no state to go back to from outside of the engine.
+    return replace(policy, snapshots=False) if keeps_weights_apart(engine) else policy
+
+
+@contextmanager
+def _past_the_engine(engine: Any) -> Iterator[None]:
+    """Within, the engine hands over to its module: neither it nor its hooks on the loss hear of the pass."""
+
+    def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
+        if engine.fp16_auto_cast():
+            args, kwargs = engine._cast_inputs_half(args), engine._cast_inputs_half(kwargs)
+        return engine.module(*args, **kwargs)
+
+    shadow = Shadow(engine, "forward", forward)
+    try:
+        yield
+    finally:
+        shadow.lift()

@@ -1,0 +1,76 @@
+"""A guard on a Trainer whose steps a DeepSpeed engine takes, inside of ``training_step``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import Trainer
+
+from stayfinite.core.policy import Policy
+from stayfinite.integrations.deepspeed import deepspeed_guard
+from stayfinite.integrations.deepspeed.accelerated import tell_of_skips
+from stayfinite.integrations.transformers.attachment import MARK, Attachment
+from stayfinite.integrations.transformers.logs import TrueLogs
+from stayfinite.integrations.transformers.patches import Patches
+from stayfinite.report.terminal import Console
+
+
+class EngineAttachment(Attachment):
+    """As an :class:`Attachment`; the engine is asked, and the Trainer only listened to, for its logs and its end.
+
+    Arguments:
+        trainer: its engine exists.
+        policy: how a step is judged.
+        run_dir: where the run is written; None for nowhere.
+        console: where lines go.
+    """
+
+    def __init__(self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console) -> None:
+        self._trainer = trainer
+        self._guard = deepspeed_guard(trainer.model_wrapped, policy=policy, run_dir=run_dir, console=console)
+        tell_of_skips(trainer.optimizer)
+        self.driven = self._guard.driven
+        self._logs = TrueLogs(trainer, self.driven)
+        self._patches = Patches()
+        self._listen()
+
+    def recall(self, state: Mapping[str, Any] | None, step: int) -> None:
+        """The Trainer resumes at this step, with what the guard had left in its checkpoint."""
+        if state:
+            self.driven.load_state_dict(state)
+        else:
+            self.driven.start_at(step)
+
+    def end(self) -> None:
+        """Training has ended as it should."""
+        try:
+            self._guard.close()
+        finally:
+            self._patches.undo()
+
+    def fail(self, error: BaseException) -> None:
+        """Training has ended with an error, which is going to be raised."""
+        try:
+            self._guard.__exit__(type(error), error, error.__traceback__)
+        finally:
+            self._patches.undo()
+
+    def settle(self) -> None:
+        """The engine has settled the step; its loss is put right in the logs."""
+        if self._guard.decision is not None:
+            self._logs.settled(self._guard.decision)
+
+    def _listen(self) -> None:
+        trainer, put = self._trainer, self._patches.put
+        put(trainer, MARK, self)
+        put(trainer, "training_step", self._around(trainer.training_step, self._count))
+        put(trainer, "log", self._around(trainer.log, self._log))
+        put(trainer, "_run_epoch", self._around(trainer._run_epoch, self._until_error))
+        put(trainer, "_finalize_training", self._around(trainer._finalize_training, self._until_error))
+
+    def _count(self, method: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        self._logs.begin()
+        return method(*args, **kwargs)
