@@ -12,17 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
-import stayfinite
-
 INNERMOST = 4
 """Frames at the end of a stack that tell whether it waits in a collective."""
 
 WORKING = 0.1
 """Share of the time on the processor from which on a thread moves, though its stack looks the same."""
 
-_LIBRARIES = tuple(
-    f"{Path(path)}/" for path in {*sysconfig.get_paths().values(), str(Path(stayfinite.__file__).parent)}
-)
+_LIBRARIES = tuple(f"{Path(path)}/" for path in {*sysconfig.get_paths().values(), str(Path(__file__).parents[2])})
 
 
 class Motion:
