@@ -13,7 +13,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_D
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint type imports unit slow gpu bench docs site constraints clean
+.PHONY: help demo test lint type imports unit slow engines gpu bench docs site constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,9 +47,14 @@ unit: $(VENV)/.dev ## Run the tests, without the slow ones and those for a GPU
 	@$(BIN)/pytest
 
 # pytest ends with 5 when it finds no test, which is no failure for a campaign that is still empty.
-slow: $(VENV)/.dev $(VENV)/.engines ## Run the slow tests
+slow: $(VENV)/.dev ## Run the slow tests; those of the engines only where they are installed
 	@echo "== pytest: slow campaigns"
 	@$(BIN)/pytest -m "slow and not gpu" --timeout 900 --dist loadfile --no-loadscope-reorder || [ $$? -eq 5 ]
+
+engines: $(VENV)/.engines ## Run the tests with DeepSpeed, megatron-core, torchtitan, OLMo-core and ray, which it installs
+	@echo "== pytest: engines"
+	@$(BIN)/pytest -m slow --timeout 1800 --dist loadfile tests/integrations/deepspeed tests/integrations/megatron \
+	  tests/integrations/torchtitan tests/integrations/olmo tests/integrations/test_ray.py
 
 gpu: $(VENV)/.dev ## Run the tests that need a CUDA device, one after the other
 	@echo "== pytest: tests on the GPU"
@@ -85,10 +90,14 @@ $(VENV)/.dev: $(VENV)/.core
 	@$(PIP) -e '.[all,dev]'
 	@touch $@
 
-# Engines that only slow tests need, without what they would pull in: none of them may move torch.
-ENGINES := deepspeed==0.19.8 einops==0.8.2 hjson==3.1.0 msgpack==1.2.4 ninja==1.13.2 py-cpuinfo==9.0.0
+# Engines that only their own tests need, without what they would pull in: none of them may move torch or the versions above.
+ENGINES := deepspeed==0.19.8 einops==0.8.2 hjson==3.1.0 msgpack==1.2.4 ninja==1.13.2 py-cpuinfo==9.0.0 \
+  megatron-core==0.16.1 torchtitan==0.3.0 spmd_types==0.2.3 torch_checkpointing==0.1.1 torchdata==0.11.0 \
+  ai2-olmo-core==3.0.0 bettermap cached-path dataclass-extensions importlib_resources boto3 botocore cffi cryptography google-api-core \
+  google-auth google-cloud-core google-cloud-storage google-crc32c google-resumable-media jmespath proto-plus pyasn1 pyasn1_modules \
+  pycparser s3transfer six ray==2.60.0 jsonschema jsonschema-specifications referencing rpds-py tensorboardX
 $(VENV)/.engines: $(VENV)/.dev
-	@echo "== $(VENV): installing the engines of the slow tests"
+	@echo "== $(VENV): installing the engines"
 	@$(PIP) --no-deps $(ENGINES)
 	@touch $@
 

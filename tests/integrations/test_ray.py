@@ -16,7 +16,7 @@ JOB = Path(__file__).parents[1] / "ray_job.py"
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_bad_loss_of_one_worker_is_refused_on_both(tmp_path):
-    pytest.importorskip("ray.train.torch")
+    pytest.importorskip("ray.train.torch", reason="make engines")
     quiet = environment(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
     ended = finish([sys.executable, JOB, tmp_path], env=quiet, timeout=500)
     assert ended.returncode == 0, ended.stderr[-2000:]

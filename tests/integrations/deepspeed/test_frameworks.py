@@ -12,7 +12,7 @@ import pytest
 from stage import play
 from tiny_trainers import events
 
-pytest.importorskip("deepspeed", reason="pip install --no-deps deepspeed einops hjson msgpack ninja py-cpuinfo")
+pytest.importorskip("deepspeed", reason="make engines")
 
 from integrations.deepspeed.frameworks_job import BAD
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine_runs import EngineRuns
 
-pytest.importorskip("megatron.core")
+pytest.importorskip("megatron.core", reason="make engines")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parents[2] / "olmo_script.py"
 
 @pytest.mark.slow
 def test_an_olmo_script_is_guarded_and_says_so(tmp_path):
-    pytest.importorskip("olmo_core")
+    pytest.importorskip("olmo_core", reason="make engines")
     words = [sys.executable, "-m", "stayfinite", "doctor", "--guard", "--json", str(SCRIPT), str(tmp_path), "9"]
     ended = finish(words)
     found = json.loads(ended.stdout)

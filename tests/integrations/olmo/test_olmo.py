@@ -16,7 +16,7 @@ from torch import nn
 from stage import play
 from stayfinite.errors import ModelError, OptimizerError
 
-pytest.importorskip("olmo_core")
+pytest.importorskip("olmo_core", reason="make engines")
 pytestmark = pytest.mark.slow
 BAD, STEPS = 8, 14
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine_runs import EngineRuns
 
-pytest.importorskip("torchtitan.trainer")
+pytest.importorskip("torchtitan.trainer", reason="make engines")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
