@@ -76,7 +76,11 @@ def test_the_reason_names_the_part_of_the_loss_and_the_first_parameters_that_are
 
 
 def test_the_reason_tells_a_norm_that_overflows_from_gradients_that_do():
-    assert "though every gradient is finite: too large to square" in first(signals(norm=INF)).reason
+    assert "though every gradient is finite: too large to square" in first(signals(norm=INF, parameters=3)).reason
+
+
+def test_of_gradients_that_an_engine_keeps_only_the_norm_is_known():
+    assert first(signals(norm=INF)).reason == "loss is 2; gradients are NaN or infinite"
 
 
 def test_the_reason_says_that_the_gradients_are_fine_when_only_the_loss_is_not():

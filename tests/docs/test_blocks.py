@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def test_flags_that_are_not_run_are_settings_that_there_are():
 
 
 def commands_of(block: Block) -> list[list[str]]:
-    """The words after each `stayfinite` that begins a command of a block."""
+    """The words after each `stayfinite` that begins a command of a block, up to another command behind `--`."""
     joined = block.code.replace("\\\n", " ")
     lines = [shlex.split(line, comments=True) for line in joined.splitlines() if line.startswith("stayfinite ")]
-    return [words[1:] for words in lines if words[1:]]
+    return [list(takewhile(lambda word: word != "--", words[1:])) for words in lines if words[1:]]
