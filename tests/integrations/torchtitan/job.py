@@ -126,7 +126,7 @@ def config_of(kind: str, folder: Path, *, saves: bool) -> Trainer.Config:
             data_parallel_replicate_degree=replicate,
             data_parallel_shard_degree=shard,
             tensor_parallel_degree=tensor,
-            spmd_backend="partial_dtensor",  # the other two need a newer torch than 2.13
+            spmd_backend="partial_dtensor",  # spmd_types needs a newer torch than 2.13
         ),
         dataloader=Counting.Config(),
         tokenizer=Letters.Config(),

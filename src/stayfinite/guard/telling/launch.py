@@ -15,7 +15,10 @@ from stayfinite.core.policy import Policy
 from stayfinite.core.records import VERSION
 from stayfinite.measure.roster import Roster, whole_size
 
-OF_INTEREST = ("stayfinite", "torch", "transformers", "accelerate", "peft", "lightning", "bitsandbytes", "numpy")
+OF_INTEREST = (
+    "stayfinite", "torch", "transformers", "accelerate", "peft", "lightning", "bitsandbytes", "numpy",
+    "deepspeed", "megatron-core", "torchtitan", "ai2-olmo-core",
+)  # fmt: skip
 """Packages whose versions are written down where they are installed."""
 
 
