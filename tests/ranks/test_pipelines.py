@@ -24,7 +24,7 @@ class Stage:
     def __init__(self, folder: Path, ranks: int, acts: Iterable[tuple[str, str]]) -> None:
         self.folder, self.ranks = folder, ranks
         lines = {f"{kind}-{act}": (kind, act, self.of(kind, act)) for kind, act in acts}
-        self.played = play("ranks.pipeline_job", lines, folder / "stage", ranks=ranks)
+        self.played = play("ranks.pipeline_job", lines, folder / "stage", ranks=ranks, timeout=150 * ranks)
 
     def of(self, kind: str, act: str) -> Path:
         (folder := self.folder / f"{kind}-{'save' if act == 'resume' else act}").mkdir(parents=True, exist_ok=True)
