@@ -212,7 +212,7 @@ class Parser:
 class Limit:
     """How many parts of a value are still looked at: one that holds others many times over is larger than it seems."""
 
-    left: int = 5_000
+    left: int = 2_000
 
     def spend(self) -> bool:
         """Use one up; whether there was one."""
