@@ -34,7 +34,6 @@ from stayfinite.guard.checks import check_max_norm
 from stayfinite.guard.gates.gates import Heard
 from stayfinite.guard.guard import Guard
 from stayfinite.guard.incidents.passes import Pass
-from stayfinite.guard.incidents.replay_report import marked
 from stayfinite.measure.gradients import HALF, clip_gradients
 from stayfinite.measure.reading import Reading
 from stayfinite.measure.sample import Sampler
@@ -108,22 +107,9 @@ class DrivenGuard(Guard):
             return self._heard[0].judgement.decision
         if self._intake.loss is None:
             raise OrderError("driven.judge() before any loss was gathered", fix="call driven.gather(loss) first")
-        if self._reader.renew_roster():
-            self._recovery.renew()
-        self._recorder.launch(self._step, self._launch_record)
-        first = not self._judge.memory.ladder.accepted
-        found = self._run_again()
-        if norm is None:
-            self._ranks.settle(self._shop.roster)
-        own = self._reader.read(self._step + 1, self._intake.loss, first=first, unscale=unscale, norm=norm)
-        if scale is not None:
-            own = replace(own, loss_scale=torch.tensor(scale, device=own.gradients.total.device))
-        self._reading = marked(self._meet(own), found)
-        self._step = self._reading.step
-        self._passes.close(self._step)
-        self._groups.close(self._step)
-        self._sampler = self._reader.sampler(self._reading)
-        self._heard = self._after.gate.take(self._reading)
+        self._reading, self._sampler, self._heard = self._weigh(
+            self._intake.loss, unscale=unscale, norm=norm, scale=scale
+        )
         return self._heard[0].judgement.decision
 
     @property
@@ -195,11 +181,7 @@ class DrivenGuard(Guard):
 
     def abandon(self) -> None:
         """Forget what was gathered for the step."""
-        self._intake.clear()
-        self._passes.forget()
-        self._groups.forget()
-        self._replays.forget()
-        self._early.forget()
+        self._forget_gathered()
         self._reading, self._heard, self._sampler = None, [], None
 
     @property

@@ -8,8 +8,9 @@ rate is put on round the second one only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -20,20 +21,18 @@ from stayfinite.guard.gates.gates import DeviceGate
 from stayfinite.guard.gates.optimizers import awaits_first_step
 from stayfinite.guard.graphing.graphs import CudaTape, Tape, capturable, first_cause
 from stayfinite.guard.graphing.static_batch import Form, StaticBatch, form_of
+from stayfinite.guard.machinery import Machinery
 from stayfinite.measure.fused import Fused
 from stayfinite.measure.intake import Intake
 from stayfinite.measure.reading import Envelope, Reading
 from stayfinite.measure.sample import Sample, Sampler
 from stayfinite.state.landing import settle
 
-if TYPE_CHECKING:
-    from stayfinite.guard.guard import Guard
-
 WARM_UP = 3
 """Steps that are taken without a graph first: libraries set themselves up, the optimizer makes its moments."""
 
 
-def check_graphable(guard: Guard) -> DeviceGate:
+def check_graphable(guard: Machinery) -> DeviceGate:
     """The gate of a training whose step can be recorded.
 
     Raises:
@@ -78,10 +77,12 @@ class GraphedStep:
     Arguments:
         guard: whose step.
         tape: records it.
+        plainly: takes a step without a graph and returns its loss.
     """
 
-    def __init__(self, guard: Guard, tape: Tape) -> None:
+    def __init__(self, guard: Machinery, tape: Tape, plainly: Callable[[Any], Tensor]) -> None:
         check_graphable(guard)
+        self._take_plainly = plainly
         self._guard = guard
         self._tape = tape
         self._warm = 0
@@ -125,9 +126,7 @@ class GraphedStep:
 
     def _plainly(self, batch: Any) -> Tensor:
         with self._tape.aside():
-            loss = self._guard.forward(batch)
-            self._guard.step(loss)
-            return loss.detach()
+            return self._take_plainly(batch).detach()
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
@@ -248,7 +247,7 @@ class GraphedStep:
             values,
         )
         if self._sample is not None and guard._reader.due(guard._step):
-            guard._recorder.post(replace(self._sample, step=guard._step), shop.roster.names)
+            guard._tell_sample(replace(self._sample, step=guard._step))
         guard._intake.clear()
         guard._take_note(heard)
         guard._between_steps()
@@ -272,7 +271,7 @@ def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
     ]
 
 
-def graphed(guard: Guard) -> GraphedStep:
+def graphed(guard: Machinery, plainly: Callable[[Any], Tensor]) -> GraphedStep:
     """The step of a guard as a CUDA graph; see :meth:`Guard.graphed`."""
     check_graphable(guard)
     device = guard._shop.roster.device
@@ -280,4 +279,4 @@ def graphed(guard: Guard) -> GraphedStep:
         raise UsageError(
             f"guard.graphed() needs a CUDA device, and the model is on {device}", fix="use guard.step(loss) there"
         )
-    return GraphedStep(guard, CudaTape(device))
+    return GraphedStep(guard, CudaTape(device), plainly)
