@@ -20,6 +20,7 @@ from stayfinite.guard.checks import (
     check_construction,
     check_engine,
     check_max_norm,
+    check_signals,
     check_weights,
 )
 from stayfinite.guard.consequences import Consequences
@@ -221,6 +222,12 @@ class Machinery:
         self._intake.add(loss, whole)
         self._passes.trained(loss)
         self._loaders.trained(self._step + 1)
+
+    def _hear(self, signals: Mapping[str, Tensor | float] | None) -> None:
+        if signals:
+            check_signals(signals)
+            whole = {name: full_value(value) if isinstance(value, Tensor) else value for name, value in signals.items()}
+            self._intake.hear(whole, self._shop.roster.device)
 
     def _weigh(
         self, loss: Tensor, *, unscale: bool = True, norm: Tensor | None = None, scale: float | None = None
