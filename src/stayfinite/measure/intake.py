@@ -63,7 +63,8 @@ def is_extreme(name: str) -> bool:
 
 
 def _tensor(value: Tensor | float, device: torch.device) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.tensor(float(value), device=device)
+    # Made there: what is copied to a device from ordinary memory is waited for.
+    return value if isinstance(value, Tensor) else torch.full((), float(value), device=device)
 
 
 def _sum(total: Tensor | None, value: Tensor) -> Tensor:
