@@ -91,6 +91,16 @@ class Consequences:
         self._shop.buffers.keep()
         self._remember(memory)
 
+    def go_back(self, step: int) -> dict[str, Any] | None:
+        """Put the training back to the newest known-good state, if there is one; nothing may be under way."""
+        if self._recovery.known_good is None:
+            return None
+        done, memory = self._recovery.roll_back(step, self._judge.memory)
+        if memory is None:
+            return None
+        self.continue_with(memory)
+        return done
+
     def begin_phase(self) -> None:
         """A new phase was announced: nothing that was usual counts any more. Nothing may be under way."""
         self._remember(fresh_phase(self._judge.memory))

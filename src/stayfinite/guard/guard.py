@@ -206,6 +206,43 @@ class Guard(Machinery):
         else:
             self._begin_phase(what)
 
+    def cut_rate(self, why: str) -> None:
+        """Cut the learning rate for a while, as the policy says (`cut_factor`, `cut_steps`). Call it on all ranks.
+
+        Arguments:
+            why: for the record, such as `kl-runaway`.
+        """
+        self._life.check_open()
+        self._catch_up()
+        done = self._recovery.begin_cut()
+        line = f"learning rate x {done['factor']:g} for {done['steps']} steps: {why}"
+        self._recorder.announce("cut", self._step, line, reason=why, **done)
+
+    def roll_back(self, why: str) -> bool:
+        """Go back to the last known-good state: weights, moments, schedule. Data and random numbers go on.
+
+        Call it on all ranks, between two steps.
+
+        Arguments:
+            why: for the record, such as `kl-runaway`.
+
+        Returns:
+            Whether there was such a state; if not, nothing has changed.
+        """
+        self._life.check_open()
+        if self._intake.loss is not None:
+            raise OrderError("guard.roll_back() between guard.backward() and guard.step()", fix="call it after step()")
+        self._catch_up()
+        done = self._after.go_back(self._step)
+        if done is not None:
+            line = f"rolled back from step {done['from_step']} to step {done['to_step']}: {why}"
+            self._recorder.announce("rollback", self._step, line, reason=why, **done)
+        return done is not None
+
+    def agree(self, number: int) -> int:
+        """The highest of all ranks' numbers. Call it on all ranks."""
+        return self._ranks.highest(number)
+
     def flush(self) -> None:
         """Wait for the numbers of all steps so far and act on them."""
         self._life.check_open()

@@ -1,6 +1,17 @@
-"""Post-training: signals of a step (``guard.step(loss, signals=...)``), and why sampler and trainer disagree."""
+"""Post-training: signals of a step, why sampler and trainer disagree, and what to do when it goes wrong."""
 
 from stayfinite.rl.measuring import preference_signals, signals, value_signals
 from stayfinite.rl.mismatch import Difference, Mismatch, explain_mismatch
+from stayfinite.rl.steering import Rung, Steering, sound_groups
 
-__all__ = ["Difference", "Mismatch", "explain_mismatch", "preference_signals", "signals", "value_signals"]
+__all__ = [
+    "Difference",
+    "Mismatch",
+    "Rung",
+    "Steering",
+    "explain_mismatch",
+    "preference_signals",
+    "signals",
+    "sound_groups",
+    "value_signals",
+]

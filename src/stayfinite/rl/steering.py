@@ -1,0 +1,153 @@
+"""What to do when post-training goes wrong with finite losses: one rung at a time, each given time to work.
+
+Drop the groups that carry the damage (``sound_groups``, in every step), raise the KL coefficient, cut the learning
+rate, roll back to known-good weights. A cause that none of these cures (a sampler that differs, a constant reward) is
+told of and left to a person.
+
+Example:
+    >>> steering = rl.Steering(guard, kl=0.02)
+    >>> keep = rl.sound_groups(rewards, group_size=8, ratio=ratio, mask=mask)
+    >>> guard.step(policy_loss(keep) + steering.kl * kl, signals=rl.signals(...))
+    >>> steering.follow()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from enum import IntEnum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from stayfinite.core.post_training import ENTROPY_COLLAPSE, KL_RUNAWAY, RATIO_EXPLOSION, REWARD_FALLS
+from stayfinite.errors import UsageError
+
+__all__ = ["Rung", "Steering", "sound_groups"]
+
+CURABLE = (KL_RUNAWAY, RATIO_EXPLOSION, REWARD_FALLS, ENTROPY_COLLAPSE)
+"""Causes that a smaller step, a stronger tie to the reference, or older weights can cure."""
+
+WIDEST = 100.0
+"""Importance ratio of one token, or its inverse, that would carry a batch by itself."""
+
+
+class Rung(IntEnum):
+    """What was done, in the order in which it is tried."""
+
+    NOTHING = 0
+    KL = 1
+    RATE = 2
+    ROLL_BACK = 3
+
+
+class Guarded(Protocol):
+    """What is needed of a guard."""
+
+    @property
+    def standing_signs(self) -> AbstractSet[str]:
+        """Causes that the last steps' signals show."""
+
+    def agree(self, number: int) -> int:
+        """The highest of all ranks' numbers."""
+
+    def cut_rate(self, why: str) -> None:
+        """Cut the learning rate for a while."""
+
+    def roll_back(self, why: str) -> bool:
+        """Go back to the last known-good state; whether there was one."""
+
+
+class Steering:
+    """Takes the rungs; call :meth:`follow` after every step, on all ranks.
+
+    Arguments:
+        guard: of the training.
+        kl: coefficient of the KL term at the beginning; 0 for a loss without one, whose first rung is the rate.
+        most: highest multiple of it.
+        patience: steps that a rung is given before the next is taken.
+    """
+
+    def __init__(self, guard: Guarded, *, kl: float = 0.0, most: float = 8.0, patience: int = 20) -> None:
+        if not (kl >= 0 and most >= 1 and patience >= 1):
+            raise UsageError(
+                f"kl={kl:g}, most={most:g}, patience={patience}: out of range",
+                fix="kl 0 or more, most and patience 1 or more",
+            )
+        self._guard, self._patience = guard, patience
+        self.kl = kl
+        """The coefficient to multiply the KL term by."""
+        self._highest = kl * most
+        self._waited = patience
+        self._calm = 0
+        self._taken = Rung.NOTHING
+        self.done: list[Rung] = []
+        """The rungs that were taken."""
+
+    def follow(self) -> Rung:
+        """Look at the signs of the last steps, and do what is due; returns what was done."""
+        self._waited += 1
+        wanted = next((cause for cause in CURABLE if cause in self._guard.standing_signs), "")
+        # The rank that judges the signals speaks for all of them.
+        place = self._guard.agree(CURABLE.index(wanted) + 1 if wanted else 0)
+        if not place:
+            self._calm += 1
+            if self._calm > 2 * self._patience:
+                self._taken = Rung.NOTHING  # trouble that comes back later begins at the first rung
+            return Rung.NOTHING
+        self._calm = 0
+        if self._waited <= self._patience:
+            return Rung.NOTHING
+        self._waited = 0
+        rung = self._take(CURABLE[place - 1])
+        if rung:
+            self._taken = rung
+            self.done.append(rung)
+        return rung
+
+    def _take(self, cause: str) -> Rung:
+        if self._taken <= Rung.KL and 0 < self.kl < self._highest:
+            self.kl = min(2 * self.kl, self._highest)
+            return Rung.KL
+        if self._taken < Rung.RATE:
+            self._guard.cut_rate(cause)
+            return Rung.RATE
+        if self._taken < Rung.ROLL_BACK and self._guard.roll_back(cause):
+            return Rung.ROLL_BACK
+        return Rung.NOTHING
+
+
+@torch.no_grad()
+def sound_groups(
+    rewards: Tensor,
+    group_size: int,
+    *,
+    ratio: Tensor | None = None,
+    mask: Tensor | None = None,
+    widest: float = WIDEST,
+) -> Tensor:
+    """True for each answer of a group that can be learned from; on the device, without a wait.
+
+    A group is left out whole, so that the advantages of its other answers stay comparable: if a reward is not finite,
+    if all its rewards are equal, or if one token's importance ratio is beyond ``widest`` or not finite.
+
+    Arguments:
+        rewards: one for each answer.
+        group_size: answers to one prompt, next to each other.
+        ratio: importance ratio of each token, ``[answers, tokens]``.
+        mask: true where a token counts.
+        widest: largest ratio, and the inverse of the smallest.
+    """
+    if rewards.dim() != 1 or group_size < 1 or len(rewards) % group_size:
+        raise UsageError(
+            f"{list(rewards.shape)} rewards do not make groups of {group_size}",
+            fix="give one reward for each answer, the answers to one prompt next to each other",
+        )
+    groups = rewards.float().reshape(-1, group_size)
+    good = groups.isfinite().all(1) & (groups != groups[:, :1]).any(1)
+    if ratio is not None:
+        tame = ratio.isfinite() & (ratio <= widest) & (ratio >= 1 / widest)
+        if mask is not None:
+            tame = tame | ~mask.bool()
+        good = good & tame.reshape(len(groups), -1).all(1)
+    return good.repeat_interleave(group_size)
