@@ -93,7 +93,7 @@ class Consequences:
 
     def go_back(self, step: int) -> dict[str, Any] | None:
         """Put the training back to the newest known-good state, if there is one; nothing may be under way."""
-        if self._recovery.known_good is None:
+        if self._recovery.known_good() is None:
             return None
         done, memory = self._recovery.roll_back(step, self._judge.memory)
         if memory is None:
