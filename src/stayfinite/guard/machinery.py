@@ -53,6 +53,7 @@ from stayfinite.guard.telling.early import EarlyWatch
 from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.guard.telling.journal import now
 from stayfinite.guard.telling.launch import launch_record
+from stayfinite.guard.telling.post_training import PostTrainingWatch
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.guard.words import data_event_in_words
 from stayfinite.measure.fused import switched_off
@@ -155,6 +156,7 @@ class Machinery:
             unlearned=self._loaders.unlearned,
         )
         self._early = EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first)
+        self._post_training = PostTrainingWatch(self._recorder, first=self._ranks.first)
         self._replays = Replays(
             policy.replay_every,
             model,
@@ -279,7 +281,10 @@ class Machinery:
         self._early.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
-        if (decision := self._after.follow(heard, self._step)) is not None:
+        decision = self._after.follow(heard, self._step)
+        for each in heard:
+            self._post_training.take(each.opened.signals)
+        if decision is not None:
             found = self._incidents.found_on(decision)
             raise self._life.stop(stopped(decision, found), self._step, f"training was stopped at {where(decision)}")
 
