@@ -198,6 +198,8 @@ class PostTraining:
         self._taken = 0
         self._shown: dict[str, int] = {}
         """Causes, and when each was last seen."""
+        self.standing: frozenset[str] = frozenset()
+        """Causes that the signals show now, told or not."""
 
     def take(self, step: int, signals: Mapping[str, float]) -> list[Sign]:
         """Judge the signals of one step, by name; values that are not finite are passed over.
@@ -211,13 +213,15 @@ class PostTraining:
                 if name not in self._courses:
                     self._courses[name] = Course(self._early, self._late)
                 self._courses[name].take(float(value))
-        new = []
+        new, standing = [], set()
         for test in _TESTS:
             for sign in test(step, self._courses):
+                standing.add(sign.cause)
                 last = self._shown.get(sign.cause)
                 if last is None or self._taken - last > LONG * self._late:
                     new.append(sign)
                 self._shown[sign.cause] = self._taken
+        self.standing = frozenset(standing)
         return new
 
 

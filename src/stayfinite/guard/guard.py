@@ -239,6 +239,11 @@ class Guard(Machinery):
             self._recorder.announce("rollback", self._step, line, reason=why, **done)
         return done is not None
 
+    @property
+    def standing_signs(self) -> frozenset[str]:
+        """Causes that the signals of the last steps show (`kl-runaway`, ...), on rank 0; the others do not judge."""
+        return self._post_training.standing
+
     def agree(self, number: int) -> int:
         """The highest of all ranks' numbers. Call it on all ranks."""
         return self._ranks.highest(number)

@@ -19,6 +19,11 @@ class PostTrainingWatch:
         self._recorder, self._on = recorder, first
         self._judge = PostTraining()
 
+    @property
+    def standing(self) -> frozenset[str]:
+        """Causes that the last signals show; on the rank that looks."""
+        return self._judge.standing
+
     def take(self, signals: Signals) -> None:
         """A step has become known."""
         if not self._on or not signals.named:
