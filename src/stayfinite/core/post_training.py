@@ -32,6 +32,9 @@ EARLY, LATE, LONG = 8, 5, 4
 ONE_NAT = 1.0
 """KL per token at which the policy gives its tokens e times the probability that the reference gives them."""
 
+LEARNED = 3.0
+"""KL per token that rising rewards excuse: a policy that has learned its answers is that far from where it began."""
+
 NO_PLATEAU = 8.0
 """KL per token that no run settles at: its tokens are 3,000 times likelier than under the reference."""
 
@@ -59,8 +62,9 @@ RATIO_OFF = 2.0
 RATIO_MAX, RATIO_MAX_RISE = 1000.0, 8.0
 """One token's ratio that outweighs a batch, and its rise over the first ones: single early tokens are noise."""
 
-MOSTLY_CLIPPED, CLIPPED_RISE = 0.5, 4.0
-"""Share of tokens beyond the clip that leaves little of the gradient, and its rise: some losses clip many by design."""
+MOSTLY_CLIPPED, CLIPPED_RISE, MEAN_OFF = 0.5, 4.0, 1.2
+"""Share of tokens beyond the clip that leaves little of the gradient, and its rise: some losses clip many by design.
+Without the rise a mean ratio that is off by so much shows it."""
 
 OTHER_MODEL = 0.1
 """Mean difference of log-probabilities in nats that rounding does not make: bf16 kernels differ by 0.01 to 0.05."""
@@ -247,6 +251,8 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
         return
     worse = "reward" in courses and courses["reward"].fell(2.0)
     rising = kl.judged and kl.late >= 1.5 * max(kl.before, 0.0) and kl.late >= 4.0 * max(kl.early, 0.0)
+    if kl.late < LEARNED and "reward" in courses and courses["reward"].rose(2.5):
+        return
     if rising or kl.late >= NO_PLATEAU or (worse and kl.late >= 4.0 * max(kl.early, 0.0)):
         more = _level(courses, "entropy", "reward")
         beside = "".join(f", {name} {courses[name].early:.3g} to {value:.3g}" for name, value in more.items())
@@ -346,7 +352,10 @@ def _ratio_explodes(step: int, courses: Courses) -> Iterator[Sign]:
     elif largest is not None and largest.judged and largest.late >= max(RATIO_MAX, RATIO_MAX_RISE * largest.early):
         text = f"largest importance ratio {largest.late:.3g} (first {largest.early:.3g}){old}"
         yield Sign(RATIO_EXPLOSION, "ratio_max", step, largest.late, largest.early, text, figures=more)
-    elif clipped is not None and clipped.judged and clipped.late >= max(MOSTLY_CLIPPED, CLIPPED_RISE * clipped.early):
+    elif clipped is not None and clipped.judged and clipped.late >= MOSTLY_CLIPPED:
+        off = mean is not None and not 1 / MEAN_OFF <= mean.late <= MEAN_OFF
+        if not off and clipped.late < CLIPPED_RISE * clipped.early:
+            return
         text = f"{clipped.late:.0%} of the ratios are clipped (first {clipped.early:.1%}){old}"
         yield Sign(RATIO_EXPLOSION, "clipped", step, clipped.late, clipped.early, text, figures=more)
 
