@@ -6,6 +6,7 @@ import json
 import math
 import random
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def plant_run(
     incident: dict[str, Any] | None = None,
     autopsy: dict[str, Any] | None = None,
     looks: int = 12,
+    signals: Callable[[int], dict[str, float]] | None = None,
 ) -> Path:
     """A run of so many steps, with layers, two checkpoints, and an incident where one is given."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,7 @@ def plant_run(
             "lr": 1e-3 * min(1.0, step / 10), "loss_scale": 1024.0, "decision": "veto" if bad else "accept",
             "code": "loss-not-finite" if bad else "finite",
         }  # fmt: skip
-        lines.append(line)
+        lines.append(line if signals is None else line | {"signals": signals(step)})
         if bad:
             events.append(
                 event("veto", step, code="loss-not-finite", reason="loss is nan; 1 of 3 gradients is not finite")

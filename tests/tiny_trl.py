@@ -52,9 +52,11 @@ def reward_model() -> LlamaForSequenceClassification:
     return LlamaForSequenceClassification(LlamaConfig(**shape))
 
 
-def model_on_disk(folder: Path) -> Any:
+def model_on_disk(folder: Path, args: Any) -> Any:
     """A tiny model that was loaded: from where it lies trl takes the reference, too."""
-    tiny_llama().save_pretrained(folder / "base")
+    with args.main_process_first():
+        if args.process_index == 0:
+            tiny_llama().save_pretrained(folder / "base")
     return LlamaForCausalLM.from_pretrained(folder / "base")
 
 
@@ -90,7 +92,7 @@ def trl_trainer(kind: str, folder: Path, *callbacks: TrainerCallback, base: Any 
         more["ref_model"] = tiny_llama()
     args = getattr(trl, f"{name}Config")(output_dir=str(folder), **usual | settings)
     return (base or getattr(trl, f"{name}Trainer"))(
-        model=reward_model() if kind == "reward" else model_on_disk(folder),
+        model=reward_model() if kind == "reward" else model_on_disk(folder, args),
         args=args,
         train_dataset=rows_for(kind),
         processing_class=tokenizer(),

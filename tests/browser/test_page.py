@@ -94,6 +94,29 @@ def test_everything_is_drawn_and_nothing_is_complained_of(tab, page_of, explaine
     assert "512 MiB" in page.inner_text("#details")
 
 
+def test_signals_have_rows_of_their_own_and_answers_stand_side_by_side(tab, page_of, tmp_path):
+    rows = [
+        {"row": row, "text": f"advantage {row}, largest ratio nan, reward right 0\nprompt: 3 + {row}\nanswer: {said}"}
+        for row, said in enumerate(["four", "five\n\nanswer: six", "seven"])
+    ]
+    run = plant_run(
+        tmp_path / "rl", incident=an_incident(rows=rows), autopsy=an_autopsy() | {"rows": [1]},
+        signals=lambda step: {"kl": 0.01 * step, "reward": 0.5, "reward/right": 0.4, "cut_off": 0.1, "repeats": 0.2},
+    )  # fmt: skip
+    view = tab().open(page_of(run))
+    assert view.complaints == []
+    titles = [each.removesuffix("log").strip() for each in view.page.locator("#plot figcaption").all_inner_texts()]
+    assert titles[4:] == ["Reward", "Share cut off, repeating", "KL to the reference"]
+    for place in range(5, 8):
+        assert view.page.evaluate(CURVE, f"#plot figure:nth-of-type({place}) canvas") > 200
+    table = view.page.locator("[aria-label='Answers of the batch']")
+    assert table.locator("th[scope=col]").all_inner_texts() == ["row", "", "figures", "prompt", "answer"]
+    first = [cell.strip() for cell in table.locator("tbody tr").first.locator("th, td").all_inner_texts()]
+    assert first[:2] == ["1", "guilty"]
+    assert first[2].split("\n") == ["advantage 1", "largest ratio nan", "reward right 0"]
+    assert first[3:] == ["3 + 1", "five\n\nanswer: six"]
+
+
 def test_a_page_without_points_is_blank_where_the_other_is_not(tab, page_of, explained, tmp_path):
     # The counterpart of the test above: the same look at pixels can also say that nothing was drawn.
     view = tab().open(page_of(explained))

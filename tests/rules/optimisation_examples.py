@@ -1,6 +1,7 @@
 """Runs with a fault of optimisation, and runs that look alike and have none of it."""
 
 from rules.example import Example
+from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, verl
 
 STEADY = "\n".join(
     f"step: {10 * i} loss: {2.9 - 0.03 * i:.4f} grad_norm: {1.1 + 0.02 * (i % 4):.3f} lr: {1e-4 * (1 - i / 60):.3e}"
@@ -236,5 +237,38 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "target-out-of-step": (
         Example(observed={"model.copy_out_of_step": "ema_model has the first weights of the model after 500 steps"}),
         Example(observed={"model.copy_out_of_step": ""}),
+    ),
+}
+
+EXAMPLES |= {
+    "kl-runaway": (
+        Example(log=verl(kl=growth(0.002, 40.0), reward=ramp(0.5, 0.02))),
+        Example(log=verl(kl=lambda t: 0.7 * min(1.0, 3 * t))),
+    ),
+    "entropy-collapse": (
+        Example(log=grpo(entropy=growth(0.6, 0.003), reward=level(0.4))),
+        Example(log=grpo(entropy=growth(0.6, 0.003), reward=ramp(0.1, 0.98))),
+    ),
+    "length-hacking": (
+        Example(log=openrlhf(length=ramp(300, 1000), cut_off=ramp(0.01, 0.7))),
+        Example(log=openrlhf(length=ramp(300, 1000))),
+    ),
+    "reward-on-truncated": (
+        Example(log=grpo(length=ramp(300, 1000), cut_off=ramp(0.01, 0.9), reward=level(0.5))),
+        Example(log=grpo(cut_off=ramp(0.9, 0.1), length=ramp(900, 400))),
+    ),
+    "ratio-explosion": (Example(log=verl(clipped=ramp(0.01, 0.8))), Example(log=verl(clipped=level(0.6)))),
+    "sampler-mismatch": (Example(log=grpo(mismatch=level(0.4))), Example(log=grpo(mismatch=level(0.03)))),
+    "dpo-both-fall": (
+        Example(log=dpo(lambda t: -120 - 300 * t, lambda t: -130 - 700 * t)),
+        Example(log=dpo(ramp(-120, -140), ramp(-130, -210))),
+    ),
+    "value-explains-nothing": (
+        Example(log=verl(explained=level(0.001), value_loss=level(0.5))),
+        Example(log=verl(explained=lambda t: t - 0.4)),
+    ),
+    "reward-falls": (
+        Example(log=openrlhf(reward=ramp(0.6, 0.05))),
+        Example(log=openrlhf(reward=lambda t: 0.6 - 0.1 * (t > 0.5))),
     ),
 }

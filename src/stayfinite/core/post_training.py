@@ -124,7 +124,7 @@ _ADVICE = {
     RATIO_EXPLOSION: "sample anew more often, take fewer updates per batch, lower the learning rate",
     SAMPLER_MISMATCH: "compare dtype, temperature, template, dropout and weights of sampler and trainer; correct the "
     "ratio by importance sampling",
-    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: rpo_alpha)",
+    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type [sigmoid, sft])",
     BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
     REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
 }

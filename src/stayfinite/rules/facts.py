@@ -12,6 +12,7 @@ from stayfinite.core.settings import Settings
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
 from stayfinite.rules.looking_at_runs import symptoms_of
+from stayfinite.rules.signs.post_training import Seen, signs_in
 from stayfinite.rules.symptoms import Symptoms
 from stayfinite.rules.told_worlds import ToldWorld, told_worlds
 
@@ -60,6 +61,11 @@ class Facts:
         # What a library prints among its numbers is no remark; nor does anybody remark the same thing again and again.
         remarks += [(each.where, each.text) for each in self.messages if each.count == 1][:MOST_REMARKS]
         return [*self.tried, *(world for world in told_worlds(remarks) if world.subject not in tried)]
+
+    @cached_property
+    def post_training(self) -> dict[str, Seen]:
+        """By cause, what the logs of reinforcement or preference training show."""
+        return signs_in(self.runs)
 
     @cached_property
     def messages(self) -> list[Message]:

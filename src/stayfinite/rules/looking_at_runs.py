@@ -70,6 +70,8 @@ STILL = 5
 """Evaluations before a score that does not move says something."""
 SCORED = 3
 """Evaluations before a score of exactly 0 says something."""
+ROUNDED = 8
+"""Metrics from which it can be told that a log prints few digits of everything."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 _PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
@@ -154,7 +156,7 @@ def _measured(run: RunSeries) -> _Measured:
         good_before=good_before,
         losses=[point.loss for point in points if point.loss is not None],
         norms=[point.grad_norm for point in points if point.grad_norm is not None],
-        rates=finite_of([point.lr for point in everything if point.lr is not None]),
+        rates=_rates(run, everything),
         scales=finite_of([point.loss_scale for point in everything if point.loss_scale is not None]),
         skips=[point for point in everything if point.skipped],
         evaluations=_values_of(run, [name for name in run.metrics if _EVALUATION.search(name)]),
@@ -412,6 +414,15 @@ def _impossible(run: RunSeries) -> str:
 def _rewarded(run: RunSeries) -> bool:
     """Whether rewards are what is learnt from: a loss of values rises with them."""
     return any(word in name for name in run.metrics for word in _REWARDS)
+
+
+def _rates(run: RunSeries, points: Sequence[Point]) -> list[float]:
+    """The learning rates; none where three digits after the point are printed of everything, and 1e-6 is 0.000."""
+    rates = finite_of([point.lr for point in points if point.lr is not None])
+    if any(rates) or len(run.metrics) < ROUNDED:
+        return rates
+    values = finite_of([value for track in run.metrics.values() for value in track.values])
+    return rates if any(round(value, 3) != value for value in values) else []
 
 
 def _average_falls(run: RunSeries) -> bool:

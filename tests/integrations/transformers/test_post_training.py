@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from stage import play
 from stayfinite.integrations.transformers import StayFinite
 from tiny_trainers import events, finite, same, weights
 from tiny_trl import signals_of, trl_trainer
@@ -77,10 +78,62 @@ def test_a_bad_step_of_grpo_is_refused_and_its_answers_are_in_the_incident(tmp_p
     assert lags == [0, 1, 2, 3, 0, 1]
 
 
-def test_a_healthy_policy_gradient_of_loss_zero_is_no_collapse(tmp_path):
-    trainer = trl_trainer(
-        "grpo", tmp_path, StayFinite(), max_steps=14, beta=0.0, scale_rewards=False, loss_type="dr_grpo"
-    )
+@pytest.mark.slow
+def test_on_two_ranks_a_bad_answer_of_one_is_refused_by_both_and_without_it_the_bits_are_those_of_a_plain_run(tmp_path):
+    kinds = ("plain", "good", "bad")
+    for kind in kinds:
+        (tmp_path / kind).mkdir()
+    acts = {kind: (tmp_path / kind, kind) for kind in kinds}
+    for played in play("integrations.transformers.trl_rank_job", acts, tmp_path / "stage", ranks=2).values():
+        played.check()
+    seen = {
+        kind: [json.loads((tmp_path / kind / f"rank{rank}.json").read_text()) for rank in range(2)] for kind in kinds
+    }
+    assert [each["weights"] for each in seen["plain"]] == [each["weights"] for each in seen["good"]]
+    first, second = seen["bad"]
+    assert first == second
+    assert (first["finite"], first["vetoes"]) == (True, 1)
+    assert first["reference"] == seen["plain"][0]["reference"]
+    assert first["lr"] > seen["good"][0]["lr"]
+    (veto,) = events(tmp_path / "bad", "veto")
+    assert (veto["step"], veto["bad_ranks"]) == (4, [1])
+    incident = json.loads((tmp_path / "bad" / "stayfinite" / "incidents" / "0001" / "incident.json").read_text())
+    assert "largest ratio nan" in incident["rows"][0]["text"]
+    assert "reward reward_even " in incident["rows"][0]["text"]
+
+
+def constant(completions, **_):
+    return [1.0] * len(completions)
+
+
+def by_chance(completions, **_):
+    return torch.rand(len(completions)).tolist()
+
+
+WIDE = {"per_device_train_batch_size": 16, "max_steps": 50, "logging_steps": 50}
+PLANTED = {
+    "grpo-zero-advantage": ("grpo", {"reward_funcs": [constant]}),
+    "kl-runaway": ("grpo", {"reward_funcs": [by_chance], "learning_rate": 0.05, "beta": 1e-4}),
+    "ratio-explosion": (
+        "grpo",
+        {"learning_rate": 0.1, "num_iterations": 8, "steps_per_generation": 4, "per_device_train_batch_size": 4},
+    ),
+    "dpo-both-fall": ("dpo", {"learning_rate": 5e-2, "beta": 0.01, "per_device_train_batch_size": 4}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", PLANTED)
+def test_a_planted_fault_of_trl_is_found_by_name_in_its_first_50_steps(tmp_path, cause):
+    kind, settings = PLANTED[cause]
+    trl_trainer(kind, tmp_path, StayFinite(), **WIDE | settings).train()
+    assert cause in {event["cause"] for event in events(tmp_path, "sign")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["grpo", "dpo"])
+def test_a_healthy_run_of_trl_hears_of_nothing(tmp_path, kind):
+    settings = {"learning_rate": 1e-3 if kind == "grpo" else 3e-4}
+    trainer = trl_trainer(kind, tmp_path, StayFinite(), **WIDE | settings)
     trainer.train()
-    assert "loss-collapse" not in json.dumps(events(tmp_path, "finding"))
-    assert all(step["entropy"] > 0 for step in signals_of(tmp_path))
+    assert events(tmp_path, "sign") + events(tmp_path, "veto") + events(tmp_path, "finding") == []

@@ -10,11 +10,15 @@ from stayfinite.core.curve import Curve
 from stayfinite.readers.runs.growing import number
 
 COLUMNS = ("loss", "grad_norm", "lr", "loss_scale")
+SIGNAL = "signal: "
 REFUSING = frozenset({"veto", "cut", "rollback", "escalate", "stop"})
 """Decisions that keep a step from the weights."""
 
 MOST_PARTS = 8
 """Named parts of the loss that get a curve of their own."""
+
+MOST_SIGNALS = 32
+"""The same for signals of the loop's own, such as KL and reward."""
 
 
 class Steps:
@@ -48,6 +52,10 @@ class Steps:
         if isinstance(parts, dict):
             for name, value in parts.items():
                 self._note(f"part: {name}"[:80], step, value)
+        signals = record.get("signals")
+        if isinstance(signals, dict):
+            for name, value in signals.items():
+                self._note(f"{SIGNAL}{name}"[:80], step, value)
 
     def _note(self, name: str, step: float, value: Any) -> None:
         told = number(value)
@@ -55,7 +63,9 @@ class Steps:
             return
         curve = self.curves.get(name)
         if curve is None:
-            if len(self.curves) >= len(COLUMNS) + MOST_PARTS:
+            signals = sum(each.startswith(SIGNAL) for each in self.curves)
+            parts = len(self.curves) - signals
+            if signals >= MOST_SIGNALS if name.startswith(SIGNAL) else parts >= len(COLUMNS) + MOST_PARTS:
                 return
             curve = self.curves[name] = Curve()
         curve.add(step, told)

@@ -90,7 +90,7 @@ def _decoded(record: Mapping[str, Any], guilty: list[Any]) -> list[dict[str, Any
     """Rows of the batch as text, the guilty ones first."""
     told = [row for row in records(record.get("rows"), 1_000) if isinstance(row.get("row"), int) and row.get("text")]
     told.sort(key=lambda row: (row["row"] not in guilty, row["row"]))
-    return [{"row": row["row"], "guilty": row["row"] in guilty, "text": text(row["text"], 1_200)} for row in told][
+    return [{"row": row["row"], "guilty": row["row"] in guilty, "text": text(row["text"], 2_000)} for row in told][
         :MOST_ROWS
     ]
 

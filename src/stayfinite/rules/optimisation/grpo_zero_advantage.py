@@ -13,6 +13,7 @@ answers are the same.
 ## How to recognise it
 - `reward_std` 0.0, `frac_reward_zero_std` 1.0, `loss` 0.0 and `grad_norm` 0.0 on every line.
 - `reward` is constant: 0.0 (nothing matches) or the maximum (solved).
+- verl: `critic/advantages/max` and `critic/advantages/min` are both 0; what gradient is left is that of the KL term.
 - `completions/clipped_ratio` 1.0: every answer is cut.
 - The deviation of a single reward over the whole batch (`rewards/.../std`) may be above 0 while that inside each
   group is 0.
@@ -38,7 +39,9 @@ import math
 from collections.abc import Iterator
 from statistics import median
 
+from stayfinite.core.post_training import ZERO_ADVANTAGE
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
 
@@ -64,6 +67,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
     if shares and median(value for value, _ in shares) >= 0.99:
         yield Clue("frac_reward_zero_std is 1: no group has different rewards", STRONG, shares[0][1])
+    if not deviations and not shares and ZERO_ADVANTAGE in facts.post_training:
+        # verl logs the advantages themselves; a gradient beside them is that of the KL term.
+        yield from seen_in_log(facts, ZERO_ADVANTAGE)
+        return
     if not deviations and not shares and not still:
         return
     if seen.zero_loss or seen.zero_losses:

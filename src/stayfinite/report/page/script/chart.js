@@ -9,6 +9,12 @@ const PANELS = [
   { key: "lr", title: "Learning rate", height: 96, log: false },
   { key: "loss_scale", title: "Loss scale", height: 96, log: true },
 ];
+const SIGNAL = "signal: ";
+const TOGETHER = [
+  { key: "signal: reward", title: "Reward", with: /^signal: reward\/.*$/ },
+  { key: "signal: chosen_logp", title: "Log-probability of chosen and rejected", with: /^signal: rejected_logp$/ },
+  { key: "signal: cut_off", title: "Share cut off, repeating", with: /^signal: repeats$/ },
+];
 
 function drawPanel(panel, view) {
   const { canvas, spec } = panel;
@@ -112,7 +118,7 @@ function drawCurve(context, curve, x, y, view) {
 function nameCurve(context, { name, series }, x, y) {
   const last = series.x.length - 1;
   if (last < 0) return;
-  const words = name.replace("part: ", "").replaceAll("_", " ");
+  const words = name.replace("part: ", "").replace(SIGNAL, "").replaceAll("_", " ");
   context.textAlign = "right";
   context.textBaseline = "bottom";
   context.fillText(fitting(context, words, 160), Math.min(x.at(series.x[last]), x.at(x.high)) - 2, Math.max(12, y.at(series.y[last]) - 3));

@@ -37,7 +37,21 @@ function setCurves(runs) {
 }
 
 function neededPanels() {
-  return PANELS.filter((spec) => view.runs.some((run) => Object.keys(run.series).some((name) => name === spec.key || (spec.with && spec.with.test(name)))));
+  return [...PANELS, ...signalPanels()].filter((spec) => view.runs.some((run) => Object.keys(run.series).some((name) => name === spec.key || (spec.with && spec.with.test(name)))));
+}
+
+// A row for each signal of the loop's own; what is read together stands in one.
+function signalPanels() {
+  const names = new Set(view.runs.flatMap((run) => Object.keys(run.series)).filter((name) => name.startsWith(SIGNAL)));
+  const rows = TOGETHER.filter(({ key }) => names.has(key));
+  const covered = (name) => rows.some((row) => row.key === name || row.with.test(name));
+  const single = [...names].filter((name) => !covered(name)).map((key) => ({ key, title: titleOf(key) }));
+  return [...rows, ...single].map((spec) => ({ height: 96, log: false, ...spec }));
+}
+
+function titleOf(name) {
+  const words = name.replace(SIGNAL, "").replaceAll("_", " ");
+  return words === "kl" ? "KL to the reference" : words.charAt(0).toUpperCase() + words.slice(1);
 }
 
 function samePanels() {

@@ -45,7 +45,21 @@ function worldsTable(incident) {
   return table(["world", "outcome", "what was changed", "loss", "gradient norm", "time"], rows, { label: "Worlds of the incident" });
 }
 
+// Answers that were sampled: what they were given and what came of it, side by side.
+const ANSWER = /^([^\n]*)\nprompt: ([\s\S]*?)\nanswer: ([\s\S]*)$/;
+
+function answersOf(incident) {
+  const rows = incident.decoded.map((row) => {
+    const [, figures, prompt, answer] = ANSWER.exec(row.text);
+    return [String(row.row), row.guilty ? el("td", { class: "outcome bad" }, "guilty") : "",
+      el("td", { class: "figures" }, figures.split(", ").map((figure) => el("div", {}, figure))),
+      el("td", { class: "decoded" }, prompt), el("td", { class: "decoded" }, answer)];
+  });
+  return [el("h4", {}, "Answers of the batch"), table(["row", "", "figures", "prompt", "answer"], rows, { label: "Answers of the batch" })];
+}
+
 function rowsOf(incident) {
+  if (incident.decoded.length && incident.decoded.every((row) => ANSWER.test(row.text))) return answersOf(incident);
   if (incident.decoded.length) {
     return [el("h4", {}, "Rows of the batch"), table(["row", "", "text"], incident.decoded.map((row) => [
       String(row.row), row.guilty ? el("td", { class: "outcome bad" }, "guilty") : "", el("td", { class: "decoded" }, row.text)]), { label: "Rows of the batch" })];

@@ -1,0 +1,101 @@
+"""Signals of reinforcement and preference training in a log, whatever trl, verl, OpenRLHF and others call them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stayfinite.core.post_training import EARLY, LATE, REWARD_FALLS, PostTraining, Sign
+from stayfinite.core.series import RunSeries
+
+LEAST_LINES = 4
+"""Lines from which a log is judged."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "kl": ("kl", "actor/kl_loss", "actor/reward_kl_penalty"),
+    "entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "policy/entropy_avg"),
+    "ratio_mean": ("ratio_mean", "val/ratio"),
+    "ratio_max": ("ratio_max",),
+    "clipped": (
+        "clipped", "clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac", "ppo_clip_ratio",
+        "policy/clipfrac_avg",
+    ),
+    "advantage_std": ("advantage_std",),
+    "equal_groups": ("equal_groups", "frac_reward_zero_std"),
+    "reward": ("reward", "critic/score/mean", "critic/rewards/mean", "rollout/reward_mean", "objective/scores"),
+    "length": (
+        "length", "completions/mean_length", "completion_length", "response_length/mean",
+        "rollout/response_length_mean", "response_length",
+    ),
+    "cut_off": (
+        "cut_off", "completions/clipped_ratio", "response_length/clip_ratio", "rollout/truncated_rate",
+        "response_clip_ratio",
+    ),
+    "repeats": ("repeats",),
+    "chosen_logp": ("chosen_logp", "logps/chosen"),
+    "rejected_logp": ("rejected_logp", "logps/rejected"),
+    "margin": ("margin", "rewards/margins"),
+    "value_loss": ("value_loss", "critic/vf_loss", "critic_loss", "loss/value_avg"),
+    "explained_variance": ("explained_variance", "critic/vf_explained_var"),
+    "lag": ("lag",),
+    "mismatch": ("mismatch", "sampling/sampling_logp_difference/mean", "rollout_corr/log_ppl_abs_diff"),
+    "mismatch_max": ("mismatch_max", "sampling/sampling_logp_difference/max"),
+}  # fmt: skip
+"""Signals, each with its names in logs, our own first; the first that a log has counts."""
+
+_PART = re.compile(r"rewards/(.+)/mean$")
+_SPREAD = ("critic/advantages/max", "critic/advantages/min")
+_SAMPLED = frozenset(("kl", "entropy", "length", "cut_off", "equal_groups", "advantage_std", "clipped"))
+"""Beside one of these a reward is that of sampled answers, and not of a game's episodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A sign, and its place in the log."""
+
+    sign: Sign
+    where: str
+
+
+def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
+    """By cause, the first sign of it in these logs."""
+    found: dict[str, Seen] = {}
+    for run in runs:
+        rows = list(signals_in(run))
+        if len(rows) < LEAST_LINES:
+            continue
+        sampled = any(not _SAMPLED.isdisjoint(signals) for _, _, signals in rows)
+        few = max(2, len(rows) // 4)
+        watch = PostTraining(early=min(EARLY, few), late=min(LATE, few))
+        for step, line, signals in rows:
+            for sign in watch.take(step, signals):
+                if sign.cause not in found and (sampled or sign.cause != REWARD_FALLS):
+                    found[sign.cause] = Seen(sign, run.where(line))
+    return found
+
+
+def signals_in(run: RunSeries) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """``(step, line, signals)`` of each line that has any; lines are counted where the log counts no steps."""
+    rows: dict[int, tuple[float | None, dict[str, float]]] = {}
+    for signal, name in names_in(run).items():
+        track = run.metrics[name]
+        for step, value, line in zip(track.steps, track.values, track.lines, strict=True):
+            rows.setdefault(line, (step, {}))[1][signal] = value
+    if all(name in run.metrics for name in _SPREAD):
+        high, low = (dict(zip(run.metrics[name].lines, run.metrics[name].values, strict=True)) for name in _SPREAD)
+        for line in rows.keys() & high.keys() & low.keys():
+            rows[line][1]["advantage_std"] = high[line] - low[line]
+    for number, line in enumerate(sorted(rows), 1):
+        step, signals = rows[line]
+        yield number if step is None else int(step), line, signals
+
+
+def names_in(run: RunSeries) -> dict[str, str]:
+    """The signals that a log has, each with its name there."""
+    there = {signal: [name for name in names if name in run.metrics] for signal, names in NAMES.items()}
+    found = {signal: names[0] for signal, names in there.items() if names}
+    if "chosen_logp" in found:
+        found.pop("kl", None)  # KTO's is that of whole answers
+    parts = ((_PART.match(name), name) for name in run.metrics)
+    return found | {f"reward/{part.group(1)}": name for part, name in parts if part is not None}

@@ -1,0 +1,80 @@
+"""Logs of trl, verl and OpenRLHF: each failure by its name, and every healthy run healthy."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, verl
+from stayfinite.diagnosis.diagnose import judge_reading, read_text
+
+RUNAWAY = {"kl": growth(0.002, 40.0), "entropy": growth(0.5, 0.01), "reward": ramp(0.5, 0.02)}
+COLLAPSE = {"entropy": growth(0.6, 0.003), "reward": level(0.4)}
+LONGER = {"length": ramp(300, 1000), "cut_off": ramp(0.01, 0.7)}
+CUT = {"length": ramp(300, 1000), "cut_off": ramp(0.01, 0.9), "reward": level(0.5)}
+
+SICK = [
+    ("kl-runaway", grpo(**RUNAWAY)),
+    ("kl-runaway", grpo(8, **RUNAWAY)),
+    ("kl-runaway", grpo(text=True, **RUNAWAY)),
+    ("kl-runaway", verl(**RUNAWAY)),
+    ("kl-runaway", verl(digits=3, **RUNAWAY)),
+    ("kl-runaway", openrlhf(**RUNAWAY)),
+    ("entropy-collapse", grpo(**COLLAPSE)),
+    ("entropy-collapse", verl(**COLLAPSE)),
+    ("length-hacking", grpo(**LONGER)),
+    ("length-hacking", verl(**LONGER)),
+    ("length-hacking", openrlhf(**LONGER)),
+    ("reward-on-truncated", grpo(**CUT)),
+    ("reward-on-truncated", verl(**CUT)),
+    ("reward-on-truncated", openrlhf(**CUT)),
+    ("ratio-explosion", grpo(clipped=ramp(0.01, 0.8))),
+    ("ratio-explosion", verl(clipped=ramp(0.01, 0.8))),
+    ("ratio-explosion", openrlhf(clipped=ramp(0.01, 0.8))),
+    ("sampler-mismatch", grpo(mismatch=level(0.4))),
+    ("reward-falls", grpo(reward=ramp(0.6, 0.05))),
+    ("reward-falls", verl(reward=ramp(0.6, 0.05))),
+    ("reward-falls", openrlhf(reward=ramp(0.6, 0.05))),
+    ("value-explains-nothing", verl(explained=level(0.001), value_loss=level(0.5))),
+    ("grpo-zero-advantage", grpo(equal_groups=level(1.0), reward=level(0.0))),
+    ("grpo-zero-advantage", verl(advantage=level(0.0), reward=level(0.906))),
+    ("dpo-both-fall", dpo(lambda t: -120 - 300 * t, lambda t: -130 - 700 * t)),
+]
+
+HEALTHY = {
+    "trl, loss 0.0 and gradient 0.79": grpo(),
+    "trl, a few lines": grpo(5),
+    "trl, numbers as text": grpo(text=True),
+    "verl": verl(),
+    "verl, three digits": verl(digits=3),
+    "OpenRLHF": openrlhf(),
+    "KL to a plateau": grpo(kl=lambda t: 0.7 * min(1.0, 3 * t)),
+    "entropy settles": verl(entropy=lambda t: 0.2 + 0.4 * 0.1**t),
+    "a solved task": grpo(entropy=growth(0.6, 0.003), reward=ramp(0.1, 0.98)),
+    "longer reasoning": openrlhf(length=ramp(200, 900)),
+    "an end that is learned": verl(cut_off=ramp(0.95, 0.05), length=ramp(900, 300)),
+    "every answer of fixed length": grpo(cut_off=level(0.6), length=level(16.0)),
+    "groups partly equal": grpo(equal_groups=level(0.7)),
+    "GSPO clips many": verl(clipped=level(0.6)),
+    "DPO": dpo(ramp(-120, -140), ramp(-130, -210)),
+}
+
+
+@pytest.mark.parametrize(("cause", "log"), SICK, ids=[cause for cause, _ in SICK])
+def test_a_sick_run_has_its_right_name(cause, log):
+    diagnosis = judge_reading(read_text(log))
+    assert diagnosis.verdict == "sick"
+    assert diagnosis.findings[0].cause == cause, [(each.cause, each.confidence) for each in diagnosis.findings]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_is_healthy(name):
+    diagnosis = judge_reading(read_text(HEALTHY[name]))
+    assert [each.cause for each in diagnosis.findings] == []
+    assert diagnosis.verdict == "healthy"
+
+
+def test_the_evidence_names_step_figures_and_line():
+    finding = judge_reading(read_text(verl(**RUNAWAY))).findings[0]
+    assert finding.where.startswith("stdin:")
+    assert "KL to the reference rose from 0.00" in finding.evidence[0]
+    assert finding.evidence[0].startswith(f"{finding.where}: step {finding.where.partition(':')[2]}: ")
