@@ -124,7 +124,7 @@ _ADVICE = {
     RATIO_EXPLOSION: "sample anew more often, take fewer updates per batch, lower the learning rate",
     SAMPLER_MISMATCH: "compare dtype, temperature, template, dropout and weights of sampler and trainer; correct the "
     "ratio by importance sampling",
-    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type [sigmoid, sft])",
+    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type sigmoid, sft)",
     BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
     REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
 }
@@ -269,7 +269,7 @@ def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
         return
     if not 0 <= entropy.late <= min(GREEDY, COLLAPSED * entropy.early):
         return
-    if reward is not None and reward.judged and reward.late > reward.early + 1.5 * reward.noise:
+    if reward is not None and (_at_best(reward) or reward.rose(1.5)):
         return  # it has learned the answers
     more = _level(courses, "reward", "equal_groups", "kl")
     yield Sign(
@@ -292,9 +292,9 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     more = _level(courses, "reward", "cut_off", "entropy")
     variant, seen = "", "all answers to a prompt get the same reward"
     if reward is not None and reward.sustained:
-        if reward.late <= 0 or (reward.highest > reward.lowest and reward.late - reward.lowest <= 0.05 * _span(reward)):
+        if reward.late <= 0 or _at_worst(reward):
             variant, seen = ALL_WRONG, f"all answers get the same low reward {reward.late:.3g}"
-        elif reward.highest > reward.lowest and reward.highest - reward.late <= 0.05 * _span(reward):
+        elif _at_best(reward):
             variant, seen = ALL_RIGHT, f"all answers get the best reward {reward.late:.3g}"
         else:
             variant, seen = CONSTANT, f"all answers get the same reward {reward.late:.3g}"
@@ -306,8 +306,15 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     )  # fmt: skip
 
 
-def _span(course: Course) -> float:
-    return course.highest - course.lowest
+def _at_best(course: Course) -> bool:
+    """Whether the level is the highest there was, and there were others."""
+    span = course.highest - course.lowest
+    return span > 0 and course.highest - course.late <= 0.05 * span
+
+
+def _at_worst(course: Course) -> bool:
+    span = course.highest - course.lowest
+    return span > 0 and course.late - course.lowest <= 0.05 * span
 
 
 def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
@@ -339,7 +346,10 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
 
 
 def _rose_to(share: Course | None, level: float, by: float) -> bool:
-    return share is not None and share.judged and share.late >= level and share.late - share.early >= by
+    """Whether a share is that high, at least twice what it was, and beyond the noise of small batches."""
+    if share is None or not share.rose(3.0) or share.late < level:
+        return False
+    return share.late - share.early >= by and share.late >= 2 * share.early
 
 
 def _ratio_explodes(step: int, courses: Courses) -> Iterator[Sign]:
