@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from on_a_gpu import MARKS, no_host_wait
 from stayfinite import Guard, rl
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-
-
-@contextmanager
-def no_wait() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+pytestmark = MARKS
 
 
 def test_signals_and_steps_wait_for_nothing(tmp_path: Path) -> None:
@@ -35,8 +26,7 @@ def test_signals_and_steps_wait_for_nothing(tmp_path: Path) -> None:
         tokens = torch.randint(100, (16, 12), generator=drawn, device="cuda")
         mask = torch.rand(16, 12, generator=drawn, device="cuda") > 0.1
         rewards = torch.rand(16, generator=drawn, device="cuda")
-        waits = no_wait() if step > 20 else _anything()
-        with waits:
+        with no_host_wait() if step > 20 else nullcontext():
             own = model(states).log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
             found = rl.signals(
                 own, own.detach(), own.detach(), rewards, mask, rewards={"right": rewards}, group_size=4,
@@ -65,8 +55,3 @@ def test_a_mismatch_is_explained_where_the_model_is() -> None:
     found = rl.explain_mismatch(model, tokens, torch.cat([own.new_zeros(8, 1), own], dim=1), mask)
     assert [each.name for each in found.causes] == ["eval mode"]
     assert torch.equal(before, torch.cuda.get_rng_state())
-
-
-@contextmanager
-def _anything() -> Iterator[None]:
-    yield
