@@ -22,6 +22,7 @@ SAMPLER_MISMATCH = "sampler-mismatch"
 BOTH_FALL = "dpo-both-fall"
 BLIND_VALUE = "value-explains-nothing"
 REWARD_FALLS = "reward-falls"
+REFERENCE_MOVES = "reference-moves"
 
 ALL_RIGHT, ALL_WRONG, CONSTANT = "all right", "all wrong", "constant"
 """Why no group has different rewards."""
@@ -42,9 +43,9 @@ COLLAPSED = 0.1
 """Share of its first level that is left of a collapsed entropy."""
 
 ALL_EQUAL = 0.99
-"""Share of groups with equal rewards from which nothing is left to learn."""
+"""Share of groups, or of cut answers, that is all of them."""
 
-LONGER = 1.5
+LONGER = 1.25
 """How many times its first level a length is that has risen."""
 
 CUT, CUT_MORE = 0.2, 0.1
@@ -68,13 +69,16 @@ OTHER_MODEL = 0.1
 FALLEN = 0.5
 """Share of its first size by which a chosen answer's log-probability has to fall."""
 
+STAYS_ZERO = 20
+"""Steps of a KL of exactly 0 after which a policy that learns cannot have a reference of its own."""
+
 EXPLAINS_NOTHING, EXPLAINING = 0.05, 20
 """Explained variance of a value function that is no better than the mean, after so many values."""
 
 REWARD_DROP = 0.5
 """Share of its best level that a falling reward has lost."""
 
-SUDDEN, LASTING = 5.0, 2.5
+SUDDEN, LASTING = 5.0, 3.0
 """Deviations by which a short level, and one of four times as many values, lie below the best: noise alone does not."""
 
 
@@ -120,9 +124,10 @@ _ADVICE = {
     RATIO_EXPLOSION: "sample anew more often, take fewer updates per batch, lower the learning rate",
     SAMPLER_MISMATCH: "compare dtype, temperature, template, dropout and weights of sampler and trainer; correct the "
     "ratio by importance sampling",
-    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type [sigmoid, sft])",
+    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type sigmoid, sft)",
     BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
     REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
+    REFERENCE_MOVES: "make the reference a frozen copy: copy.deepcopy(model).eval().requires_grad_(False)",
 }
 
 
@@ -137,6 +142,7 @@ class Course:
         self.count = 0
         self.early = self.late = self.before = self.late_long = math.nan
         """The level at the beginning, now, just before the newest values, and over four times as many of them."""
+        self.early_mean = math.nan
         self.best = self.best_long = -math.inf
         """Highest level so far, and highest of the long ones."""
         self.lowest, self.highest = math.inf, -math.inf
@@ -147,7 +153,7 @@ class Course:
             self._moved += abs(value - self._newest[-1])
         if len(self._first) < self._early:
             self._first.append(value)
-            self.early = median(self._first)
+            self.early, self.early_mean = median(self._first), sum(self._first) / len(self._first)
         newest = self._newest = [*self._newest, value][-LONG * self._late :]
         self.count += 1
         self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
@@ -169,10 +175,14 @@ class Course:
         """Whether there are as many values as one level needs."""
         return self.count >= self._late
 
+    def only(self, value: float) -> bool:
+        """Whether the values of a long level, or all since the start, are this one."""
+        return all(abs(each - value) <= 1e-9 for each in self._newest)
+
     @property
-    def zero(self) -> bool:
-        """Whether all newest values are 0."""
-        return not any(self._newest[-self._late :])
+    def long(self) -> bool:
+        """Whether there are as many values as a long level needs."""
+        return self.count >= LONG * self._late
 
     @property
     def noise(self) -> float:
@@ -252,6 +262,18 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
         )  # fmt: skip
 
 
+def _reference_moves(step: int, courses: Courses) -> Iterator[Sign]:
+    kl, reward, groups = courses.get("kl"), courses.get("reward"), courses.get("equal_groups")
+    if kl is None or kl.count < STAYS_ZERO or kl.lowest != 0 or kl.highest != 0:
+        return
+    if (reward is not None and reward.highest == reward.lowest) or (groups is not None and groups.late >= ALL_EQUAL):
+        return  # nothing has been learned yet
+    yield Sign(
+        REFERENCE_MOVES, "kl", step, 0.0, 0.0,
+        f"KL to the reference is exactly 0 after {kl.count} steps: the reference is the policy",
+    )  # fmt: skip
+
+
 def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
     entropy, reward = courses.get("entropy"), courses.get("reward")
     # Supervised and preference training may well end at an entropy of 0: they sample nothing.
@@ -259,7 +281,7 @@ def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
         return
     if not 0 <= entropy.late <= min(GREEDY, COLLAPSED * entropy.early):
         return
-    if reward is not None and reward.judged and reward.late > reward.early + 1.5 * reward.noise:
+    if reward is not None and (_at_best(reward) or reward.rose(1.5)):
         return  # it has learned the answers
     more = _level(courses, "reward", "equal_groups", "kl")
     yield Sign(
@@ -273,18 +295,21 @@ def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
 
 def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     groups, spread, reward = courses.get("equal_groups"), courses.get("advantage_std"), courses.get("reward")
-    if groups is not None and groups.sustained and groups.late >= ALL_EQUAL:
+    if groups is not None and groups.sustained and groups.only(1.0):
         signal, course = "equal_groups", groups
-    elif groups is None and spread is not None and spread.sustained and spread.zero:
+    elif groups is None and spread is not None and spread.sustained and spread.only(0.0):
         signal, course = "advantage_std", spread
     else:
+        return
+    # One group a batch may well be equal some steps in a row; a reward that never changes is not chance.
+    if not course.long and (reward is None or reward.highest > reward.lowest):
         return
     more = _level(courses, "reward", "cut_off", "entropy")
     variant, seen = "", "all answers to a prompt get the same reward"
     if reward is not None and reward.sustained:
-        if reward.late <= 0 or (reward.highest > reward.lowest and reward.late - reward.lowest <= 0.05 * _span(reward)):
+        if reward.late <= 0 or _at_worst(reward):
             variant, seen = ALL_WRONG, f"all answers get the same low reward {reward.late:.3g}"
-        elif reward.highest > reward.lowest and reward.highest - reward.late <= 0.05 * _span(reward):
+        elif _at_best(reward):
             variant, seen = ALL_RIGHT, f"all answers get the best reward {reward.late:.3g}"
         else:
             variant, seen = CONSTANT, f"all answers get the same reward {reward.late:.3g}"
@@ -296,17 +321,25 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     )  # fmt: skip
 
 
-def _span(course: Course) -> float:
-    return course.highest - course.lowest
+def _at_best(course: Course) -> bool:
+    """Whether the level is the highest there was, and there were others."""
+    span = course.highest - course.lowest
+    return span > 0 and course.highest - course.late <= 0.05 * span
+
+
+def _at_worst(course: Course) -> bool:
+    span = course.highest - course.lowest
+    return span > 0 and course.late - course.lowest <= 0.05 * span
 
 
 def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
     length, reward = courses.get("length"), courses.get("reward")
     if length is None or reward is None or not length.judged or not reward.judged:
         return
-    if _rose_to(courses.get("cut_off"), MOSTLY_CUT, MOSTLY_CUT_MORE) and not reward.rose(2.5):
-        if reward.late >= reward.early - 2.0 * reward.noise:
-            cut = courses["cut_off"]
+    cut = courses.get("cut_off")
+    if cut is not None and _rose_to(cut, MOSTLY_CUT, MOSTLY_CUT_MORE) and not reward.rose(2.5):
+        # Where many were cut from the start, it is the task's way.
+        if cut.late >= 2 * cut.early and reward.late >= reward.early - 2.0 * reward.noise:
             yield Sign(
                 REWARD_ON_TRUNCATED, "cut_off", step, cut.late, cut.early,
                 f"answers cut at the limit rose from {cut.early:.0%} to {cut.late:.0%} and the reward stays at "
@@ -329,7 +362,11 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
 
 
 def _rose_to(share: Course | None, level: float, by: float) -> bool:
-    return share is not None and share.judged and share.late >= level and share.late - share.early >= by
+    """Whether a share is that high and has been for long: that of a small batch is mostly noise."""
+    if share is None or not share.judged:
+        return False
+    lasting = min(share.late, share.late_long)
+    return lasting >= level and lasting - share.early_mean >= max(by, 2.0 * share.noise)
 
 
 def _ratio_explodes(step: int, courses: Courses) -> Iterator[Sign]:
@@ -420,6 +457,7 @@ def _reward_falls(step: int, courses: Courses) -> Iterator[Sign]:
 _TESTS: tuple[Callable[[int, Courses], Iterator[Sign]], ...] = (
     _sampler_differs,
     _kl_runs_away,
+    _reference_moves,
     _ratio_explodes,
     _entropy_collapses,
     _no_advantage,

@@ -37,16 +37,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 
-from stayfinite.core.post_training import ZERO_ADVANTAGE
+from stayfinite.core.post_training import ALL_RIGHT, ZERO_ADVANTAGE
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The deviation of rewards in a group, with loss and gradient of 0."""
+    """The deviation of rewards in a group, with loss and gradient of 0; a task that is solved is no error."""
+    yield from planned(facts, "plan.no_group")
+    seen = facts.post_training.get(ZERO_ADVANTAGE)
+    if seen is None:
+        yield from _clues(facts)
+        return
+    for clue in _clues(facts):
+        yield replace(clue, mild=seen.sign.variant == ALL_RIGHT, fix=seen.sign.advice)
+
+
+def _clues(facts: Facts) -> Iterator[Clue]:
     deviations = [
         (value, where)
         for value, where in facts.metric("reward_std", "rewards/std", "reward/std")
@@ -93,6 +105,7 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     prior=-4.0,
+    observes={"plan.no_group": REMARKS},
     beats=(
         "loss-collapse",
         "zero-gradient",
