@@ -124,6 +124,28 @@ def test_a_healthy_look_alike_stays_quiet(name, seed):
     assert signs_of(run(seed, **HEALTHY[name])) == []
 
 
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, answers=st.sampled_from((4, 8, 16)), cut=st.floats(0.02, 0.98), equal=st.floats(0.0, 0.5))
+def test_signals_of_small_batches_that_only_fluctuate_are_quiet_for_300_steps(seed, answers, cut, equal):
+    """Shares of four answers, or of one group, are 0 or 1 many times in a row."""
+    draw = random.Random(seed)
+
+    def share(chance: float, count: int) -> float:
+        return sum(draw.random() < chance for _ in range(count)) / count
+
+    rows = [
+        {
+            "cut_off": share(cut, answers), "reward": share(0.5, answers), "equal_groups": share(equal, answers // 4),
+            "length": 50 + draw.gauss(0, 10) / answers**0.5, "entropy": 2 + draw.gauss(0, 0.1),
+            "kl": abs(draw.gauss(0, 0.02)), "ratio_mean": math.exp(draw.gauss(0, 0.1)),
+            "ratio_max": math.exp(abs(draw.gauss(0, 1.5))), "clipped": 0.2 * draw.random(),
+            "mismatch": 0.03 * draw.random(), "explained_variance": draw.gauss(0.3, 0.2),
+        }
+        for _ in range(300)
+    ]  # fmt: skip
+    assert signs_of(rows) == []
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, batch=st.integers(4, 64), rate=st.floats(0.2, 0.9), gain=st.floats(0.0, 0.1))
 def test_a_binary_reward_that_only_fluctuates_is_quiet_for_300_steps(seed, batch, rate, gain):
@@ -138,8 +160,8 @@ def test_a_binary_reward_that_only_fluctuates_is_quiet_for_300_steps(seed, batch
 @pytest.mark.parametrize(
     ("rewards", "variant"),
     [
-        ([0.2, 0.4, 0.5, 0.7, 0.9] + [1.0] * 10, ALL_RIGHT),
-        ([0.2, 0.4, 0.3, 0.1, 0.2] + [0.0] * 10, ALL_WRONG),
+        ([0.2, 0.4, 0.5, 0.7, 0.9] + [1.0] * 20, ALL_RIGHT),
+        ([0.2, 0.4, 0.3, 0.1, 0.2] + [0.0] * 20, ALL_WRONG),
         ([0.0] * 15, ALL_WRONG),
         ([-1.0] * 15, ALL_WRONG),
         ([0.5] * 15, CONSTANT),

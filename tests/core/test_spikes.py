@@ -259,3 +259,16 @@ def test_no_finite_step_is_ever_refused_where_spikes_are_bounded(samples):
         applied = min(compress_norm(norm), limit)
         state = advance(loss, norm, verdict, state, BOUND, limit)
         assert not state.norms or not math.isfinite(applied) or state.norms[-1] == applied
+
+
+def test_a_loss_that_is_zero_by_design_or_has_a_sign_makes_no_later_one_a_fault():
+    for first in ([7e-8, 3e-8, 9e-8], [0.002, -0.1, 0.001], [0.0, 0.0, 0.0]):
+        state = SpikeState()
+        for loss in first:
+            state = advance(loss, 0.7, Verdict.FINE, state, Policy())
+        assert examine(0.6, 0.9, state, Policy())[0] & Verdict.FAULT == 0
+        assert examine(0.05, 0.9, state, Policy())[0] is Verdict.FINE
+    state = SpikeState()
+    for _ in range(3):
+        state = advance(0.002, 0.7, Verdict.FINE, state, Policy())
+    assert examine(0.6, 0.9, state, Policy())[0] & Verdict.FAULT

@@ -203,7 +203,12 @@ def test_every_finding_is_a_warning_with_code_evidence_and_fix():
         assert finding.fix
 
 
-def test_a_policy_gradient_whose_loss_is_zero_by_design_is_no_collapse():
-    assert causes(training([0.0] * 60, named=lambda _: {"reward": 0.4})) == []
-    # Without a gradient it is one.
-    assert ("loss-collapse", "step 8") in causes(training([0.0] * 60, named=lambda _: {"reward": 0.4}, grad_norm=lambda _: 0.0))
+def test_the_loss_of_policy_gradients_is_no_measure():
+    named = lambda _: {"advantage_std": 0.9}  # noqa: E731
+    assert causes(training([0.0] * 60, named=named)) == []
+    # Without a gradient it says something.
+    assert ("loss-collapse", "step 8") in causes(training([0.0] * 60, named=named, norm=lambda _: 0.0))
+    rising = [0.001 * i for i in range(1, 600)]
+    assert causes(training(rising, named=named)) == []
+    # Preferences have a loss like any other.
+    assert causes(training(rising, named=lambda _: {"margin": 0.1}))[0][0] == "loss-diverging"

@@ -271,4 +271,12 @@ EXAMPLES |= {
         Example(log=openrlhf(reward=ramp(0.6, 0.05))),
         Example(log=openrlhf(reward=lambda t: 0.6 - 0.1 * (t > 0.5))),
     ),
+    "beta-out-of-scale": (
+        Example(observed={"plan.beta": [("DPOConfig.beta: 10.0: 0.2 nats of difference saturate the loss", "a.py:4")]}),
+        Example(log=grpo(), config="beta: 0.0\n"),
+    ),
+    "reference-moves": (
+        Example(log=grpo(kl=level(0.0))),
+        Example(log=openrlhf(kl=level(0.0)).replace("'logprobs_diff': 0.0011", "'logprobs_diff': 0.0")),
+    ),
 }

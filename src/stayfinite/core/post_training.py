@@ -22,6 +22,7 @@ SAMPLER_MISMATCH = "sampler-mismatch"
 BOTH_FALL = "dpo-both-fall"
 BLIND_VALUE = "value-explains-nothing"
 REWARD_FALLS = "reward-falls"
+REFERENCE_MOVES = "reference-moves"
 
 ALL_RIGHT, ALL_WRONG, CONSTANT = "all right", "all wrong", "constant"
 """Why no group has different rewards."""
@@ -45,9 +46,9 @@ COLLAPSED = 0.1
 """Share of its first level that is left of a collapsed entropy."""
 
 ALL_EQUAL = 0.99
-"""Share of groups with equal rewards from which nothing is left to learn."""
+"""Share of groups, or of cut answers, that is all of them."""
 
-LONGER = 1.5
+LONGER = 1.25
 """How many times its first level a length is that has risen."""
 
 CUT, CUT_MORE = 0.2, 0.1
@@ -72,13 +73,16 @@ OTHER_MODEL = 0.1
 FALLEN = 0.5
 """Share of its first size by which a chosen answer's log-probability has to fall."""
 
+STAYS_ZERO = 20
+"""Steps of a KL of exactly 0 after which a policy that learns cannot have a reference of its own."""
+
 EXPLAINS_NOTHING, EXPLAINING = 0.05, 20
 """Explained variance of a value function that is no better than the mean, after so many values."""
 
 REWARD_DROP = 0.5
 """Share of its best level that a falling reward has lost."""
 
-SUDDEN, LASTING = 5.0, 2.5
+SUDDEN, LASTING = 5.0, 3.0
 """Deviations by which a short level, and one of four times as many values, lie below the best: noise alone does not."""
 
 
@@ -127,6 +131,7 @@ _ADVICE = {
     BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type sigmoid, sft)",
     BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
     REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
+    REFERENCE_MOVES: "make the reference a frozen copy: copy.deepcopy(model).eval().requires_grad_(False)",
 }
 
 
@@ -141,6 +146,7 @@ class Course:
         self.count = 0
         self.early = self.late = self.before = self.late_long = math.nan
         """The level at the beginning, now, just before the newest values, and over four times as many of them."""
+        self.early_mean = math.nan
         self.best = self.best_long = -math.inf
         """Highest level so far, and highest of the long ones."""
         self.lowest, self.highest = math.inf, -math.inf
@@ -151,7 +157,7 @@ class Course:
             self._moved += abs(value - self._newest[-1])
         if len(self._first) < self._early:
             self._first.append(value)
-            self.early = median(self._first)
+            self.early, self.early_mean = median(self._first), sum(self._first) / len(self._first)
         newest = self._newest = [*self._newest, value][-LONG * self._late :]
         self.count += 1
         self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
@@ -173,10 +179,14 @@ class Course:
         """Whether there are as many values as one level needs."""
         return self.count >= self._late
 
+    def only(self, value: float) -> bool:
+        """Whether the values of a long level, or all since the start, are this one."""
+        return all(abs(each - value) <= 1e-9 for each in self._newest)
+
     @property
-    def zero(self) -> bool:
-        """Whether all newest values are 0."""
-        return not any(self._newest[-self._late :])
+    def long(self) -> bool:
+        """Whether there are as many values as a long level needs."""
+        return self.count >= LONG * self._late
 
     @property
     def noise(self) -> float:
@@ -262,6 +272,18 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
         )  # fmt: skip
 
 
+def _reference_moves(step: int, courses: Courses) -> Iterator[Sign]:
+    kl, reward, groups = courses.get("kl"), courses.get("reward"), courses.get("equal_groups")
+    if kl is None or kl.count < STAYS_ZERO or kl.lowest != 0 or kl.highest != 0:
+        return
+    if (reward is not None and reward.highest == reward.lowest) or (groups is not None and groups.late >= ALL_EQUAL):
+        return  # nothing has been learned yet
+    yield Sign(
+        REFERENCE_MOVES, "kl", step, 0.0, 0.0,
+        f"KL to the reference is exactly 0 after {kl.count} steps: the reference is the policy",
+    )  # fmt: skip
+
+
 def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
     entropy, reward = courses.get("entropy"), courses.get("reward")
     # Supervised and preference training may well end at an entropy of 0: they sample nothing.
@@ -283,11 +305,14 @@ def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
 
 def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     groups, spread, reward = courses.get("equal_groups"), courses.get("advantage_std"), courses.get("reward")
-    if groups is not None and groups.sustained and groups.late >= ALL_EQUAL:
+    if groups is not None and groups.sustained and groups.only(1.0):
         signal, course = "equal_groups", groups
-    elif groups is None and spread is not None and spread.sustained and spread.zero:
+    elif groups is None and spread is not None and spread.sustained and spread.only(0.0):
         signal, course = "advantage_std", spread
     else:
+        return
+    # One group a batch may well be equal some steps in a row; a reward that never changes is not chance.
+    if not course.long and (reward is None or reward.highest > reward.lowest):
         return
     more = _level(courses, "reward", "cut_off", "entropy")
     variant, seen = "", "all answers to a prompt get the same reward"
@@ -321,9 +346,10 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
     length, reward = courses.get("length"), courses.get("reward")
     if length is None or reward is None or not length.judged or not reward.judged:
         return
-    if _rose_to(courses.get("cut_off"), MOSTLY_CUT, MOSTLY_CUT_MORE) and not reward.rose(2.5):
-        if reward.late >= reward.early - 2.0 * reward.noise:
-            cut = courses["cut_off"]
+    cut = courses.get("cut_off")
+    if cut is not None and _rose_to(cut, MOSTLY_CUT, MOSTLY_CUT_MORE) and not reward.rose(2.5):
+        # Where many were cut from the start, it is the task's way.
+        if cut.late >= 2 * cut.early and reward.late >= reward.early - 2.0 * reward.noise:
             yield Sign(
                 REWARD_ON_TRUNCATED, "cut_off", step, cut.late, cut.early,
                 f"answers cut at the limit rose from {cut.early:.0%} to {cut.late:.0%} and the reward stays at "
@@ -346,10 +372,11 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
 
 
 def _rose_to(share: Course | None, level: float, by: float) -> bool:
-    """Whether a share is that high, at least twice what it was, and beyond the noise of small batches."""
-    if share is None or not share.rose(3.0) or share.late < level:
+    """Whether a share is that high and has been for long: that of a small batch is mostly noise."""
+    if share is None or not share.judged:
         return False
-    return share.late - share.early >= by and share.late >= 2 * share.early
+    lasting = min(share.late, share.late_long)
+    return lasting >= level and lasting - share.early_mean >= max(by, 2.0 * share.noise)
 
 
 def _ratio_explodes(step: int, courses: Courses) -> Iterator[Sign]:
@@ -443,6 +470,7 @@ def _reward_falls(step: int, courses: Courses) -> Iterator[Sign]:
 _TESTS: tuple[Callable[[int, Courses], Iterator[Sign]], ...] = (
     _sampler_differs,
     _kl_runs_away,
+    _reference_moves,
     _ratio_explodes,
     _entropy_collapses,
     _no_advantage,

@@ -33,6 +33,12 @@ LEAST_SAMPLES = 2
 IMPLAUSIBLE = 256.0
 """A loss this many times the highest usual one of the run comes from a fault, not from unusual data."""
 
+NEGLIGIBLE = 1e-6
+"""A highest loss below this is the rounding of a 0, and no measure: losses of policy gradients sum to 0 by design."""
+
+SIGNED = 1e300
+"""Stands for the highest loss of a run that has had one below 0: there no multiple of it says anything."""
+
 
 class Verdict(IntFlag):
     """What the tests said of a step; the device computes the same bits."""
@@ -77,7 +83,7 @@ class SpikeState:
     """Steps accepted since the last strike."""
 
     highest: float = 0.0
-    """The highest loss of the run that was no spike; 0 while there was none above it."""
+    """The highest loss of the run that was no spike; 0 while there was none above it, ``SIGNED`` after one below 0."""
 
     factor: float | None = None
     """What a gradient may be over the median norm; None for the policy's own factor."""
@@ -126,7 +132,7 @@ def factor_of(state: SpikeState, policy: Policy) -> float:
 
 def is_implausible(loss: float, state: SpikeState) -> bool:
     """Whether a loss is beyond anything that data could explain."""
-    return state.highest > 0 and loss > IMPLAUSIBLE * state.highest
+    return state.highest > NEGLIGIBLE and loss > IMPLAUSIBLE * state.highest
 
 
 def limits(state: SpikeState, policy: Policy) -> dict[str, float]:
@@ -214,7 +220,7 @@ def advance(
         norms=_admit(size, state.norms, policy.window),
         strikes=0 if quiet >= policy.window else state.strikes,
         quiet=min(quiet, policy.window),
-        highest=state.highest if verdict and verdict & SPIKE else max(state.highest, loss),
+        highest=state.highest if verdict and verdict & SPIKE else max(state.highest, loss if loss >= 0 else SIGNED),
         factor=state.factor,
     )
 

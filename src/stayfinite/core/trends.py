@@ -26,6 +26,9 @@ NOISE_MARGIN = 8.0
 STEADY = 0.1
 """Each window must contribute at least this share of the rise: a single jump is a new level, not a divergence."""
 
+OF_POLICY = frozenset(("advantage_mean", "advantage_std", "equal_groups", "ratio_mean", "ratio_max", "clipped"))
+"""Signals that only a loss of policy gradients has."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrendState:
@@ -105,8 +108,15 @@ def _judge(signals: Signals, state: TrendState, noise: float, policy: Policy) ->
             yield finding
 
 
+def _of_policy(signals: Signals) -> bool:
+    """Whether the loss is one of policy gradients, by the signals that came with it."""
+    return not OF_POLICY.isdisjoint(signals.named)
+
+
 def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy) -> Finding | None:
     medians = state.medians[-policy.trend_windows :]
+    if _of_policy(signals):
+        return None  # its level says nothing; the reward does
     if state.current or len(medians) < policy.trend_windows or state.best is None:
         return None
     climb, rise = medians[-1] - medians[0], medians[-1] - state.best
@@ -123,8 +133,8 @@ def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy
 
 
 def _collapsed(signals: Signals, state: TrendState, _noise: float, policy: Policy) -> Finding | None:
-    if signals.named and state.zero_norm < policy.zero_steps:
-        # Policy gradients: advantages of a group sum to 0, and so does the loss, while its gradient does not.
+    if _of_policy(signals) and state.zero_norm < policy.zero_steps:
+        # Advantages of a group sum to 0, and so does the loss, while its gradient does not.
         return None
     if state.zero_loss >= policy.zero_steps:
         seen = f"loss exactly 0 for {state.zero_loss} steps"

@@ -21,6 +21,8 @@ GRADIENT_SPIKE: Any = tl.constexpr(int(spikes.Verdict.GRADIENT_SPIKE))
 NEW_LEVEL: Any = tl.constexpr(int(spikes.Verdict.NEW_LEVEL))
 TAKEN: Any = tl.constexpr(int(spikes.Verdict.TAKEN))
 FAULT: Any = tl.constexpr(int(spikes.Verdict.FAULT))
+NEGLIGIBLE: Any = tl.constexpr(spikes.NEGLIGIBLE)
+SIGNED: Any = tl.constexpr(spikes.SIGNED)
 LEAST_SAMPLES: Any = tl.constexpr(spikes.LEAST_SAMPLES)
 INFINITY: Any = tl.constexpr(float("inf"))
 STRIP: Any = tl.constexpr(16)
@@ -126,7 +128,7 @@ def judge_step(
         window + size, lanes, norm_count.to(tl.int32), tl.load(settings + 1), settings, warmup
     )
     bounds = mode == 2
-    implausible = (highest > 0) & (loss > tl.load(settings + 8) * highest)
+    implausible = (highest > NEGLIGIBLE) & (loss > tl.load(settings + 8) * highest)
     norm_bound = tl.where(bounds, tl.where(implausible, middle, tl.maximum(usual, middle + allowed)), norm_bound)
     # Every warp has loaded all of the state by itself; none may find there what another has written already.
     tl.debug_barrier()
@@ -149,7 +151,8 @@ def judge_step(
     verdict = tl.where(finite, 0, NOT_FINITE) + tl.where(loss_above, LOSS_SPIKE, 0)
     verdict += tl.where(norm_above, GRADIENT_SPIKE, 0) + tl.where(new_level, NEW_LEVEL, 0) + tl.where(taken, TAKEN, 0)
     verdict += tl.where(taken & implausible, FAULT, 0)
-    tl.store(course, tl.where(accepted & (spike == 0) & (loss > highest), loss, highest))
+    reached = tl.where(loss < 0, SIGNED, loss)
+    tl.store(course, tl.where(accepted & (spike == 0) & (reached > highest), reached, highest))
     tl.store(judged_out, loss)
     tl.store(judged_out + 1, norm)
     tl.store(judged_out + 2, verdict.to(tl.float64))

@@ -16,6 +16,8 @@ from stayfinite.core.spikes import (
     IMPLAUSIBLE,
     LEAST_SAMPLES,
     MAD_TO_SIGMA,
+    NEGLIGIBLE,
+    SIGNED,
     SpikeState,
     Verdict,
     factor_of,
@@ -180,7 +182,7 @@ class DeviceSpikes:
     def _compute(self) -> None:
         not_finite = ~torch.isfinite(self._raw).all()
         sample = torch.stack([torch.asinh(self._raw[0]), torch.log(self._raw[1])])
-        implausible = (self._course[0] > 0) & (self._raw[0] > IMPLAUSIBLE * self._course[0])
+        implausible = (self._course[0] > NEGLIGIBLE) & (self._raw[0] > IMPLAUSIBLE * self._course[0])
         bound = self._bound(implausible)
         above = (sample > bound) & ~not_finite & (self._mode != MODES["ignore"])
         spike = above.any()
@@ -232,8 +234,9 @@ class DeviceSpikes:
         self._count.copy_((count + enters).clamp(max=size))
         self._next.copy_((place + enters) % size)
 
-        usual = accepted & ~spike & (self._raw[0] > self._course[0])
-        self._course[0].copy_(torch.where(usual, self._raw[0], self._course[0]))
+        reached = torch.where(self._raw[0] < 0, SIGNED, self._raw[0])
+        usual = accepted & ~spike & (reached > self._course[0])
+        self._course[0].copy_(torch.where(usual, reached, self._course[0]))
         struck = spike & ~new_level & ~taken
         quiet = torch.where(new_level, 0, self._quiet) + 1
         forgiven = new_level | (accepted & (quiet >= size))

@@ -116,7 +116,7 @@ PLANTED = {
     "kl-runaway": ("grpo", {"reward_funcs": [by_chance], "learning_rate": 0.05, "beta": 1e-4}),
     "ratio-explosion": (
         "grpo",
-        {"learning_rate": 0.1, "num_iterations": 8, "steps_per_generation": 4, "per_device_train_batch_size": 4},
+        {"learning_rate": 0.2, "num_iterations": 8, "steps_per_generation": 4, "per_device_train_batch_size": 4},
     ),
     "dpo-both-fall": ("dpo", {"learning_rate": 5e-2, "beta": 0.01, "per_device_train_batch_size": 4}),
 }

@@ -19,6 +19,7 @@ from stayfinite.inspection.files.learning_rate import look_at_learning_rate
 from stayfinite.inspection.files.lengths import look_at_lengths
 from stayfinite.inspection.files.memory_savers import look_at_memory_savers
 from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.files.post_training import look_at_post_training
 from stayfinite.inspection.files.precision import look_at_precision
 from stayfinite.inspection.files.schedule import look_at_schedule
 from stayfinite.inspection.files.sources import Source, read_sources
@@ -35,6 +36,7 @@ TOPICS = (
     look_at_batches,
     look_at_memory_savers,
     look_at_lengths,
+    look_at_post_training,
     look_at_evaluation,
     look_at_flags,
     look_at_card,

@@ -6,6 +6,7 @@ import math
 import re
 
 from stayfinite.core.settings import Expression, Setting
+from stayfinite.inspection.files.algorithm import algorithm_of
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
@@ -85,16 +86,18 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
 def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:
     """The rate with all that decides whether it fits."""
     alone = _moves_tensors(plan, setting)
+    answers = bool(algorithm_of(plan))
     return PlannedRate(
         rate=float(known.value),
         text=known.text,
         optimizer=_own_optimizer(setting) or optimizer_of(plan),
-        trained="tensors" if alone else trained(plan),
+        trained="tensors" if alone else _trained_from_answers(plan) if answers else trained(plan),
         model=model_kind(plan),
         batch=batch_of(plan),
         clipped=_bounded(plan, float(known.value)),
         normalised=plan.says(_NORMALISED) or any(_NORMALISED.search(each.text) for each in plan.scripts),
         preference=plan.preference,
+        answers=answers,
         factor=plan.says(_FACTOR)
         or (plan.adapters is None and plan.says(_FROZEN))
         or any(learns_nothing(source.settings) for source in plan.scripts if source.name == setting.source),
@@ -152,6 +155,12 @@ def trained(plan: Plan) -> str:
         # Where a model of images is joined to one of language, what is learned first lies between them.
         return "" if any(_JOINED.fullmatch(last_step(each)) for each in plan.settings) else "whole"
     return "scratch" if plan.find("arch", "config_name") and not plan.find("checkpoint", "load") else ""
+
+
+def _trained_from_answers(plan: Plan) -> str:
+    """The same where answers are rewarded or compared: a model that gives none yet has nothing to start from."""
+    known = trained(plan)
+    return "whole" if not known and not plan.says(_FROZEN) else known
 
 
 def model_kind(plan: Plan) -> str:

@@ -42,12 +42,14 @@ from statistics import median
 
 from stayfinite.core.post_training import ALL_RIGHT, ZERO_ADVANTAGE
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """The deviation of rewards in a group, with loss and gradient of 0; a task that is solved is no error."""
+    yield from planned(facts, "plan.no_group")
     seen = facts.post_training.get(ZERO_ADVANTAGE)
     if seen is None:
         yield from _clues(facts)
@@ -103,6 +105,7 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     prior=-4.0,
+    observes={"plan.no_group": REMARKS},
     beats=(
         "loss-collapse",
         "zero-gradient",

@@ -33,6 +33,8 @@ class PlannedRate:
     """Norm layers follow the weights: a step that was too long makes the next ones shorter."""
     preference: bool = False
     """Reinforcement learning or preference training, whose rates are tiny by design."""
+    answers: bool = False
+    """A language model's own answers are rewarded (GRPO, PPO), or pairs of answers compared (DPO, KTO)."""
     factor: bool = False
     """No scale applies: the schedule takes the rate for a factor (Noam), or a head alone is trained."""
 
@@ -72,6 +74,8 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
     if plan.trained == "adapters":
         return (1e-2 if plan.model == "large" else 2e-2), f"adapters under {called}"
     if plan.trained == "whole":
+        if plan.answers:
+            return 5e-5, f"rewards or preferences and a whole model under {called}"
         if plan.model == "large":
             return 8e-4, f"a pre-trained model of this size under {called}"
         if plan.model == "t5":

@@ -7,7 +7,8 @@ training then follows samples of another policy, and rewards collapse sooner or 
 
 ## Why it happens
 - Another dtype (fp8 or bf16 in the engine, fp32 in the trainer), other attention or mixture-of-experts kernels.
-- Temperature: the engine reports log-probabilities before or after it is applied, the trainer the other way round.
+- Temperature: trl's `generation_kwargs={"temperature": ...}` changes the sampling alone; an engine reports
+  log-probabilities before the temperature is applied, the trainer after it.
 - Another chat template, padding side, position ids or missing special tokens in the training pass.
 - Dropout is on in the training pass. The engine still has old weights, or lacks the adapter.
 
@@ -36,12 +37,14 @@ from collections.abc import Iterator
 
 from stayfinite.core.post_training import SAMPLER_MISMATCH
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """A mean difference of log-probabilities that rounding does not make."""
+    yield from planned(facts, "plan.sampled_otherwise")
     yield from seen_in_log(facts, SAMPLER_MISMATCH)
 
 
@@ -53,5 +56,6 @@ RULE = Rule(
     fix="compare dtype, temperature, template, dropout and weights of sampler and trainer",
     judge=judge,
     page=__doc__,
+    observes={"plan.sampled_otherwise": REMARKS},
     beats=("ratio-explosion", "kl-runaway", "reward-falls", "entropy-collapse"),
 )

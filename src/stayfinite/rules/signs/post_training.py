@@ -95,7 +95,11 @@ def names_in(run: RunSeries) -> dict[str, str]:
     """The signals that a log has, each with its name there."""
     there = {signal: [name for name in names if name in run.metrics] for signal, names in NAMES.items()}
     found = {signal: names[0] for signal, names in there.items() if names}
-    if "chosen_logp" in found:
-        found.pop("kl", None)  # KTO's is that of whole answers
+    if "chosen_logp" in found or (found.get("kl") == "kl" and _all_zero(run, "kl", "logprobs_diff")):
+        found.pop("kl", None)  # KTO's is that of whole answers; OpenRLHF logs 0 where there is no reference
     parts = ((_PART.match(name), name) for name in run.metrics)
     return found | {f"reward/{part.group(1)}": name for part, name in parts if part is not None}
+
+
+def _all_zero(run: RunSeries, *names: str) -> bool:
+    return all(name in run.metrics and not any(run.metrics[name].values) for name in names)

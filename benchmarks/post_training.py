@@ -1,0 +1,175 @@
+"""Healthy post-training with trl: how often the guard errs, and what it costs.
+
+    python benchmarks/post_training.py healthy --kind grpo
+    python benchmarks/post_training.py healthy --kind dpo
+    python benchmarks/post_training.py cost
+
+``healthy`` trains a small model from scratch with several seeds, with a learning rate at which it learns, and counts
+what the guard has refused, limited, or said. ``cost`` is the way of ``trainer_overhead.py``: three trainings take turns
+after every step, plain, guarded, and plain again; a ratio compares stretches of the same steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from trainer_overhead import LANES, PROMISE, WARMUP, Baton, Turns
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, logging, set_seed
+from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
+
+from stayfinite.integrations.transformers import StayFinite
+
+WORDS = 64
+COMMON: dict[str, Any] = {
+    "use_cpu": True, "logging_strategy": "no", "report_to": [], "save_strategy": "no", "disable_tqdm": True,
+    "bf16": False, "dataloader_pin_memory": False, "gradient_checkpointing": False,
+}  # fmt: skip
+
+
+def tokenizer() -> Any:
+    """Words w0 to w63; the first four are padding, begin, end and unknown."""
+    plain = Tokenizer(models.WordLevel({f"w{i}": i for i in range(WORDS)}, unk_token="w3"))
+    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="w0", bos_token="w1", eos_token="w2", unk_token="w3"
+    )
+
+
+def model(folder: Path, width: int, layers: int) -> Any:
+    """A small decoder, on disk too: trl takes the reference from there."""
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=WORDS, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
+            num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64, pad_token_id=0, bos_token_id=1,
+            eos_token_id=2,
+        )
+    ).save_pretrained(folder)  # fmt: skip
+    return LlamaForCausalLM.from_pretrained(folder)
+
+
+def words(made: torch.Generator, count: int, *, even: bool | None = None) -> str:
+    """Random words; with ``even`` mostly even ones, or mostly odd ones."""
+    ids = torch.randint(4, WORDS, (count,), generator=made)
+    if even is not None:
+        kept = torch.rand(count, generator=made) < 0.8
+        ids = torch.where(kept, ids // 2 * 2 + (not even), ids).clamp(max=WORDS - 1)
+    return " ".join(f"w{i}" for i in ids.tolist())
+
+
+def even_share(completions: list[str], **_: Any) -> list[float]:
+    """A reward that a machine can verify: the share of even words."""
+    told = [[int(word[1:]) for word in text.split()] for text in completions]
+    return [sum(number % 2 == 0 for number in numbers) / max(1, len(numbers)) for numbers in told]
+
+
+def trainer(kind: str, folder: Path, seed: int, steps: int, callbacks: list[Any], **larger: Any) -> Any:
+    """A healthy training."""
+    set_seed(seed)
+    made = torch.Generator().manual_seed(seed)
+    common = COMMON | {"output_dir": str(folder), "max_steps": steps, "seed": seed}
+    policy = model(folder / "base", larger.get("width", 32), larger.get("layers", 2))
+    if kind == "dpo":
+        rows = [
+            {"prompt": words(made, 6)}
+            | {name: " " + words(made, 6, even=name == "chosen") for name in ("chosen", "rejected")}
+            for _ in range(256)
+        ]
+        args = DPOConfig(per_device_train_batch_size=8, learning_rate=3e-4, beta=0.1, **common)
+        return DPOTrainer(
+            model=policy, ref_model=LlamaForCausalLM.from_pretrained(folder / "base"), args=args,
+            train_dataset=Dataset.from_list(rows), processing_class=tokenizer(), callbacks=callbacks,
+        )  # fmt: skip
+    length = larger.get("length", 8)
+    args = GRPOConfig(
+        per_device_train_batch_size=16, num_generations=4, max_completion_length=length, learning_rate=1e-3, beta=0.02,
+        num_iterations=2, generation_kwargs={"min_new_tokens": length} if larger else None, **common,
+    )  # fmt: skip
+    return GRPOTrainer(
+        model=policy, args=args, reward_funcs=[even_share], processing_class=tokenizer(), callbacks=callbacks,
+        train_dataset=Dataset.from_list([{"prompt": words(made, 6)} for _ in range(256)]),
+    )  # fmt: skip
+
+
+class _Silent:
+    def print(self, line: Any) -> None:
+        """Say nothing."""
+
+
+def healthy(kind: str, seeds: int, steps: int) -> None:
+    """Print a line for each seed."""
+    print(f"{kind}, {steps} steps a seed\nseed  refused  bounded  signs  findings  first to last")
+    for seed in range(seeds):
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            trainer(kind, folder, seed, steps, [StayFinite(console=_Silent())]).train()
+            run = folder / "stayfinite"
+            lines = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+            events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+        counts = {name: sum(line["decision"] == name for line in lines) for name in ("veto", "bound")}
+        told = {name: [event["cause"] for event in events if event["event"] == name] for name in ("sign", "finding")}
+        signal = "reward" if kind == "grpo" else "margin"
+        course = [line["signals"][signal] for line in lines if signal in line["signals"]]
+        said = [", ".join(told[name]) or "0" for name in ("sign", "finding")]
+        first, last = (statistics.mean(part) for part in (course[:10], course[-10:]))
+        learned = f"{signal} {first:.2f} to {last:.2f}"
+        print(f"{seed:4}  {counts['veto']:7}  {counts['bound']:7}  {said[0]:>5}  {said[1]:>8}  {learned}", flush=True)
+
+
+def cost(steps: int, stretch: int) -> None:
+    """Print the ratios."""
+    baton = Baton()
+    turns = [Turns(lane, baton) for lane in range(len(LANES))]
+
+    def run(lane: int, folder: Path) -> None:
+        baton.wait(lane)
+        guards = [StayFinite(console=_Silent())] if LANES[lane] == "guarded" else []
+        made = trainer("grpo", folder / f"{lane}", 0, steps, [*guards, turns[lane]], width=256, layers=4, length=16)
+        made.train()
+        baton.hand_on()
+
+    with tempfile.TemporaryDirectory() as place:
+        lanes = [threading.Thread(target=run, args=(lane, Path(place))) for lane in range(len(LANES))]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
+    plain = turns[0].seconds
+    print(f"GRPO, 16 answers of 16 words a batch, {statistics.median(plain[WARMUP:]) * 1000:.0f} ms a step when plain")
+    for name, lane in zip(LANES[1:], turns[1:], strict=True):
+        ratios = [
+            sum(lane.seconds[at : at + stretch]) / sum(plain[at : at + stretch])
+            for at in range(WARMUP, steps - stretch + 1, stretch)
+        ]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        promised = f"  (promised: at most {PROMISE})" if name == "guarded" else ""
+        print(f"  {name:12} {middle:.3f}x  [{low:.3f}, {high:.3f}]{promised}", flush=True)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("healthy", "cost"))
+    parser.add_argument("--kind", choices=("grpo", "dpo"), default="grpo")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--stretch", type=int, default=6)
+    given = parser.parse_args()
+    logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    if given.what == "healthy":
+        healthy(given.kind, given.seeds, given.steps)
+    else:
+        cost(given.steps, given.stretch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The end token is masked from the labels, so the model never learns to stop.
+
+## What it means
+The end-of-text token of every answer has the label -100 and is never learned. The loss looks right. In use the model
+goes on after its answer until the limit cuts it, and repeats itself.
+
+## Why it happens
+Padding is set to the end token (`tokenizer.pad_token = tokenizer.eos_token`), and labels are masked wherever the
+padding's id stands. The real end of each text has the same id and is masked with it. transformers'
+`DataCollatorForLanguageModeling(mlm=False)` masks this way.
+
+## How to recognise it
+- `(labels == tokenizer.eos_token_id).sum()` is 0 in every batch, although the texts end with the token.
+- Generated answers never end; in reinforcement learning `completions/clipped_ratio` starts at 1.0.
+
+## How to fix it
+- Mask by position: `labels[attention_mask == 0] = -100`.
+- Or give padding a token of its own: `tokenizer.add_special_tokens({"pad_token": "<pad>"})` and resize the embeddings;
+  many models have a reserved one.
+- trl's SFTTrainer masks by position; leave the collator to it.
+
+## When it is a false alarm
+Texts packed to full length have no padding; where the program adds no end token, there is none to mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.rule import Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """What a plan's code says: padding is the end token, one is added to each text, and padding is masked by its id."""
+    yield from planned(facts, "plan.end_masked")
+
+
+RULE = Rule(
+    code="SF333",
+    slug="eos-never-learned",
+    severity="warning",
+    title="The end token is masked from the labels and never learned.",
+    fix="labels[attention_mask == 0] = -100, or give padding a token of its own",
+    judge=judge,
+    page=__doc__,
+    observes={"plan.end_masked": REMARKS},
+)

@@ -1,0 +1,138 @@
+"""`stayfinite check` on plans of reinforcement and preference training: planted faults, and look-alikes in peace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stayfinite.inspection.files.inspecting import inspect_files
+
+GRPO = """
+from trl import GRPOConfig, GRPOTrainer
+args = GRPOConfig(output_dir="o", bf16=True, {more})
+GRPOTrainer(model="Qwen/Qwen2.5-1.5B-Instruct", reward_funcs=reward, args=args, train_dataset=data).train()
+"""
+GRPO_LORA = GRPO.replace("train_dataset=data", "train_dataset=data, peft_config=LoraConfig(r=16)")
+DPO = """
+from transformers import AutoModelForCausalLM
+from trl import DPOConfig, DPOTrainer
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-1.5B-Instruct")
+args = DPOConfig(output_dir="o", learning_rate=5e-7, bf16=True, {more})
+DPOTrainer(model=model, {reference}args=args, train_dataset=data).train()
+"""
+VERL = """
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator={estimator} data.train_files=$HOME/data/gsm8k/train.parquet \\
+    data.train_batch_size=1024 data.max_prompt_length=512 data.max_response_length={length} \\
+    actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct actor_rollout_ref.actor.optim.lr={lr} \\
+    actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef={kl} \\
+    actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n={n} \\
+    actor_rollout_ref.rollout.val_kwargs.n=1 actor_rollout_ref.rollout.val_kwargs.temperature=0 \\
+    actor_rollout_ref.rollout.temperature={temperature} trainer.total_epochs=15
+"""
+USUAL = {"estimator": "grpo", "length": 1024, "lr": "1e-6", "kl": 0.001, "n": 5, "temperature": 1.0}
+OPENRLHF = """
+ray job submit --address="http://127.0.0.1:8265" -- python3 -m openrlhf.cli.train_ppo_ray \\
+   --actor.model_name_or_path Qwen/Qwen2.5-7B-Instruct --rollout.n_samples_per_prompt {n} \\
+   --eval.n_samples_per_prompt 1 --eval.temperature 0 --rollout.max_new_tokens 1024 \\
+   --algo.advantage.estimator group_norm --algo.kl.init_coef {kl} --actor.adam.lr 5e-7 --train.max_epochs 1
+"""
+LOOP = """
+import copy, torch
+model = load("policy")
+{reference}
+optimizer = torch.optim.AdamW({parameters}, lr=1e-6)
+for batch in loader:
+    loss = policy_loss(model, ref_model, batch)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+END = """
+from transformers import AutoTokenizer, Trainer, TrainingArguments
+tokenizer = AutoTokenizer.from_pretrained("facebook/opt-350m")
+{padding}
+def encode(row):
+    batch = tokenizer(row["question"] + row["answer"]{end}, padding="max_length", max_length=512, truncation=True)
+    labels = torch.tensor(batch["input_ids"])
+    {mask}
+    return batch | {{"labels": labels}}
+Trainer(model=model, args=TrainingArguments("o", learning_rate=1e-5), train_dataset=data.map(encode)).train()
+"""
+SAME_PADDING = "tokenizer.pad_token = tokenizer.eos_token"
+BY_ID = "labels[labels == tokenizer.pad_token_id] = -100"
+BY_POSITION = "labels[batch['attention_mask'] == 0] = -100"
+ADDED = " + tokenizer.eos_token"
+
+SICK = [
+    ("grpo-zero-advantage", "a.py", GRPO.format(more="num_generations=1"), "lone answer"),
+    ("grpo-zero-advantage", "a.py", GRPO.format(more="temperature=0.0"), "are the same"),
+    ("grpo-zero-advantage", "a.sh", VERL.format(**USUAL | {"n": 1}), "rollout.n: 1"),
+    ("grpo-zero-advantage", "a.sh", VERL.format(**USUAL | {"temperature": 0}), "are the same"),
+    ("grpo-zero-advantage", "a.sh", OPENRLHF.format(n=1, kl=0.01), "rollout.n_samples_per_prompt: 1"),
+    ("lr-too-high", "a.py", GRPO.format(more="learning_rate=1e-4"), "whole model"),
+    ("lr-too-high", "a.sh", VERL.format(**USUAL | {"lr": "2e-4"}), "whole model"),
+    ("sampler-mismatch", "a.py", GRPO.format(more="generation_kwargs={'temperature': 0.6}"), "uses temperature 1"),
+    ("beta-out-of-scale", "a.py", DPO.format(more="beta=10.0", reference=""), "0.2 nats"),
+    ("beta-out-of-scale", "a.py", DPO.format(more="beta=1e-6", reference=""), "nothing holds"),
+    ("beta-out-of-scale", "a.py", GRPO.format(more="beta=10.0"), "outweighs"),
+    ("beta-out-of-scale", "a.sh", VERL.format(**USUAL | {"kl": 10}), "kl_loss_coef: 10"),
+    ("beta-out-of-scale", "a.sh", OPENRLHF.format(n=8, kl=10), "init_coef: 10"),
+    ("beta-out-of-scale", "a.yaml", "base_model: meta-llama/Llama-3.1-8B\nrl: dpo\nbeta: 50\nlr: 1e-6\n", "saturate"),
+    ("generation-too-short", "a.sh", VERL.format(**USUAL | {"length": 64}), "reason first"),
+    ("reference-moves", "a.py", DPO.format(more="beta=0.1", reference="ref_model=model, "), "is the policy"),
+    ("reference-moves", "a.py", LOOP.format(reference="ref_model = model", parameters="model.parameters()"), "names"),
+    (
+        "reference-moves",
+        "a.py",
+        LOOP.format(
+            reference="ref_model = copy.deepcopy(model)",
+            parameters="[*model.parameters(), *ref_model.parameters()]",
+        ),
+        "trains the reference",
+    ),
+    ("eos-never-learned", "a.py", END.format(padding=SAME_PADDING, end=ADDED, mask=BY_ID), "masked too"),
+]
+
+HEALTHY = {
+    "GRPO": GRPO.format(more="learning_rate=1e-6, num_generations=8, temperature=0.9, beta=0.04"),
+    "GRPO without a reference": GRPO.format(more="learning_rate=5e-6, beta=0.0"),
+    "GRPO with LoRA at a rate of its own": GRPO_LORA.format(more="learning_rate=1e-4"),
+    "GRPO with its temperature twice": GRPO.format(more="temperature=0.6, generation_kwargs={'temperature': 0.6}"),
+    "GRPO on short answers": GRPO.format(more="max_completion_length=16"),
+    "PPO with one answer a prompt": VERL.format(**USUAL | {"estimator": "gae", "n": 1}),
+    "verl": VERL.format(**USUAL),
+    "OpenRLHF": OPENRLHF.format(n=8, kl=0.001),
+    "OpenRLHF without a reference": OPENRLHF.format(n=8, kl=0),
+    "DPO": DPO.format(more="beta=0.1", reference=""),
+    "DPO with a reference of its own": DPO.format(more="beta=0.5", reference="ref_model=reference, "),
+    "IPO has a beta of its own": DPO.format(more="beta=10.0, loss_type='ipo'", reference=""),
+    "Adam's betas": "optimizer: AdamW\nbeta: 10\nlr: 1e-4\n",
+    "a loop with a copy": LOOP.format(reference="ref_model = copy.deepcopy(model)", parameters="model.parameters()"),
+    "masked by position": END.format(padding=SAME_PADDING, end=ADDED, mask=BY_POSITION),
+    "no end added": END.format(padding=SAME_PADDING, end="", mask=BY_ID),
+    "padding of its own": END.format(padding="tokenizer.pad_token = '<pad>'", end=ADDED, mask=BY_ID),
+}
+
+
+@pytest.mark.parametrize(("cause", "name", "text", "says"), SICK, ids=[f"{s[0]}-{s[3]}" for s in SICK])
+def test_a_planted_fault_is_found_with_its_place_and_fix(
+    cause: str, name: str, text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+    found = inspect_files([name])
+    assert [finding.cause for finding in found.findings] == [cause]
+    finding = found.findings[0]
+    assert says in "; ".join(finding.evidence)
+    assert finding.where.startswith(f"{name}:")
+    assert [line.code for line in found.lines if line.status in ("warn", "fail")] == [finding.code]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_plan_that_works_is_left_in_peace(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = HEALTHY[name]
+    file = Path("a.py" if "import" in text else "a.sh" if "-m" in text else "a.yaml")
+    file.write_text(text)
+    assert inspect_files([str(file)]).findings == []
