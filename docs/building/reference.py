@@ -54,7 +54,8 @@ def _guard() -> str:
     found = _class(_PACKAGE / "guard" / "guard.py", "Guard")
     about, _, arguments = (ast.get_docstring(found) or "").partition("Arguments:\n")
     arguments, _, raises = arguments.partition("Raises:\n")
-    (start,) = (each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+    inside = _class(_PACKAGE / "guard" / "machinery.py", "Machinery")
+    (start,) = (each for each in inside.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
     lines = ["# Guard", "", about.split("\n")[0], "", "```py", f"{_call('Guard', start)}", "```", ""]
     lines += ["| argument | meaning |", "|---|---|"]
     lines += [
