@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     command = words[place + 1 :]
     wrong = ""
     if not command:
-        wrong = "name a command behind --: stayfinite run --restarts 5 -- torchrun --nproc-per-node=8 train.py"
+        wrong = "no command after --. Example: stayfinite run --restarts 5 -- torchrun --nproc-per-node=8 train.py"
     elif settings.restarts < 0:
         wrong = f"--restarts {settings.restarts}: expected 0 or more"
     elif not 0 <= settings.pause < 1e6:
@@ -198,10 +198,10 @@ class Supervisor:
             _say(f"the guard stopped training (exit code {following.code}). No restart: it would fail again.{record}")
         elif following.move is Move.GIVE_UP:
             restarts = f"{state.most} restart{'' if state.most == 1 else 's'}"
-            last = f" The last attempt began at step {state.began}." if state.began >= 0 else " It came to no step."
+            last = f" The last attempt began at step {state.began}." if state.began >= 0 else " It took no step."
             _say(f"{attempt}. Gave up after {restarts}.{last} Fix the crash, then run the same command again.")
         elif following.move is Move.TOLD:
-            _say(f"ended on {signal.Signals(following.code - 128).name}. Run the same command again to resume.")
+            _say(f"stopped by {signal.Signals(following.code - 128).name}. Run the same command again to resume.")
 
 
 def _in_words(code: int) -> str:

@@ -53,7 +53,7 @@ def judge(machine: Machine, all_of_them: Sequence[Machine]) -> tuple[Verdict, st
     if machine.mismatches:
         return "watch", f"1 of {machine.replayed} re-run steps differed"
     if machine.unsteady:
-        return "watch", "its steps did not repeat themselves, those of other ranks did"
+        return "watch", "re-runs differ here, but not on other ranks"
     bad = sum(each.bad_steps for each in all_of_them)
     if len(all_of_them) > 1 and machine.bad_steps >= BAD_STEPS and machine.bad_steps >= BAD_SHARE * bad:
         return "watch", f"{machine.bad_steps} of {bad} steps with NaN or infinity began there"

@@ -14,7 +14,6 @@ from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
-    digits,
     diverges,
     falls_to_nothing,
     finite_of,
@@ -28,6 +27,7 @@ from stayfinite.rules.number_shapes import (
     zero_was_earned,
     zeros_in,
 )
+from stayfinite.rules.scores import absurd_perplexity, impossible, one_class, still_score, zero_score
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.told_symptoms import ToldSymptom, told_symptoms
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
@@ -37,9 +37,6 @@ WENT_ON = 10
 
 FEW = 3
 """Finite losses that cannot vouch for a run that prints NaN elsewhere."""
-
-ABSURD_PERPLEXITY = 1e12
-"""exp of a loss of 28 and more: worse than guessing among all words of any language."""
 
 _CRASH = re.compile(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
@@ -59,24 +56,8 @@ _INSIDE = re.compile(
     re.IGNORECASE,
 )
 """Numbers of the loss, the model, its gradients or its rewards: one that is lost at the end is enough."""
-_SCORE = re.compile(
-    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
-    re.IGNORECASE,
-)
-_RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
-GOOD_SCORE = 0.9
-"""A score of this and more may well stay where it is."""
-STILL = 5
-"""Evaluations before a score that does not move says something."""
-SCORED = 3
-"""Evaluations before a score of exactly 0 says something."""
 ROUNDED = 8
 """Metrics from which it can be told that a log prints few digits of everything."""
-FALLEN = 0.8
-"""The last loss over the first where it has fallen."""
-_PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
-_WRONG = re.compile(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
-"""Scores of which 1, or 100 percent, is the worst."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
@@ -213,10 +194,10 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         lr_at_bad=first_bad.lr if first_bad is not None else None,
         flat=is_flat(finite) or (_by_epochs(points) and stands_still_by_epochs(finite)),
         falls_to_nothing=not _rewarded(seen.run) and falls_to_nothing(finite),
-        impossible=_impossible(seen.run),
-        one_class=_one_class(seen.run),
+        impossible=impossible(seen.run),
+        one_class=one_class(seen.run),
         diverges=not expected_to_rise and diverges(finite),
-        absurd=is_absurd(finite) or _absurd_perplexity(seen.run),
+        absurd=is_absurd(finite) or absurd_perplexity(seen.run),
         crash=crash,
         where=_places(seen),
         recognised=recognised,
@@ -225,8 +206,8 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         printed=_printed(seen, len(finite)),
         chance=at_chance(finite),
         swings=not expected_to_rise and swings(finite),
-        zero_score=_zero_score(seen, finite),
-        still_score=_still_score(seen, finite),
+        zero_score=zero_score(seen.run, finite),
+        still_score=still_score(seen.run, finite),
     )
 
 
@@ -260,50 +241,6 @@ def _printed(seen: _Measured, finite: int) -> Message | None:
     if finite > FEW:
         return None
     return next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
-
-
-def _still_score(seen: _Measured, finite: Sequence[float]) -> str:
-    """The name of a score that has one value at every evaluation; few digits hide small steps."""
-    falls = len(finite) >= 2 and finite[-1] < FALLEN * finite[0]
-    if len(set(finite)) == 1:
-        return ""  # a progress bar that shows what it had before
-    guesses = [
-        (name, value) for name, track in seen.run.metrics.items() if _RIGHT.search(name) for value in track.values
-    ]
-    if not finite and len(guesses) >= 2 and _at_chance([value for _, value in guesses]):
-        return guesses[0][0]
-    for name, track in seen.run.metrics.items():
-        if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
-            return name
-    for name, track in seen.run.metrics.items():
-        values = track.values
-        if len(values) < STILL - (not finite) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:
-            continue
-        good = GOOD_SCORE <= values[0] <= 1 or values[0] >= 100 * GOOD_SCORE
-        if not good and math.isfinite(values[0]) and not (falls and digits(values[0]) < 3):
-            return name
-    return ""
-
-
-def _at_chance(scores: Sequence[float]) -> bool:
-    """Whether all are the share that a guess among 2, 10, 100 or 1000 classes gets right, plain or in percent."""
-    guesses = (0.5, 50.0, 0.1, 10.0, 0.01, 0.001)
-    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in guesses)
-
-
-def _zero_score(seen: _Measured, finite: Sequence[float]) -> str:
-    """The name of a score that is exactly 0 at every evaluation while the loss falls."""
-    precision = seen.run.metrics.get("coco_ap")
-    if precision is not None and len(precision.values) >= SCORED and not any(precision.values):
-        return "coco_ap"
-    if len(finite) < 2 or finite[-1] >= FALLEN * finite[0]:
-        return ""
-    for name, track in seen.run.metrics.items():
-        best = name.startswith("best") and len(finite) >= SCORED
-        enough = best or len(track.values) >= SCORED
-        if _SCORE.search(name) and "token" not in name and enough and not any(track.values):
-            return name
-    return ""
 
 
 def _places(seen: _Measured) -> dict[str, str]:
@@ -398,19 +335,6 @@ def _by_epochs(points: Sequence[Point]) -> bool:
     return bool(epochs) and epochs[0] is not None and epochs[0] <= 1 and len(set(epochs)) == len(epochs)
 
 
-def _one_class(run: RunSeries) -> bool:
-    track = run.metrics.get("confusion/answers")
-    return track is not None and track.values[-1] == 1
-
-
-def _impossible(run: RunSeries) -> str:
-    """The name of a metric with a value that it cannot have: a perplexity below 1."""
-    for name, track in run.metrics.items():
-        if _PERPLEXITY.search(name) and any(value < 1 for value in finite_of(track.values[-3:])):
-            return name
-    return ""
-
-
 def _rewarded(run: RunSeries) -> bool:
     """Whether rewards are what is learnt from: a loss of values rises with them."""
     return any(word in name for name in run.metrics for word in _REWARDS)
@@ -429,10 +353,4 @@ def _average_falls(run: RunSeries) -> bool:
     """Whether the average so far falls from point to point: batches in an order of their own, as sorted by length."""
     track = run.metrics.get(RUNNING_AVERAGE)
     values = [] if track is None else track.values
-    return len(values) >= SCORED and all(after < before for before, after in pairwise(values))
-
-
-def _absurd_perplexity(run: RunSeries) -> bool:
-    track = run.metrics.get("ppl") or run.metrics.get("perplexity")
-    values = [] if track is None else finite_of(track.values[-3:])
-    return bool(values) and min(values) >= ABSURD_PERPLEXITY
+    return len(values) >= FEW and all(after < before for before, after in pairwise(values))

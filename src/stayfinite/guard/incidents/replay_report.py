@@ -64,7 +64,7 @@ def finding_of(step: int, report: Report, sentence: str) -> Finding:
     return Finding(
         code="SF505", cause="hardware", severity="error" if lasting else "warning",
         confidence=0.9 if lasting else 0.6, where=f"step {step}",
-        title="a device gave another result when the same step was run again",
+        title="the same step gave a different result when re-run",
         evidence=(sentence,),
-        fix="drain the machine and test the device (dcgmi diag -r 3); `stayfinite hardware RUNS` adds up which it is",
+        fix="drain the machine and test the device (dcgmi diag -r 3); `stayfinite hardware RUNS` shows which machine",
     )  # fmt: skip

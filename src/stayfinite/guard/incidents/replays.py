@@ -123,7 +123,7 @@ class Replays:
 
     def in_words(self) -> str:
         """For ``guard.describe()``; empty where nothing is run again."""
-        return f"; one step in {self._rhythm.every} is run again" if self._rhythm.every else ""
+        return f"; replays one step in {self._rhythm.every}" if self._rhythm.every else ""
 
     # -- on this rank ------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Replays:
         if worst is Status.IMPOSSIBLE:
             rank = next(rank for rank, report in enumerate(reports) if report.status is Status.IMPOSSIBLE)
             self._rhythm.stop()
-            self._say_once("replay-off", step, f"no step is run again: {reports[rank].reason}")
+            self._say_once("replay-off", step, f"replay is off: {reports[rank].reason}")
             return None
         if worst is Status.NOT_RUN:
             self._count.not_run += 1
@@ -194,7 +194,7 @@ class Replays:
                 # Without a calibration nothing can be told from a mismatch, and every step would be tried.
                 off = self._rhythm.calibrating
                 self._say_once(
-                    "replay-not-run", step, f"{'no step is' if off else 'not every step can be'} run again: {reason}"
+                    "replay-not-run", step, f"{'replay is off' if off else 'some steps cannot be replayed'}: {reason}"
                 )
                 if off:
                     self._rhythm.stop()
@@ -225,10 +225,10 @@ class Replays:
         names = len(self._roster.names)
         states = self._ranks.gather((self._comparable.loss, self._comparable.compared(names)))
         fewest = min(compared for _, compared in states)
-        advice = "torch.use_deterministic_algorithms(True) makes most kernels repeat themselves"
+        advice = "torch.use_deterministic_algorithms(True) makes most kernels deterministic"
         if not any(loss for loss, _ in states):
             self._rhythm.stop()
-            line = f"no step is run again: this model's loss differs from run to run; {advice}"
+            line = f"replay is off: this model's loss differs from run to run; {advice}"
             self._say_once("replay-off", step, line)
         elif fewest < names:
             line = f"re-runs compare the loss and {fewest} of {names} gradients; the others differ from run to run"
@@ -257,7 +257,7 @@ class Replays:
         names = ", ".join(f"{machines[rank]}{self._rank_in_words(rank)}" for rank in ranks)
         if self._ranks.rank in ranks:
             self._recorder.trouble("replay-suspect", step, **self._where())
-        line = f"WARNING: steps do not repeat themselves on {names}, and do on the other ranks: possible device fault"
+        line = f"WARNING: re-runs differ on {names}, but not on other ranks: possible device fault"
         self._recorder.announce("replay-uneven", step, line, ranks=ranks)
 
     def _record(self, own: Report) -> dict[str, Any]:

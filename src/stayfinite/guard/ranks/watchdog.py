@@ -112,7 +112,7 @@ class Watchdog:
 
     def _all_clear(self, step: int, seconds: float) -> None:
         self._alarm = None
-        line = f"step {step} goes on: all ranks have arrived, {seconds:.0f} s late"
+        line = f"step {step} continues: all ranks arrived, {seconds:.0f} s late"
         self._say("stall-over", step, line, reason=line, seconds=round(seconds, 1))
 
     def _begin(self) -> None:
@@ -128,7 +128,7 @@ class Watchdog:
         except Exception as error:
             # Whatever it was, training goes on, unwatched.
             reason = f"{type(error).__name__}: {error}"
-            self._say("watchdog-failed", 0, f"the watchdog is off: {reason}", reason=reason)
+            self._say("watchdog-failed", 0, f"watchdog disabled: {reason}", reason=reason)
 
     def _watch(self) -> None:
         motion = Motion(self._ident)
@@ -212,12 +212,12 @@ class Watchdog:
         waited = f"{stall.waited:.0f} s"
         if stall.kind is Kind.TOGETHER:
             odd = f"; {named} elsewhere, at {where}" if stall.ranks else f", at {next(iter(beats.values())).where}"
-            return f"all {len(self._members)} ranks have stood still at step {stall.step} for {waited}{odd}"
-        said = f"{named} did not arrive at step {stall.step}; the others have waited {waited}"
+            return f"all {len(self._members)} ranks have been stuck at step {stall.step} for {waited}{odd}"
+        said = f"{named} did not reach step {stall.step}; the others waited {waited}"
         if stall.kind is Kind.SILENT:
             return f"{said}. No answer: {_state_of(self._members[first])}"
-        moves = " and still moves" if stall.kind is Kind.LATE else ""
-        return f"{said}. It stands at {where}{moves}"
+        moves = " and still running" if stall.kind is Kind.LATE else ""
+        return f"{said}. It is at {where}{moves}"
 
     def _say(self, *words: Any, **details: Any) -> None:
         if (tell := self._tell()) is not None:
@@ -279,5 +279,5 @@ def _state_of(member: Member) -> str:
             return f"process {member.pid} is stopped (SIGSTOP, or a debugger)"
         if state in "ZX":
             return f"process {member.pid} has ended"
-        return f"process {member.pid} lives and does not run Python: native code holds its lock"
+        return f"process {member.pid} is alive but blocked in native code (it holds the GIL)"
     return "its machine or process is gone, or it does not share the run directory"

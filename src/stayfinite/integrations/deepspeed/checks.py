@@ -23,7 +23,7 @@ def check_engine(engine: Any) -> None:
         )
     if type(engine).__name__ == "PipelineEngine":
         raise UsageError(
-            "a PipelineEngine has its loss on the last stage only, and steps inside of train_batch",
+            "DeepSpeed's PipelineEngine is not supported: it steps inside train_batch",
             fix="train without pipeline stages (ZeRO 1 to 3), or leave the guard out",
         )
     if inner_optimizer(engine) is None:
@@ -33,7 +33,7 @@ def check_engine(engine: Any) -> None:
         )
     if getattr(engine, "zenflow", False):
         raise UsageError(
-            "ZenFlow steps a part of the weights at every batch, where no step can be refused as a whole",
+            "ZenFlow updates some weights at every batch, so a step cannot be refused as a whole",
             fix='take "zenflow" out of "zero_optimization"',
         )
     if getattr(engine.optimizer, "torch_autocast_gradscaler", None) is not None:
@@ -45,7 +45,7 @@ def check_engine(engine: Any) -> None:
     if missing:
         raise UsageError(
             f"deepspeed {metadata.version('deepspeed')}: {type(engine.optimizer).__name__} has no {missing[0]}, "
-            "through which a step could be refused",
+            "which the guard needs to refuse a step",
             fix=f"pip install 'deepspeed>={FIRST_VERSION}'",
         )
 

@@ -1,0 +1,93 @@
+"""What the scores of a run say of it: standing still, at chance, exactly 0, or values that they cannot have."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from stayfinite.core.series import RunSeries
+from stayfinite.rules.number_shapes import digits, finite_of
+
+ABSURD_PERPLEXITY = 1e12
+"""exp of a loss of 28 and more: worse than guessing among all words of any language."""
+
+_SCORE = re.compile(
+    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
+    re.IGNORECASE,
+)
+_RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
+GOOD_SCORE = 0.9
+"""A score of this and more may well stay where it is."""
+STILL = 5
+"""Evaluations before a score that does not move says something."""
+SCORED = 3
+"""Evaluations before a score of exactly 0 says something."""
+FALLEN = 0.8
+"""The last loss over the first where it has fallen."""
+_PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
+_WRONG = re.compile(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
+"""Scores of which 1, or 100 percent, is the worst."""
+
+
+def still_score(run: RunSeries, losses: Sequence[float]) -> str:
+    """The name of a score that has one value at every evaluation; few digits hide small steps."""
+    falls = len(losses) >= 2 and losses[-1] < FALLEN * losses[0]
+    if len(set(losses)) == 1:
+        return ""  # a progress bar that shows what it had before
+    guesses = [(name, value) for name, track in run.metrics.items() if _RIGHT.search(name) for value in track.values]
+    if not losses and len(guesses) >= 2 and _at_chance([value for _, value in guesses]):
+        return guesses[0][0]
+    for name, track in run.metrics.items():
+        if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
+            return name
+    for name, track in run.metrics.items():
+        values = track.values
+        if len(values) < STILL - (not losses) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:
+            continue
+        good = GOOD_SCORE <= values[0] <= 1 or values[0] >= 100 * GOOD_SCORE
+        if not good and math.isfinite(values[0]) and not (falls and digits(values[0]) < 3):
+            return name
+    return ""
+
+
+def _at_chance(scores: Sequence[float]) -> bool:
+    """Whether all are the share that a guess among 2, 10, 100 or 1000 classes gets right, plain or in percent."""
+    guesses = (0.5, 50.0, 0.1, 10.0, 0.01, 0.001)
+    return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in guesses)
+
+
+def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
+    """The name of a score that is exactly 0 at every evaluation while the loss falls."""
+    precision = run.metrics.get("coco_ap")
+    if precision is not None and len(precision.values) >= SCORED and not any(precision.values):
+        return "coco_ap"
+    if len(losses) < 2 or losses[-1] >= FALLEN * losses[0]:
+        return ""
+    for name, track in run.metrics.items():
+        best = name.startswith("best") and len(losses) >= SCORED
+        enough = best or len(track.values) >= SCORED
+        if _SCORE.search(name) and "token" not in name and enough and not any(track.values):
+            return name
+    return ""
+
+
+def one_class(run: RunSeries) -> bool:
+    """Whether the last confusion matrix has answers of one class alone."""
+    track = run.metrics.get("confusion/answers")
+    return track is not None and track.values[-1] == 1
+
+
+def impossible(run: RunSeries) -> str:
+    """The name of a metric with a value that it cannot have: a perplexity below 1."""
+    for name, track in run.metrics.items():
+        if _PERPLEXITY.search(name) and any(value < 1 for value in finite_of(track.values[-3:])):
+            return name
+    return ""
+
+
+def absurd_perplexity(run: RunSeries) -> bool:
+    """Whether the last perplexities are worse than any guess."""
+    track = run.metrics.get("ppl") or run.metrics.get("perplexity")
+    values = [] if track is None else finite_of(track.values[-3:])
+    return bool(values) and min(values) >= ABSURD_PERPLEXITY
