@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stayfinite import rl
     from stayfinite.core.decision import Action, Code, Decision
     from stayfinite.core.finding import Finding
     from stayfinite.core.policy import Policy
@@ -55,6 +56,7 @@ _HOMES = {
     ),
     "stayfinite.guard.guard": ("Guard",),
     "stayfinite.inspection.preflight": ("preflight",),
+    "stayfinite.rl": ("rl",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -87,13 +89,15 @@ __all__ = [
     "attach",
     "diagnose",
     "preflight",
+    "rl",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    home = import_module(_HOME_OF[name])
+    value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

@@ -201,3 +201,9 @@ def test_every_finding_is_a_warning_with_code_evidence_and_fix():
         assert finding.severity == "warning"
         assert finding.evidence
         assert finding.fix
+
+
+def test_a_policy_gradient_whose_loss_is_zero_by_design_is_no_collapse():
+    assert causes(training([0.0] * 60, named=lambda _: {"reward": 0.4})) == []
+    # Without a gradient it is one.
+    assert ("loss-collapse", "step 8") in causes(training([0.0] * 60, named=lambda _: {"reward": 0.4}, grad_norm=lambda _: 0.0))

@@ -31,6 +31,8 @@ def step_record(decision: Decision) -> dict[str, Any]:
     }
     if signals.parts:
         record["parts"] = dict(signals.parts)
+    if signals.named:
+        record["signals"] = dict(signals.named)
     return record
 
 

@@ -29,6 +29,10 @@ class Signals:
     parts: Mapping[str, float] = field(default_factory=dict)
     """Losses that were named by the caller, logged apart so that the guilty one is known."""
 
+    named: Mapping[str, float] = field(default_factory=dict)
+    """Signals that the caller has measured (`kl`, `entropy`, `reward`, ...): judged, told, and never a reason to refuse
+    the step. With several ranks those of this rank."""
+
     batch: int = 0
     """Number of the last batch that went into the step, counted from 1 in ``backward`` calls."""
 

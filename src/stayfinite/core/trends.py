@@ -123,6 +123,9 @@ def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy
 
 
 def _collapsed(signals: Signals, state: TrendState, _noise: float, policy: Policy) -> Finding | None:
+    if signals.named and state.zero_norm < policy.zero_steps:
+        # Policy gradients: advantages of a group sum to 0, and so does the loss, while its gradient does not.
+        return None
     if state.zero_loss >= policy.zero_steps:
         seen = f"loss exactly 0 for {state.zero_loss} steps"
     elif state.same_loss >= policy.constant_steps:

@@ -98,6 +98,17 @@ def check_parts(parts: Mapping[str, object]) -> None:
             )
 
 
+def check_signals(signals: Mapping[str, object]) -> None:
+    """Raise UsageError unless every signal is a number."""
+    for name, signal in signals.items():
+        if not isinstance(signal, int | float) and not (isinstance(signal, Tensor) and signal.numel() == 1):
+            what = f"has shape {list(signal.shape)}" if isinstance(signal, Tensor) else f"is a {type(signal).__name__}"
+            raise UsageError(
+                f"the signal {name!r} must be a number, but {what}",
+                fix="reduce it, for example with .mean(); stayfinite.rl.signals(...) makes all of them",
+            )
+
+
 def check_max_norm(max_norm: object) -> float | None:
     """The norm to clip to, or None for no clipping."""
     if max_norm is None:

@@ -19,7 +19,7 @@ own. It cannot be told to call ``guard.step(loss)``; but it can be asked to wait
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -89,6 +89,10 @@ class DrivenGuard(Guard):
         whole = full_value(loss)
         self._intake.add(whole, {})
         self._passes.trained(whole)
+
+    def hear(self, signals: Mapping[str, Tensor | float]) -> None:
+        """Further numbers of the step, as :meth:`Guard.step` takes them; before :meth:`judge`."""
+        self._hear(signals)
 
     def judge(self, *, unscale: bool = False, norm: Tensor | None = None, scale: float | None = None) -> Decision:
         """Whether the step may be taken. Asked again before :meth:`settle`, the answer is the same.

@@ -87,13 +87,21 @@ class Guard(Machinery):
         return self._loaders.wrap(loader)
 
     def backward(
-        self, loss: Tensor, *, parts: Mapping[str, Tensor | float] | None = None, retain_graph: bool = False
+        self,
+        loss: Tensor,
+        *,
+        parts: Mapping[str, Tensor | float] | None = None,
+        signals: Mapping[str, Tensor | float] | None = None,
+        retain_graph: bool = False,
     ) -> None:
         """Add the gradients of a loss to those of the step. Call it once for each batch, or loss, of the step.
 
         Arguments:
             loss: a scalar; under accumulation already divided by the number of batches.
             parts: losses that ``loss`` is made of, logged apart so that the guilty one is known.
+            signals: other numbers of the batch, by name: ``kl``, ``entropy``, ``reward``, ... as
+                ``stayfinite.rl.signals`` makes them. Of several batches the mean is taken, of a ``_max`` the highest.
+                They are recorded and judged; no step is refused for one.
             retain_graph: keep the graph for a further backward pass through it.
         """
         self._life.check_open()
@@ -104,6 +112,7 @@ class Guard(Machinery):
             )
         check_loss(loss)
         check_parts(parts or {})
+        self._hear(signals)
         scaler = self._shop.scaler
         scaled = loss if scaler is None else scaler.scale(loss)
         self._progress.at(Phase.BACKWARD, self._step + 1)
@@ -121,6 +130,7 @@ class Guard(Machinery):
         loss: Tensor | Sequence[Tensor] | None = None,
         *,
         parts: Mapping[str, Tensor | float] | None = None,
+        signals: Mapping[str, Tensor | float] | None = None,
     ) -> None:
         """Take one step, or refuse it.
 
@@ -128,6 +138,7 @@ class Guard(Machinery):
             loss: backward is run on it first; leave it out after ``guard.backward``. In a pipeline the losses of the
                 microbatches, as the schedule has left them; a rank without the last stage has none.
             parts: as in :meth:`backward`.
+            signals: as in :meth:`backward`; with several ranks each judges its own, and rank 0 writes.
 
         Raises:
             TrainingDiverged: the budget for refused steps is spent and nothing else has helped (``BadStep`` under a
@@ -136,8 +147,11 @@ class Guard(Machinery):
         self._life.check_open()
         if self._stages is not None:
             self._take_in(self._stages.loss_of(loss, parts), {})
+            self._hear(signals)
         elif loss is not None:
-            self.backward(cast(Tensor, loss), parts=parts)
+            self.backward(cast(Tensor, loss), parts=parts, signals=signals)
+        else:
+            self._hear(signals)
         gathered = check_gathered(self._intake.loss, stray=parts if loss is None else None)
         scaler = self._shop.scaler
         try:

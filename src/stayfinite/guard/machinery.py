@@ -20,6 +20,7 @@ from stayfinite.guard.checks import (
     check_construction,
     check_engine,
     check_max_norm,
+    check_signals,
     check_weights,
 )
 from stayfinite.guard.consequences import Consequences
@@ -52,6 +53,7 @@ from stayfinite.guard.telling.early import EarlyWatch
 from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.guard.telling.journal import now
 from stayfinite.guard.telling.launch import launch_record
+from stayfinite.guard.telling.post_training import PostTrainingWatch
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.guard.words import data_event_in_words
 from stayfinite.measure.fused import switched_off
@@ -154,6 +156,7 @@ class Machinery:
             unlearned=self._loaders.unlearned,
         )
         self._early = EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first)
+        self._post_training = PostTrainingWatch(self._recorder, first=self._ranks.first)
         self._replays = Replays(
             policy.replay_every,
             model,
@@ -222,6 +225,12 @@ class Machinery:
         self._passes.trained(loss)
         self._loaders.trained(self._step + 1)
 
+    def _hear(self, signals: Mapping[str, Tensor | float] | None) -> None:
+        if signals:
+            check_signals(signals)
+            whole = {name: full_value(value) if isinstance(value, Tensor) else value for name, value in signals.items()}
+            self._intake.hear(whole, self._shop.roster.device)
+
     def _weigh(
         self, loss: Tensor, *, unscale: bool = True, norm: Tensor | None = None, scale: float | None = None
     ) -> tuple[Reading, Sampler | None, list[Heard]]:
@@ -272,7 +281,10 @@ class Machinery:
         self._early.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
-        if (decision := self._after.follow(heard, self._step)) is not None:
+        decision = self._after.follow(heard, self._step)
+        for each in heard:
+            self._post_training.take(each.opened.signals)
+        if decision is not None:
             found = self._incidents.found_on(decision)
             raise self._life.stop(stopped(decision, found), self._step, f"training was stopped at {where(decision)}")
 

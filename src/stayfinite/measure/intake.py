@@ -1,4 +1,4 @@
-"""What has gone into the step so far: losses, their named parts, batches."""
+"""What has gone into the step so far: losses, their named parts, signals of the caller's, batches."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Intake:
         self.loss: Tensor | None = None
         """Sum of the step's losses; None before the first."""
         self.parts: dict[str, Tensor] = {}
+        self._signals: dict[str, tuple[Tensor, int]] = {}
+        """What the caller has measured, and how often in this step."""
         self.batch_shape = ""
 
     def see(self, batch: object) -> None:
@@ -30,12 +32,39 @@ class Intake:
         self.batches += 1
         self.loss = _sum(self.loss, loss)
         for name, part in parts.items():
-            value = part if isinstance(part, Tensor) else torch.tensor(float(part), device=loss.device)
-            self.parts[str(name)] = _sum(self.parts.get(str(name)), value)
+            self.parts[str(name)] = _sum(self.parts.get(str(name)), _tensor(part, loss.device))
+
+    def hear(self, signals: Mapping[str, Tensor | float], device: torch.device) -> None:
+        """Take in what the caller has measured of one batch."""
+        for name, signal in signals.items():
+            value = _sum(None, _tensor(signal, device))
+            before, times = self._signals.get(str(name), (None, 0))
+            if before is not None:
+                value = torch.maximum(before, value) if is_extreme(name) else before + value
+            self._signals[str(name)] = value, times + 1
+
+    @property
+    def signals(self) -> dict[str, Tensor]:
+        """What the caller has measured: of several batches the mean, and of a ``_max`` the highest."""
+        return {
+            name: value if times == 1 or is_extreme(name) else value / times
+            for name, (value, times) in self._signals.items()
+        }
 
     def clear(self) -> None:
         """Begin the next step."""
         self.loss, self.parts, self.batch_shape = None, {}, ""
+        self._signals = {}
+
+
+def is_extreme(name: str) -> bool:
+    """Whether a signal is the highest of many numbers, so that of several the highest counts."""
+    return name.endswith("_max")
+
+
+def _tensor(value: Tensor | float, device: torch.device) -> Tensor:
+    # Made there: what is copied to a device from ordinary memory is waited for.
+    return value if isinstance(value, Tensor) else torch.full((), float(value), device=device)
 
 
 def _sum(total: Tensor | None, value: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -38,6 +38,8 @@ class Reading:
     parts: dict[str, Tensor]
     batch: int
     batch_shape: str
+    named: dict[str, Tensor] = field(default_factory=dict)
+    """Signals of the caller's own, by name; with several ranks this one's."""
     ranks: Tensor | None = None
     """With several ranks a row for each: its loss, and 1 if its own gradients were not finite."""
     mismatch: str = ""
@@ -61,6 +63,7 @@ class Envelope:
     told: bool
     """Whether an engine has told the norm, and none of a single parameter is known."""
     parts: tuple[str, ...]
+    named: tuple[str, ...]
     indices: tuple[int, ...]
     batch: int
     batch_shape: str
@@ -103,7 +106,7 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
     lr = reading.lr
     on_device = isinstance(lr, Tensor) and lr.device.type != "cpu"
     numbers = [] if judged is not None else [reading.loss, reading.gradients.total]
-    numbers += reading.parts.values()
+    numbers += [*reading.parts.values(), *reading.named.values()]
     if reading.loss_scale is not None:
         numbers.append(reading.loss_scale)
     if isinstance(lr, Tensor) and on_device:
@@ -119,6 +122,7 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
         judged=judged is not None,
         told=reading.gradients.told,
         parts=tuple(reading.parts),
+        named=tuple(reading.named),
         indices=reading.gradients.indices if everywhere is None else tuple(range(len(everywhere.names))),
         batch=reading.batch,
         batch_shape=reading.batch_shape,
@@ -141,6 +145,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
     if envelope.judged:
         verdict, limit = Verdict(int(next(scalars))), next(scalars)
     parts = {name: next(scalars) for name in envelope.parts}
+    named = {name: next(scalars) for name in envelope.named}
     scale = next(scalars) if envelope.scaled else None
     lr = next(scalars) if envelope.lr_inside else envelope.lr
     ranks = list(scalars)
@@ -154,6 +159,7 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
         lr=lr,
         loss_scale=scale,
         parts=parts,
+        named=named,
         batch=envelope.batch,
         batch_shape=envelope.batch_shape,
         bad_parameters=tuple(names[index] for index in bad[:SHOWN]),

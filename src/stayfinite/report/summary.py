@@ -24,6 +24,7 @@ def summary(
     last_loss: float,
     lowest_scale: float | None,
     worst: Sequence[tuple[str, str]],
+    signs: Mapping[str, int],
     silent: Sequence[str],
     slowest: tuple[int, str, float, float] | None,
     unlearned: str,
@@ -43,6 +44,7 @@ def summary(
         last_loss: loss of the last accepted step.
         lowest_scale: lowest loss scale of an fp16 scaler.
         worst: the worst parameters, each with what was wrong.
+        signs: what the signals of post-training have shown, with the step at which they first did.
         silent: parameters that have no gradient.
         slowest: with several ranks, the one with the most time of its own: its number, its host, the share of a step
             that is its own, and the mean of all ranks.
@@ -66,6 +68,8 @@ def summary(
     lines = [words]
     if worst:
         lines.append("worst layers: " + ", ".join(f"{name} ({what})" for name, what in worst))
+    if signs:
+        lines.append("WARNING: signals show " + ", ".join(f"{cause} from step {step}" for cause, step in signs.items()))
     lines.extend(f"WARNING: {sentence}" for sentence in groups[:MOST_GROUPS])
     if unlearned:
         lines.append(unlearned)

@@ -99,6 +99,7 @@ class Reader:
             lr=lr,
             loss_scale=scale,
             parts=self._intake.parts,
+            named=self._intake.signals,
             batch=self._intake.batches,
             batch_shape=self._intake.batch_shape,
         )

@@ -42,6 +42,9 @@ MOST_TOLD = 1000
 SHOWN_ROWS = 8
 """Rows that the summary names."""
 
+SIGN = "sign"
+"""The event of a sign of post-training gone wrong."""
+
 WORTH_A_LOOK = frozenset({"incident", "autopsy"})
 """Events after which report.html is drawn anew."""
 
@@ -143,6 +146,8 @@ class Recorder:
         self._tally.hear(event)
         if cause := details.get("cause"):
             self.causes.setdefault(str(cause), step)
+            if event == SIGN:
+                self._tally.see(str(cause), step)
         self._journal.line(self._events, plain_event(event, step, now(), details))
         if line:
             self._voice.text(line)

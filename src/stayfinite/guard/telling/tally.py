@@ -25,6 +25,7 @@ class Tally:
         self._lowest_scale: float | None = None
         self._last_loss = math.nan
         self._bad: Counter[str] = Counter()
+        self._signs: dict[str, int] = {}
         self._silent: tuple[str, ...] = ()
         self._looks = 0
         self.slowest: tuple[int, str, float, float] | None = None
@@ -51,6 +52,10 @@ class Tally:
         """Take in an event that is no decision: a rollback because of what followed, a new phase."""
         if event in ("rollback", "new-phase"):
             self._heard[event] += 1
+
+    def see(self, cause: str, step: int) -> None:
+        """Take in a sign of post-training, which is told of again when it comes back."""
+        self._signs.setdefault(cause, step)
 
     @property
     def unusual(self) -> dict[str, int]:
@@ -82,6 +87,7 @@ class Tally:
             "last_loss": self._last_loss,
             "lowest_scale": self._lowest_scale,
             "worst": bad,
+            "signs": self._signs,
             "silent": self._silent,
             "slowest": self.slowest,
         }

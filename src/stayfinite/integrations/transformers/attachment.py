@@ -17,6 +17,7 @@ from transformers import Trainer
 from stayfinite.core.policy import Policy
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.transformers.logs import TrueLogs
+from stayfinite.integrations.transformers.own_signals import OwnSignals
 from stayfinite.integrations.transformers.patches import Patches
 from stayfinite.integrations.transformers.precision import change_precision, precision_of
 from stayfinite.integrations.transformers.rerun import Rerun, prepares_in_its_own_way
@@ -44,6 +45,7 @@ class Attachment:
     def __init__(self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console) -> None:
         self._trainer = trainer
         self._rerun = Rerun(trainer)
+        self._signals = OwnSignals(trainer)
         if policy.precision is None:
             policy = replace(policy, precision=precision_of(trainer))
         self._optimizer: Any = trainer.optimizer
@@ -58,6 +60,7 @@ class Attachment:
             policy=policy,
             run_dir=run_dir,
             forward=self._rerun,
+            describe=self._signals.describe if self._signals.known else None,
             console=console,
         )
         self._precision = self.driven.precision
@@ -129,6 +132,7 @@ class Attachment:
         self._logs.begin()
         self._rerun.remember(model, args, kwargs)
         with ExitStack() as stack:
+            stack.enter_context(self._signals.listening(self.driven.hear))
             passed: list[Callable[[Tensor], None]] = []
 
             def begin(batch: Any) -> None:

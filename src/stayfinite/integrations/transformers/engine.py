@@ -14,6 +14,7 @@ from stayfinite.integrations.deepspeed import deepspeed_guard
 from stayfinite.integrations.deepspeed.accelerated import tell_of_skips
 from stayfinite.integrations.transformers.attachment import MARK, Attachment
 from stayfinite.integrations.transformers.logs import TrueLogs
+from stayfinite.integrations.transformers.own_signals import OwnSignals
 from stayfinite.integrations.transformers.patches import Patches
 from stayfinite.report.terminal import Console
 
@@ -34,6 +35,7 @@ class EngineAttachment(Attachment):
         tell_of_skips(trainer.optimizer)
         self.driven = self._guard.driven
         self._logs = TrueLogs(trainer, self.driven)
+        self._signals = OwnSignals(trainer)
         self._patches = Patches()
         self._listen()
 
@@ -73,4 +75,6 @@ class EngineAttachment(Attachment):
 
     def _count(self, method: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         self._logs.begin()
-        return method(*args, **kwargs)
+        # Its engine is asked while the step is under way, after the loss is known.
+        with self._signals.listening(self.driven.hear):
+            return method(*args, **kwargs)

@@ -1,0 +1,432 @@
+"""Signs that reinforcement or preference training goes wrong while its loss stays finite.
+
+Each signal is compared with its own beginning and with what it means: KL and entropy are nats per token, a ratio of
+new to old probability is 1 on average, shares end at 1, the same token has the same log-probability in the sampler
+and in the trainer. No sign refuses a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+KL_RUNAWAY = "kl-runaway"
+ENTROPY_COLLAPSE = "entropy-collapse"
+ZERO_ADVANTAGE = "grpo-zero-advantage"
+LENGTH_HACKING = "length-hacking"
+REWARD_ON_TRUNCATED = "reward-on-truncated"
+RATIO_EXPLOSION = "ratio-explosion"
+SAMPLER_MISMATCH = "sampler-mismatch"
+BOTH_FALL = "dpo-both-fall"
+BLIND_VALUE = "value-explains-nothing"
+REWARD_FALLS = "reward-falls"
+
+ALL_RIGHT, ALL_WRONG, CONSTANT = "all right", "all wrong", "constant"
+"""Why no group has different rewards."""
+
+EARLY, LATE, LONG = 8, 5, 4
+"""Values at the beginning that are the measure, newest ones whose median is judged, how many times these are long."""
+
+ONE_NAT = 1.0
+"""KL per token at which the policy gives its tokens e times the probability that the reference gives them."""
+
+NO_PLATEAU = 8.0
+"""KL per token that no run settles at: its tokens are 3,000 times likelier than under the reference."""
+
+GREEDY = 0.05
+"""Entropy per token below which sampling is nearly greedy: about one token in a hundred is open."""
+
+COLLAPSED = 0.1
+"""Share of its first level that is left of a collapsed entropy."""
+
+ALL_EQUAL = 0.99
+"""Share of groups with equal rewards from which nothing is left to learn."""
+
+LONGER = 1.5
+"""How many times its first level a length is that has risen."""
+
+CUT, CUT_MORE = 0.2, 0.1
+"""Share of answers cut (or repeating) that is many, and its least rise."""
+
+MOSTLY_CUT, MOSTLY_CUT_MORE = 0.5, 0.25
+"""The same for rewards that do not mind the cut."""
+
+RATIO_OFF = 2.0
+"""The mean ratio is 1 for fresh samples; twice or half of it is not noise."""
+
+RATIO_MAX, RATIO_MAX_RISE = 1000.0, 8.0
+"""One token's ratio that outweighs a batch, and its rise over the first ones: single early tokens are noise."""
+
+MOSTLY_CLIPPED, CLIPPED_RISE = 0.5, 4.0
+"""Share of tokens beyond the clip that leaves little of the gradient, and its rise: some losses clip many by design."""
+
+OTHER_MODEL = 0.1
+"""Mean difference of log-probabilities in nats that rounding does not make: bf16 kernels differ by 0.01 to 0.05."""
+
+FALLEN = 0.5
+"""Share of its first size by which a chosen answer's log-probability has to fall."""
+
+EXPLAINS_NOTHING, EXPLAINING = 0.05, 20
+"""Explained variance of a value function that is no better than the mean, after so many values."""
+
+REWARD_DROP = 0.5
+"""Share of its best level that a falling reward has lost."""
+
+SUDDEN, LASTING = 5.0, 2.5
+"""Deviations by which a short level, and one of four times as many values, lie below the best: noise alone does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One thing that has gone wrong, with its figures."""
+
+    cause: str
+    """The rule's slug, `kl-runaway`."""
+    signal: str
+    """The signal that shows it."""
+    step: int
+    value: float
+    """Its level now."""
+    usual: float
+    """What it was at the beginning, or should be."""
+    text: str
+    """One sentence with the figures."""
+    variant: str = ""
+    """What kind of it: `all right`, `all wrong` or `constant` for equal rewards."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Further signals at that step that belong to it."""
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        return _ADVICE.get(f"{self.cause} {self.variant}", _ADVICE.get(self.cause, ""))
+
+    def __str__(self) -> str:
+        return f"{self.text}. Fix: {self.advice}"
+
+
+_ADVICE = {
+    KL_RUNAWAY: "lower the learning rate, raise the KL coefficient, or return to a checkpoint from before the rise",
+    ENTROPY_COLLAPSE: "lower the learning rate, sample at temperature 1.0, raise the upper clip, add an entropy bonus",
+    ZERO_ADVANTAGE: "print one group of answers with its rewards; raise the temperature or the number of answers",
+    f"{ZERO_ADVANTAGE} {ALL_RIGHT}": "stop, or leave out prompts that are always solved",
+    f"{ZERO_ADVANTAGE} {ALL_WRONG}": "print one group of answers: is the answer found? Use a graded reward or easier "
+    "prompts",
+    f"{ZERO_ADVANTAGE} {CONSTANT}": "print one group of answers with its rewards: the reward may be constant",
+    LENGTH_HACKING: "give cut or repeating answers no reward, and normalize the loss by a constant length",
+    REWARD_ON_TRUNCATED: "give cut answers no reward or mask them (trl: mask_truncated_completions=True)",
+    RATIO_EXPLOSION: "sample anew more often, take fewer updates per batch, lower the learning rate",
+    SAMPLER_MISMATCH: "compare dtype, temperature, template, dropout and weights of sampler and trainer; correct the "
+    "ratio by importance sampling",
+    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: rpo_alpha)",
+    BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
+    REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
+}
+
+
+class Course:
+    """One signal over a run, in bounded memory: its beginning, its newest values, its best level and its noise."""
+
+    def __init__(self, early: int = EARLY, late: int = LATE) -> None:
+        self._early, self._late = early, late
+        self._first: list[float] = []
+        self._newest: list[float] = []
+        self._moved = 0.0
+        self.count = 0
+        self.early = self.late = self.before = self.late_long = math.nan
+        """The level at the beginning, now, just before the newest values, and over four times as many of them."""
+        self.best = self.best_long = -math.inf
+        """Highest level so far, and highest of the long ones."""
+        self.lowest, self.highest = math.inf, -math.inf
+
+    def take(self, value: float) -> None:
+        """Add the next value; it is finite."""
+        if self._newest:
+            self._moved += abs(value - self._newest[-1])
+        if len(self._first) < self._early:
+            self._first.append(value)
+            self.early = median(self._first)
+        newest = self._newest = [*self._newest, value][-LONG * self._late :]
+        self.count += 1
+        self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
+        self.late = median(newest[-self._late :])
+        self.before = median(newest[-2 * self._late : -self._late] or newest)
+        self.late_long = sum(newest) / len(newest)
+        if self.count >= self._late:
+            self.best = max(self.best, self.late)
+        if self.count >= LONG * self._late:
+            self.best_long = max(self.best_long, self.late_long)
+
+    @property
+    def judged(self) -> bool:
+        """Whether beginning and newest values do not overlap."""
+        return self.count >= self._early + self._late
+
+    @property
+    def sustained(self) -> bool:
+        """Whether there are as many values as one level needs."""
+        return self.count >= self._late
+
+    @property
+    def zero(self) -> bool:
+        """Whether all newest values are 0."""
+        return not any(self._newest[-self._late :])
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of single values, from neighbor to neighbor: a slow drift is no noise."""
+        return 0.886 * self._moved / max(1, self.count - 1)
+
+    def rose(self, by: float) -> bool:
+        """Whether the level is so many deviations above that of the beginning."""
+        return self.judged and self.late > self.early and self.late - self.early >= by * self.noise
+
+    def fell(self, by: float) -> bool:
+        """Whether the level is so many deviations below that of the beginning."""
+        return self.judged and self.late < self.early and self.early - self.late >= by * self.noise
+
+
+class PostTraining:
+    """Follows the signals of a run; tells of each cause once, and again after it had been gone for a while."""
+
+    def __init__(self, early: int = EARLY, late: int = LATE) -> None:
+        """``early`` and ``late``: values that make a level; a log of few lines, each a mean of steps, needs fewer."""
+        self._early, self._late = early, late
+        self._courses: dict[str, Course] = {}
+        self._taken = 0
+        self._shown: dict[str, int] = {}
+        """Causes, and when each was last seen."""
+
+    def take(self, step: int, signals: Mapping[str, float]) -> list[Sign]:
+        """Judge the signals of one step, by name; values that are not finite are passed over.
+
+        Returns:
+            The signs that are new with this step.
+        """
+        self._taken += 1
+        for name, value in signals.items():
+            if math.isfinite(value):
+                if name not in self._courses:
+                    self._courses[name] = Course(self._early, self._late)
+                self._courses[name].take(float(value))
+        new = []
+        for test in _TESTS:
+            for sign in test(step, self._courses):
+                last = self._shown.get(sign.cause)
+                if last is None or self._taken - last > LONG * self._late:
+                    new.append(sign)
+                self._shown[sign.cause] = self._taken
+        return new
+
+
+def signs_of(
+    steps: Sequence[Mapping[str, float]], numbers: Sequence[int] | None = None, *, early: int = EARLY, late: int = LATE
+) -> list[Sign]:
+    """All signs of a whole run, in their order; ``numbers`` are the steps' own, where not 1, 2, 3, ..."""
+    watch = PostTraining(early, late)
+    counted = numbers if numbers is not None else range(1, len(steps) + 1)
+    return [sign for number, signals in zip(counted, steps, strict=True) for sign in watch.take(number, signals)]
+
+
+Courses = Mapping[str, Course]
+
+
+def _level(courses: Courses, *names: str) -> dict[str, float]:
+    return {name: courses[name].late for name in names if name in courses and courses[name].sustained}
+
+
+def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
+    kl = courses.get("kl")
+    if kl is None or not kl.sustained or kl.late < ONE_NAT:
+        return
+    worse = "reward" in courses and courses["reward"].fell(2.0)
+    rising = kl.judged and kl.late >= 1.5 * max(kl.before, 0.0) and kl.late >= 4.0 * max(kl.early, 0.0)
+    if rising or kl.late >= NO_PLATEAU or (worse and kl.late >= 4.0 * max(kl.early, 0.0)):
+        more = _level(courses, "entropy", "reward")
+        beside = "".join(f", {name} {courses[name].early:.3g} to {value:.3g}" for name, value in more.items())
+        yield Sign(
+            KL_RUNAWAY, "kl", step, kl.late, kl.early,
+            f"KL to the reference rose from {kl.early:.3g} to {kl.late:.3g} nats per token{beside}", figures=more,
+        )  # fmt: skip
+
+
+def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
+    entropy, reward = courses.get("entropy"), courses.get("reward")
+    # Supervised and preference training may well end at an entropy of 0: they sample nothing.
+    if entropy is None or not entropy.judged or _SAMPLING.isdisjoint(courses):
+        return
+    if not 0 <= entropy.late <= min(GREEDY, COLLAPSED * entropy.early):
+        return
+    if reward is not None and reward.judged and reward.late > reward.early + 1.5 * reward.noise:
+        return  # it has learned the answers
+    more = _level(courses, "reward", "equal_groups", "kl")
+    yield Sign(
+        ENTROPY_COLLAPSE, "entropy", step, entropy.late, entropy.early,
+        f"entropy fell from {entropy.early:.3g} to {entropy.late:.2g} nats per token and the reward did not rise"
+        if reward is not None
+        else f"entropy fell from {entropy.early:.3g} to {entropy.late:.2g} nats per token",
+        figures=more,
+    )  # fmt: skip
+
+
+def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
+    groups, spread, reward = courses.get("equal_groups"), courses.get("advantage_std"), courses.get("reward")
+    if groups is not None and groups.sustained and groups.late >= ALL_EQUAL:
+        signal, course = "equal_groups", groups
+    elif groups is None and spread is not None and spread.sustained and spread.zero:
+        signal, course = "advantage_std", spread
+    else:
+        return
+    more = _level(courses, "reward", "cut_off", "entropy")
+    variant, seen = "", "all answers to a prompt get the same reward"
+    if reward is not None and reward.sustained:
+        if reward.late <= 0 or (reward.highest > reward.lowest and reward.late - reward.lowest <= 0.05 * _span(reward)):
+            variant, seen = ALL_WRONG, f"all answers get the same low reward {reward.late:.3g}"
+        elif reward.highest > reward.lowest and reward.highest - reward.late <= 0.05 * _span(reward):
+            variant, seen = ALL_RIGHT, f"all answers get the best reward {reward.late:.3g}"
+        else:
+            variant, seen = CONSTANT, f"all answers get the same reward {reward.late:.3g}"
+    if more.get("cut_off", 0.0) >= ALL_EQUAL:
+        seen += " and all are cut at the limit"
+    yield Sign(
+        ZERO_ADVANTAGE, signal, step, course.late, course.early, f"{seen}: every advantage is 0",
+        variant=variant, figures=more,
+    )  # fmt: skip
+
+
+def _span(course: Course) -> float:
+    return course.highest - course.lowest
+
+
+def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
+    length, reward = courses.get("length"), courses.get("reward")
+    if length is None or reward is None or not length.judged or not reward.judged:
+        return
+    if _rose_to(courses.get("cut_off"), MOSTLY_CUT, MOSTLY_CUT_MORE) and not reward.rose(2.5):
+        if reward.late >= reward.early - 2.0 * reward.noise:
+            cut = courses["cut_off"]
+            yield Sign(
+                REWARD_ON_TRUNCATED, "cut_off", step, cut.late, cut.early,
+                f"answers cut at the limit rose from {cut.early:.0%} to {cut.late:.0%} and the reward stays at "
+                f"{reward.late:.3g}",
+                figures=_level(courses, "reward", "length"),
+            )  # fmt: skip
+        return
+    if length.late < LONGER * length.early or not length.rose(2.0) or not reward.rose(2.5):
+        return
+    for name, words in (("cut_off", "of answers are cut at the limit"), ("repeats", "of answers repeat themselves")):
+        if _rose_to(courses.get(name), CUT, CUT_MORE):
+            share = courses[name]
+            yield Sign(
+                LENGTH_HACKING, "length", step, length.late, length.early,
+                f"answers grew from {length.early:.0f} to {length.late:.0f} tokens with the reward, and "
+                f"{share.late:.0%} {words} (first {share.early:.0%})",
+                figures=_level(courses, "reward", "cut_off", "repeats"),
+            )  # fmt: skip
+            return
+
+
+def _rose_to(share: Course | None, level: float, by: float) -> bool:
+    return share is not None and share.judged and share.late >= level and share.late - share.early >= by
+
+
+def _ratio_explodes(step: int, courses: Courses) -> Iterator[Sign]:
+    mean, largest, clipped = courses.get("ratio_mean"), courses.get("ratio_max"), courses.get("clipped")
+    more = _level(courses, "lag", "ratio_mean", "ratio_max", "clipped")
+    old = f", samples {more['lag']:.3g} updates old" if more.get("lag", 0.0) >= 1 else ""
+    if mean is not None and mean.judged and not 1 / RATIO_OFF <= mean.late <= RATIO_OFF:
+        text = f"mean importance ratio {mean.late:.3g} instead of 1{old}"
+        yield Sign(RATIO_EXPLOSION, "ratio_mean", step, mean.late, 1.0, text, figures=more)
+    elif largest is not None and largest.judged and largest.late >= max(RATIO_MAX, RATIO_MAX_RISE * largest.early):
+        text = f"largest importance ratio {largest.late:.3g} (first {largest.early:.3g}){old}"
+        yield Sign(RATIO_EXPLOSION, "ratio_max", step, largest.late, largest.early, text, figures=more)
+    elif clipped is not None and clipped.judged and clipped.late >= max(MOSTLY_CLIPPED, CLIPPED_RISE * clipped.early):
+        text = f"{clipped.late:.0%} of the ratios are clipped (first {clipped.early:.1%}){old}"
+        yield Sign(RATIO_EXPLOSION, "clipped", step, clipped.late, clipped.early, text, figures=more)
+
+
+def _sampler_differs(step: int, courses: Courses) -> Iterator[Sign]:
+    mismatch = courses.get("mismatch")
+    if mismatch is not None and mismatch.sustained and mismatch.late >= OTHER_MODEL:
+        more = _level(courses, "mismatch_max", "lag")
+        largest = f", at most {more['mismatch_max']:.3g}" if "mismatch_max" in more else ""
+        yield Sign(
+            SAMPLER_MISMATCH, "mismatch", step, mismatch.late, 0.0,
+            f"sampler and trainer differ by {mismatch.late:.3g} nats per token on the same tokens{largest}",
+            figures=more,
+        )  # fmt: skip
+
+
+def _both_fall(step: int, courses: Courses) -> Iterator[Sign]:
+    chosen, rejected, margin = (courses.get(name) for name in ("chosen_logp", "rejected_logp", "margin"))
+    if chosen is None or rejected is None or not chosen.judged or not rejected.judged:
+        return
+    lost = chosen.early - chosen.late
+    if lost < FALLEN * abs(chosen.early) or not chosen.fell(3.0) or not rejected.fell(3.0):
+        return
+    # A level that was reached and is held is no fall: a part of it has to be recent.
+    if chosen.before - chosen.late < 0.05 * lost:
+        return
+    if margin is not None and not margin.late > margin.early:
+        return
+    more = _level(courses, "rejected_logp", "margin")
+    yield Sign(
+        BOTH_FALL, "chosen_logp", step, chosen.late, chosen.early,
+        f"log-probability of chosen answers fell from {chosen.early:.4g} to {chosen.late:.4g}, of rejected ones from "
+        f"{rejected.early:.4g} to {rejected.late:.4g}",
+        figures=more,
+    )  # fmt: skip
+
+
+def _value_is_blind(step: int, courses: Courses) -> Iterator[Sign]:
+    explained, loss, reward = (courses.get(name) for name in ("explained_variance", "value_loss", "reward"))
+    if explained is None or explained.count < EXPLAINING or not explained.judged:
+        return
+    if max(explained.late, explained.before) > EXPLAINS_NOTHING or explained.rose(1.0):
+        return
+    if loss is not None and loss.judged and (loss.late <= 0.9 * loss.early or loss.late == 0):
+        return  # it still learns, or there is nothing to explain
+    if reward is not None and reward.highest == reward.lowest:
+        return
+    yield Sign(
+        BLIND_VALUE, "explained_variance", step, explained.late, explained.early,
+        f"the value function explains {max(0.0, explained.late):.0%} of the returns after {explained.count} updates",
+        figures=_level(courses, "value_loss", "reward"),
+    )  # fmt: skip
+
+
+def _reward_falls(step: int, courses: Courses) -> Iterator[Sign]:
+    reward = courses.get("reward")
+    if reward is None or not reward.judged:
+        return
+    for best, level, deviations in (
+        (reward.best, reward.late, SUDDEN),
+        (reward.best_long, reward.late_long, LASTING),
+    ):
+        lost = best - level
+        deep = REWARD_DROP * max(abs(best), abs(best - reward.early))
+        if not (math.isfinite(lost) and lost > 0 and lost >= max(deep, deviations * reward.noise)):
+            continue
+        more = _level(courses, "kl", "entropy", "length", "cut_off")
+        yield Sign(
+            REWARD_FALLS, "reward", step, level, best,
+            f"the reward fell from {best:.3g} at its best to {level:.3g}", figures=more,
+        )  # fmt: skip
+        return
+
+
+_TESTS: tuple[Callable[[int, Courses], Iterator[Sign]], ...] = (
+    _sampler_differs,
+    _kl_runs_away,
+    _ratio_explodes,
+    _entropy_collapses,
+    _no_advantage,
+    _length_pays,
+    _both_fall,
+    _value_is_blind,
+    _reward_falls,
+)
+
+_SAMPLING = frozenset(("reward", "kl", "ratio_mean", "ratio_max", "clipped", "equal_groups", "advantage_std"))

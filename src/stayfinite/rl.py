@@ -1,0 +1,197 @@
+"""Signals of post-training, from what the loss function has computed anyway: ``guard.step(loss, signals=...)``.
+
+Everything stays on the device and nothing waits for it. What the mask leaves out is never looked at, a NaN in the
+padding included.
+
+Example:
+    >>> found = rl.signals(logprobs, old_logprobs, ref_logprobs, advantages, mask, rewards=rewards, group_size=8)
+    >>> guard.step(loss, signals=found)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from stayfinite.errors import UsageError
+
+__all__ = ["preference_signals", "signals", "value_signals"]
+
+FARTHEST = 20.0
+"""Differences of log-probabilities are cut here, so that a ratio that explodes is a large number and not infinity."""
+
+GRAM = 4
+"""Tokens of one piece, when answers are searched for repetition."""
+
+REPEATED = 0.5
+"""An answer repeats itself from this share of pieces on that stood in it before."""
+
+
+@torch.no_grad()
+def signals(
+    logprobs: Tensor,
+    old_logprobs: Tensor | None = None,
+    ref_logprobs: Tensor | None = None,
+    advantages: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    entropy: Tensor | None = None,
+    rewards: Tensor | Mapping[str, Tensor] | None = None,
+    group_size: int | None = None,
+    clip: float | tuple[float, float] = 0.2,
+    sampler_logprobs: Tensor | None = None,
+    tokens: Tensor | None = None,
+    cut_off: Tensor | None = None,
+    limit: int | None = None,
+) -> dict[str, Tensor]:
+    """The signals of one batch of answers, each a scalar on the device; those that nothing was given for are left out.
+
+    Arguments:
+        logprobs: of the answers' tokens under the weights that are trained, ``[answers, tokens]``.
+        old_logprobs: under the weights that the answers were sampled with; gives ``ratio_mean``, ``ratio_max`` and
+            ``clipped``.
+        ref_logprobs: under the reference model; gives ``kl``, which is never negative (exp(d) - d - 1).
+        advantages: one for each answer or for each token.
+        mask: true where a token counts: the answer, without prompt and padding. All of them by default.
+        entropy: of the distribution at each token; by default estimated from the log-probabilities of the tokens.
+        rewards: one for each answer, or several by name; ``reward`` is then their sum.
+        group_size: answers to one prompt, next to each other; gives ``equal_groups``.
+        clip: how far a ratio may be from 1, or how far below and above.
+        sampler_logprobs: of the same tokens, as the generating engine has told them; gives ``mismatch``. They are held
+            against ``old_logprobs`` where there are any, so that the policy's own updates do not count.
+        tokens: ids of the answers; gives ``repeats``.
+        cut_off: true for each answer that ended at the limit and not by itself.
+        limit: tokens that an answer may have, if ``cut_off`` is not known: an answer as long counts as cut off.
+
+    Raises:
+        UsageError: shapes do not fit together.
+    """
+    _check(logprobs, (old_logprobs, ref_logprobs, mask, sampler_logprobs, tokens))
+    counts = torch.ones_like(logprobs, dtype=torch.bool) if mask is None else mask.bool()
+    found: dict[str, Tensor] = {}
+    if ref_logprobs is not None:
+        apart = _apart(ref_logprobs, logprobs, counts)
+        found["kl"] = _mean(apart.exp() - apart - 1, counts)
+    found["entropy"] = _mean(-logprobs if entropy is None else entropy, counts)
+    if old_logprobs is not None:
+        ratio = _apart(logprobs, old_logprobs, counts).exp()
+        found["ratio_mean"] = _mean(ratio, counts)
+        found["ratio_max"] = torch.where(counts, ratio, 0).max()
+        below, above = clip if isinstance(clip, tuple) else (clip, clip)
+        low, high = ratio < 1 - below, ratio > 1 + above
+        if advantages is not None:
+            # A ratio is only held where the advantage would push it further away.
+            each = advantages if advantages.dim() > 1 else advantages[:, None]
+            low, high = low & (each < 0), high & (each > 0)
+        found["clipped"] = _mean((low | high).float(), counts)
+    if advantages is not None:
+        where = counts if advantages.dim() > 1 else torch.ones_like(advantages, dtype=torch.bool)
+        found["advantage_mean"] = _mean(advantages, where)
+        found["advantage_std"] = _variance(advantages, where).sqrt()
+    scores = advantages if advantages is not None and advantages.dim() == 1 else None
+    if rewards is not None:
+        parts = {} if isinstance(rewards, Tensor) else {name: part.float() for name, part in rewards.items()}
+        # A function that has nothing to say of an answer says NaN.
+        scores = rewards if isinstance(rewards, Tensor) else torch.stack([*parts.values()]).nansum(0)
+        found["reward"] = scores.float().mean()
+        found |= {f"reward/{name}": part.nanmean() for name, part in parts.items()}
+    if group_size is not None and scores is not None:
+        groups = scores.reshape(-1, group_size)
+        found["equal_groups"] = (groups == groups[:, :1]).all(1).float().mean()
+    if mask is not None:
+        lengths = counts.sum(1)
+        found["length"] = lengths.float().mean()
+        if cut_off is None and limit is not None:
+            cut_off = lengths >= limit
+    if cut_off is not None:
+        found["cut_off"] = cut_off.float().mean()
+    if tokens is not None:
+        found["repeats"] = _repeats(tokens, counts)
+    if sampler_logprobs is not None:
+        apart = _apart(logprobs if old_logprobs is None else old_logprobs, sampler_logprobs, counts).abs()
+        found["mismatch"] = _mean(apart, counts)
+        found["mismatch_max"] = torch.where(counts, apart, 0).max()
+    return found
+
+
+@torch.no_grad()
+def preference_signals(
+    chosen: Tensor,
+    rejected: Tensor,
+    ref_chosen: Tensor | None = None,
+    ref_rejected: Tensor | None = None,
+    *,
+    beta: float = 1.0,
+) -> dict[str, Tensor]:
+    """The signals of a batch of preferred and rejected answers (DPO and its kin).
+
+    Arguments:
+        chosen: log-probability of each preferred answer as a whole.
+        rejected: of each rejected one.
+        ref_chosen: of the preferred one under the reference model; ``margin`` is then that of the implicit rewards.
+        ref_rejected: of the rejected one under the reference model.
+        beta: what the margin is multiplied by.
+    """
+    margin = chosen.float().mean() - rejected.float().mean()
+    if ref_chosen is not None and ref_rejected is not None:
+        margin = margin - ref_chosen.float().mean() + ref_rejected.float().mean()
+    return {
+        "chosen_logp": chosen.float().mean(),
+        "rejected_logp": rejected.float().mean(),
+        "margin": beta * margin,
+    }
+
+
+@torch.no_grad()
+def value_signals(values: Tensor, returns: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+    """The signals of a value head: its mean squared error, and the share of the returns' variance that it explains."""
+    _check(values, (returns, mask))
+    counts = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.bool()
+    error = torch.where(counts, returns - values, 0).float()
+    variance = _variance(returns, counts)
+    # Returns that are all the same leave nothing to explain.
+    explained = torch.where(variance > 0, 1 - _variance(error, counts) / variance.clamp_min(1e-12), 0)
+    return {"value_loss": _mean(error.square(), counts), "explained_variance": explained}
+
+
+def _repeats(tokens: Tensor, counts: Tensor) -> Tensor:
+    """The share of answers of which most pieces stood in them before."""
+    if tokens.shape[1] < 2 * GRAM:
+        return torch.zeros((), device=tokens.device)
+    # Each piece as one number; a sort brings equal ones together, which no table of pairs has to be made for.
+    ids = tokens.long()
+    width = tokens.shape[1] - GRAM + 1
+    pieces = torch.zeros_like(ids[:, :width])
+    whole = torch.ones_like(counts[:, :width])
+    for place in range(GRAM):
+        pieces = pieces * 1_000_003 + ids[:, place : place + width] + 1
+        whole = whole & counts[:, place : place + width]
+    # What the mask leaves out gets numbers of its own, so that it is equal to nothing.
+    pieces = torch.where(whole, pieces & (2**62 - 1), -1 - torch.arange(width, device=tokens.device))
+    order = pieces.sort(1).values
+    again = ((order[:, 1:] == order[:, :-1]) & (order[:, 1:] >= 0)).sum(1)
+    many = whole.sum(1)
+    return ((again > REPEATED * many) & (many >= GRAM)).float().mean()
+
+
+def _apart(one: Tensor, other: Tensor, counts: Tensor) -> Tensor:
+    return torch.where(counts, one.float() - other.float(), 0).clamp(-FARTHEST, FARTHEST)
+
+
+def _mean(values: Tensor, counts: Tensor) -> Tensor:
+    return torch.where(counts, values.float(), 0).sum() / counts.sum().clamp_min(1)
+
+
+def _variance(values: Tensor, counts: Tensor) -> Tensor:
+    return _mean((values.float() - _mean(values, counts)).square(), counts)
+
+
+def _check(first: Tensor, others: tuple[Tensor | None, ...]) -> None:
+    for other in others:
+        if other is not None and other.shape != first.shape:
+            raise UsageError(
+                f"expected tensors of one shape, not {list(first.shape)} and {list(other.shape)}",
+                fix="give one number for each token of each answer; cut prompts off all of them alike",
+            )

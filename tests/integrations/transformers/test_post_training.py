@@ -1,0 +1,86 @@
+"""trl's trainers: their signals are found, a healthy run has the bits of a plain one, a bad step is refused."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from stayfinite.integrations.transformers import StayFinite
+from tiny_trainers import events, finite, same, weights
+from tiny_trl import signals_of, trl_trainer
+
+trl = pytest.importorskip("trl")
+
+SAMPLED = {
+    "kl", "entropy", "reward", "reward/reward_even", "equal_groups", "length", "cut_off", "clipped", "advantage_mean",
+    "advantage_std", "repeats", "lag",
+}  # fmt: skip
+FOUND = {
+    "grpo": SAMPLED,
+    "rloo": SAMPLED | {"ratio_mean", "ratio_max"},
+    "dpo": {"chosen_logp", "rejected_logp", "margin", "entropy"},
+    "kto": {"chosen_logp", "rejected_logp", "margin", "entropy"},
+    "reward": {"margin"},
+    "sft": {"entropy"},
+}
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_signals_are_found_and_a_healthy_run_has_the_bits_of_a_plain_one(tmp_path, kind):
+    plain, guarded = trl_trainer(kind, tmp_path / "plain"), trl_trainer(kind, tmp_path / "guarded", StayFinite())
+    for trainer in (plain, guarded):
+        torch.manual_seed(11)
+        trainer.train()
+    assert same(weights(plain), weights(guarded))
+    found = signals_of(tmp_path / "guarded")
+    assert set().union(*found) == FOUND[kind]
+    assert set(found[-1]) >= FOUND[kind] - {"kl"}
+    assert all(math.isfinite(value) for step in found for value in step.values())
+    logged = [entry for entry in guarded.state.log_history if "loss" in entry]
+    ours, theirs = ("margin", "margin") if kind == "reward" else ("entropy", "entropy")
+    assert [step[ours] for step in found] == pytest.approx([entry[theirs] for entry in logged], rel=1e-5)
+    assert not any(name in vars(guarded) for name in ("compute_loss", "_calculate_rewards", "training_step"))
+
+
+class SpoiltGrpo(trl.GRPOTrainer):
+    """The log-probabilities of one answer are not numbers in one step."""
+
+    at = 4
+
+    def _get_per_token_logps_and_entropies(self, *args, **kwargs):
+        logps, *rest = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if torch.is_grad_enabled() and self.state.global_step + 1 == self.at:
+            logps = torch.cat([logps[:1] * math.nan, logps[1:]])
+        return logps, *rest
+
+
+def test_a_bad_step_of_grpo_is_refused_and_its_answers_are_in_the_incident(tmp_path):
+    trainer = trl_trainer("grpo", tmp_path, StayFinite(), base=SpoiltGrpo, num_iterations=2, steps_per_generation=2)
+    reference = {name: tensor.clone() for name, tensor in trainer.ref_model.state_dict().items()}
+    trainer.train()
+    assert finite(trainer)
+    assert [event["step"] for event in events(tmp_path, "veto")] == [4]
+    assert same(reference, dict(trainer.ref_model.state_dict()))
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
+    assert rates[3] == rates[4]
+    incident = json.loads((tmp_path / "stayfinite" / "incidents" / "0001" / "incident.json").read_text())
+    rows = [row["text"] for row in incident["rows"]]
+    assert len(rows) == 4
+    assert rows[0].startswith("advantage ")
+    assert "largest ratio nan" in rows[0]
+    assert "largest ratio nan" not in rows[1]
+    assert "reward reward_even " in rows[0]
+    assert "\nprompt: w" in rows[0]
+    assert "\nanswer: w" in rows[0]
+    lags = [step["lag"] for step in signals_of(tmp_path)]
+    assert lags == [0, 1, 2, 3, 0, 1]
+
+
+def test_a_healthy_policy_gradient_of_loss_zero_is_no_collapse(tmp_path):
+    trainer = trl_trainer(
+        "grpo", tmp_path, StayFinite(), max_steps=14, beta=0.0, scale_rewards=False, loss_type="dr_grpo"
+    )
+    trainer.train()
+    assert "loss-collapse" not in json.dumps(events(tmp_path, "finding"))
+    assert all(step["entropy"] > 0 for step in signals_of(tmp_path))
