@@ -31,14 +31,13 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.batching import Padding, rows_in_words, supervised
+from stayfinite.recipes.chat.batching import Padding, rows_in_words
 from stayfinite.recipes.chat.data import questions_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
-from stayfinite.recipes.chat.losses import weights_in_step
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.policy.groups import Sampled, StartWeights, batches_of, sample_groups, scored
-from stayfinite.recipes.policy.losses import policy_loss_of, scores_of
+from stayfinite.recipes.policy.groups import Portion, Sampled, StartWeights, portions_of, sample_groups, scored
+from stayfinite.recipes.policy.losses import PolicyLoss
 from stayfinite.recipes.policy.refusals import refuse_impossible, refuse_too_few
 from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
 from stayfinite.recipes.running.best import Best
@@ -232,11 +231,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     }  # fmt: skip
 
     # -- questions, optimizer, schedule ------------------------------------------------------------------------------
-    compute_loss = policy_loss_of(
-        model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
-        length_normalised=config.length_normalised,
-    )  # fmt: skip
-    score = scores_of(model, device, config.temperature)
+    compute_loss = _loss_of(config, model, device)
     padding = Padding(pad=int(base.tokenizer.pad_token_id))
     loader: DataLoader[Any] = DataLoader(
         Examples(training), batch_size=config.prompts * config.updates, shuffle=True, drop_last=True, collate_fn=list,
@@ -255,8 +250,6 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         keep_checkpoints=config.keep_checkpoints,
         keep_frozen=False,  # the base is loaded by this program, every time
     )
-    rows = config.prompts * config.group_size
-    """Answers in a step."""
 
     def sample(questions: Sequence[Any], autocast: Any) -> Sampled:
         return sample_groups(
@@ -265,16 +258,17 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
             batch_size=max(1, (4096 if device.type == "cuda" else 512) // config.group_size),
         )  # fmt: skip
 
-    def steps_in(sampled: Sampled, autocast: Any) -> Iterator[list[dict[str, Tensor]]]:
-        """What was sampled, as the batches of each step; all are scored before the first one is taken."""
-        parts = [
-            [
-                scored(batch, score, autocast, reference)
-                for batch in batches_of(sampled, padding, first=first, count=rows, rows=config.batch_size)
-            ]
-            for first in range(0, len(sampled.examples), rows)
+    def portions(sampled: Sampled, steps: int, autocast: Any) -> list[Portion]:
+        """What each step learns from; all of it is scored before the first one is taken."""
+        found = portions_of(
+            sampled, padding, steps=steps, rows=config.batch_size, keep_equal=bool(config.kl),
+            length_normalised=config.length_normalised,
+        )  # fmt: skip
+        score = compute_loss.score
+        return [
+            replace(each, batches=[scored(batch, score, autocast, reference) for batch in each.batches])
+            for each in found
         ]
-        yield from parts
 
     def ask(count: int | None, autocast: Any) -> dict[str, Any]:
         """Evaluate; nobody's random numbers are touched."""
@@ -294,7 +288,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
             autocast = PrecisionControl(precision, device).autocast
             first = sample(training[: config.prompts], autocast)
             _look_at_rewards(first, config, say)
-            batch = next(steps_in(first, autocast))[0]
+            batch = portions(first, 1, autocast)[0].batches[0]
         look_before_start(
             model, optimizer, batch, compute_loss, precision=precision, scaler=None, then=config.check,
             directory=output, say=say,
@@ -332,16 +326,11 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         write_end(output, config.minutes, used=watch.seconds / 60)
         for questions in _endless(lambda: guard.batches(loader), over):
             sampled = sample(questions, guard.autocast)
-            for batches in steps_in(sampled, guard.autocast):
-                # Every sampled token of a step counts the same, or every answer, whichever batch it is in.
-                counts = [
-                    torch.tensor(len(batch["labels"])) if config.length_normalised else supervised(batch)
-                    for batch in batches
-                ]
-                for batch, share in zip(batches, weights_in_step(counts, 1, device), strict=True):
+            for portion in portions(sampled, config.updates, guard.autocast):
+                for batch, share in zip(portion.batches, portion.shares, strict=True):
                     loss = guard.forward(batch)
-                    guard.backward(loss * share)
-                    logbook.add(loss, batch["attention_mask"].sum(), {"reward": sampled.rewards.mean()})
+                    guard.backward(loss * share, signals={**compute_loss.signals(), **portion.signals})
+                    logbook.add(loss, batch["attention_mask"].sum(), _shown(portion))
                 guard.step()
                 logbook.step(scheduler.get_last_lr()[0])
                 if logbook.steps_taken % config.eval_steps == 0:
@@ -385,21 +374,26 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
     start: Start = start_of(config, _silent)
     model = adapted(start.settings, base_of(start.settings, Place(device=device), ()), device, "fp32")
     without_dropout(model)
-    return model, policy_loss_of(
-        model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
-        length_normalised=config.length_normalised,
-    )  # fmt: skip
+    return model, _loss_of(config, model, device)
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
 
 
+def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
+    return PolicyLoss(
+        model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
+        length_normalised=config.length_normalised,
+    )  # fmt: skip
+
+
 def _look_at_rewards(sampled: Sampled, config: Grpo, say: Callable[[str], None]) -> None:
     """Refuse a start from which nothing is learned: every group has one reward only."""
     right = float((sampled.rewards == 1.0).float().mean())
+    cut = sum(sampled.cut) / len(sampled.cut)
     say(
         f"a first sampling: {right:.1%} of {len(sampled.texts)} answers right, {sampled.length:.1f} tokens each, "
-        f"{sampled.cut:.1%} cut off; {sampled.equal:.0%} of the groups teach nothing (one reward for all)"
+        f"{cut:.1%} cut off; {sampled.equal:.0%} of the groups teach nothing (one reward for all)"
     )
     if sampled.equal < 1.0:
         return
@@ -431,6 +425,11 @@ def _endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[A
             yield batch
             if over():
                 return
+
+
+def _shown(portion: Portion) -> dict[str, Tensor]:
+    """Signals that stand in the program's own lines."""
+    return {name: torch.tensor(portion.signals[name]) for name in ("right", "length")}
 
 
 def _in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:

@@ -28,8 +28,8 @@ class Sampled:
     rewards: Tensor
     advantages: Tensor
     size: int
-    cut: float
-    """Share of the answers that were cut off at the limit."""
+    cut: list[bool]
+    """Whether each was cut off at the limit."""
 
     @property
     def equal(self) -> float:
@@ -78,16 +78,56 @@ def sample_groups(
         rewards=rewards,
         advantages=advantages_of(rewards, size),
         size=size,
-        cut=1.0 - sum(ended) / len(ended),
+        cut=[not done for done in ended],
     )
 
 
-def batches_of(sampled: Sampled, padding: Padding, *, first: int, count: int, rows: int) -> list[dict[str, Tensor]]:
-    """The answers ``first`` to ``first + count`` as batches of so many rows, each with its advantages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """What one step learns from."""
+
+    batches: list[dict[str, Tensor]]
+    shares: list[float]
+    """What the mean loss of each batch counts for in the step."""
+    signals: dict[str, float]
+    """Of all answers of the step, also of those that nothing is learned from."""
+
+
+def portions_of(
+    sampled: Sampled, padding: Padding, *, steps: int, rows: int, keep_equal: bool, length_normalised: bool
+) -> list[Portion]:
+    """The answers shared out among so many steps, in batches of about so many rows.
+
+    Arguments:
+        keep_equal: whether groups of equal rewards are kept, as a distance to the reference needs them. They add
+            nothing else to a gradient, and are counted in the shares all the same.
+        length_normalised: as in the loss: whether every answer counts the same, or every token.
+    """
+    size, total = sampled.size, len(sampled.examples) // steps
+    width = max(1, rows // size) * size  # whole groups
     found = []
-    for start in range(first, first + count, rows):
-        chosen = slice(start, min(start + rows, first + count))
-        found.append(padding(sampled.examples[chosen]) | {"advantages": sampled.advantages[chosen]})
+    for first in range(0, len(sampled.examples), total):
+        own = range(first, first + total)
+        kept = [row for row in own if keep_equal or float(sampled.advantages[row])] or list(own[:size])
+        pieces = [kept[start : start + width] for start in range(0, len(kept), width)]
+        weight = [1 if length_normalised else len(each.completion) for each in sampled.examples]
+        rewards = sampled.rewards[own.start : own.stop]
+        found.append(
+            Portion(
+                batches=[
+                    padding([sampled.examples[row] for row in piece]) | {"advantages": sampled.advantages[piece]}
+                    for piece in pieces
+                ],
+                shares=[sum(weight[row] for row in piece) / sum(weight[row] for row in own) for piece in pieces],
+                signals={
+                    "reward": float(rewards.mean()),
+                    "right": float((rewards == 1.0).float().mean()),
+                    "equal_groups": equal_share(rewards, size),
+                    "length": sum(len(sampled.examples[row].completion) for row in own) / total,
+                    "cut_off": sum(sampled.cut[row] for row in own) / total,
+                },
+            )
+        )
     return found
 
 

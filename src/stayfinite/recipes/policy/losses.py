@@ -10,6 +10,7 @@ from torch import Tensor
 
 from stayfinite.recipes.chat.losses import predictions_of
 from stayfinite.recipes.chat.prompts import IGNORED
+from stayfinite.rl import signals
 
 
 def log_probabilities(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -72,22 +73,38 @@ def scores_of(
     return score
 
 
-def policy_loss_of(
-    model: Any, device: torch.device, *, temperature: float, clip: float, kl: float, length_normalised: bool
-) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """``forward(batch) -> loss`` of a batch of sampled answers."""
-    score = scores_of(model, device, temperature)
+class PolicyLoss:
+    """``forward(batch) -> loss`` of a batch of sampled answers; remembers what its signals are made of.
 
-    def compute_loss(batch: Mapping[str, Tensor]) -> Tensor:
-        new, mask = score(batch)
-        given = {name: batch[name].to(device, non_blocking=True) for name in batch if name not in ROW}
+    Arguments:
+        temperature: of the sampling.
+        clip, kl, length_normalised: as of :func:`policy_loss`.
+    """
+
+    def __init__(
+        self, model: Any, device: torch.device, *, temperature: float, clip: float, kl: float, length_normalised: bool
+    ) -> None:
+        self.score = scores_of(model, device, temperature)
+        self._device = device
+        self._clip, self._kl, self._length_normalised = clip, kl, length_normalised
+        self._last: dict[str, Tensor] = {}
+
+    def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
+        new, mask = self.score(batch)
+        given = {name: batch[name].to(self._device, non_blocking=True) for name in OF_SAMPLING if name in batch}
+        self._last = {"logprobs": new.detach(), "mask": mask, **given}
         return policy_loss(
-            new, given["old"], given["advantages"], mask, clip=clip, kl=kl, reference=given.get("reference"),
-            length_normalised=length_normalised,
+            new, given["old"], given["advantages"], mask, clip=self._clip, kl=self._kl,
+            reference=given.get("reference"), length_normalised=self._length_normalised,
         )  # fmt: skip
 
-    return compute_loss
+    def signals(self) -> dict[str, Tensor]:
+        """Those of the batch that was computed last: ratio, share clipped, entropy, KL; on the device."""
+        last = self._last
+        return signals(
+            last["logprobs"], last["old"], last.get("reference"), last["advantages"], last["mask"], clip=self._clip
+        )
 
 
-ROW = ("input_ids", "attention_mask", "labels")
-"""What a batch of sampled answers has in common with one of right answers."""
+OF_SAMPLING = ("old", "advantages", "reference")
+"""What a batch of sampled answers has beside its tokens."""
