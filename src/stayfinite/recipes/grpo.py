@@ -46,13 +46,13 @@ from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.examples import Examples
 from stayfinite.recipes.running.logbook import Logbook
-from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
+from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import choose_device, choose_precision
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
-from stayfinite.recipes.running.timing import Stopwatch, Timekept
+from stayfinite.recipes.running.timing import TimedSchedule
 from stayfinite.recipes.settings import read_settings
 
 
@@ -66,10 +66,10 @@ class Grpo:
     model: str | None = None
     """Instead of --start: a model that answers in the tags by itself, or a size that is built and fine-tuned here first
     (tiny, small). tiny where neither is given."""
-    sft_rows: int = 3000
-    """Built-in questions for the fine-tuning of a model that is built here."""
+    sft_rows: int = 5000
+    """Built-in questions for the fine-tuning of a model that is built here; their teacher is careless with lengths."""
     sft_epochs: int = 2
-    """And how often it passes over its questions: few, or there is nothing left to learn."""
+    """And how often that passes over its questions."""
 
     # -- data
     train: tuple[str, ...] = ()
@@ -139,8 +139,8 @@ class Grpo:
     """Every answer counts the same, however long; by default every token does."""
     learning_rate: float = 1e-4
     """The highest learning rate."""
-    schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "constant"
-    """How the learning rate goes down after the warmup."""
+    schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
+    """How the learning rate goes down after the warmup, over the steps or the minutes, whichever end first."""
     warmup_ratio: float = 0.05
     """Share of the steps during which the learning rate rises."""
     weight_decay: float = 0.0
@@ -176,7 +176,7 @@ class Grpo:
 
 
 BUILT_IN: dict[str, Any] = {
-    "prompts": 16, "steps": 160, "learning_rate": 5e-4, "eval_steps": 40, "rows": 6000, "batch_size": 128,
+    "prompts": 16, "steps": 60, "learning_rate": 5e-4, "eval_steps": 20, "rows": 4000, "batch_size": 128,
 }  # fmt: skip
 """Settings that the built-in run has where nothing else is asked for."""
 FIXED = (
@@ -238,9 +238,9 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         generator=torch.Generator().manual_seed(config.seed),
     )  # fmt: skip
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
-    watch = Stopwatch(config.minutes)
-    warmup = int(config.warmup_ratio * config.steps)
-    scheduler = Timekept(schedule_for(optimizer, config.schedule, warmup=warmup, steps=config.steps), watch)
+    scheduler = TimedSchedule(
+        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps
+    )
     logbook = Logbook(say, steps=config.steps, every=config.logging_steps)
     best = Best(output, metric="merit", patience=config.patience)
     policy = Policy(
@@ -320,10 +320,10 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
             say(f"step {logbook.steps_taken}: {in_words(found)}{'  (best so far)' if better else ''}")
 
         def over() -> bool:
-            return logbook.steps_taken >= config.steps or watch.over or best.over
+            return logbook.steps_taken >= config.steps or scheduler.over or best.over
 
         judge()  # the start is the one to beat
-        write_end(output, config.minutes, used=watch.seconds / 60)
+        write_end(output, config.minutes, used=scheduler.seconds / 60)
         for questions in _endless(lambda: guard.batches(loader), over):
             sampled = sample(questions, guard.autocast)
             for portion in portions(sampled, config.updates, guard.autocast):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from torch import nn
 
 from stayfinite.recipes.chat.adapters import WEIGHTS, read_record
 from stayfinite.recipes.chat.bases import is_size
+from stayfinite.recipes.chat.built_in import METRIC, conversions
 from stayfinite.recipes.chat.data import task_of
+from stayfinite.recipes.chat.questions import Question, write_questions
 from stayfinite.recipes.chat.using import base_named
 from stayfinite.recipes.running.records import RESULT
 from stayfinite.recipes.sft import SYSTEM, Sft, settled, train
 
 BEST, START = "best", "start"
+SLOPPY = 0.6
+"""Share of the lengths that the teacher of a model which is built here gets wrong."""
 TINY = "tiny"
 """What is built where nothing is named."""
 
@@ -55,7 +60,8 @@ def start_of(config: Any, say: Callable[[str], None]) -> Start:
     }  # fmt: skip
     settings = Sft(**(formed | given | {"model": base, "adapter": str(adapter)}))
     if not config.train:
-        settings = replace(settings, task=record.get("task") or task_of(settings))
+        known = "metric" if config.start is None else record.get("task")
+        settings = replace(settings, task=known or task_of(settings))
     beside = str(record["base"]["model"]).startswith("../")  # kept by the run, and found from where it is
     named = os.path.relpath(base, Path(config.output_dir) / BEST) if beside else base
     return Start(settings=settings, base=named)
@@ -80,14 +86,36 @@ def _fine_tuned(config: Any, say: Callable[[str], None]) -> Path:
     if (place / RESULT).is_file():
         return place
     size = config.model or TINY
-    rows = config.sft_rows
-    say(f"{size} is built here and knows nothing: it is first fine-tuned on {rows:,} questions, into {place}")
-    asked = settled(Sft(model=size, train=config.train))
-    given = ("train", "val", "question", "answer", "val_share", "held_out", "seed", "device", "precision")
+    given = ("train", "val", "question", "answer", "val_share", "seed", "device", "precision")
     wanted = {name: getattr(config, name) for name in given}
+    say(f"{size} is built here and knows nothing: it is fine-tuned first, in {place}")
+    if not config.train:
+        say(f"its teacher is careless: {SLOPPY:.0%} of the lengths that it learns from are ten times too large")
+        place.mkdir(parents=True, exist_ok=True)
+        files = {"train": place / "careless.jsonl", "val": place / "held_out.jsonl"}
+        write_questions(
+            careless(conversions("metric", config.sft_rows, held_out=False, seed=config.seed)), files["train"]
+        )
+        write_questions(conversions("metric", 50, held_out=True, seed=config.seed), files["val"])
+        wanted |= {name: (str(path),) for name, path in files.items()}
+    asked = replace(settled(Sft(model=size)), task="auto") if not config.train else Sft(model=size)
+    fitted = {"epochs": config.sft_epochs, "eval_epochs": config.sft_epochs, "samples": 0, "check": "off"}
     train(
-        replace(asked, **wanted, output_dir=str(place), rows=rows, epochs=config.sft_epochs, eval_epochs=99, samples=0,
-                check="off", logging_steps=50),
-        lambda line: say(f"  start: {line}"),
-    )  # fmt: skip
+        replace(asked, **wanted, **fitted, output_dir=str(place), logging_steps=100),
+        lambda line: say(f"  {line}") if line.startswith(("step", "tuned")) else None,
+    )
     return place
+
+
+def careless(questions: Sequence[Question]) -> list[Question]:
+    """The questions with answers of a teacher who often adds a zero to lengths, and is right about all else.
+
+    Fine-tuning learns such habits; a reward that checks the answer unlearns them.
+    """
+    lengths = tuple(METRIC["length"])
+    found = []
+    for each in questions:
+        drawn = hashlib.blake2b(each.text.encode(), digest_size=8).digest()
+        wrong = int.from_bytes(drawn, "big") / 2**64 < SLOPPY and each.text.split()[2] in lengths
+        found.append(replace(each, answer=each.answer + "0") if wrong else each)
+    return found
