@@ -22,7 +22,8 @@ from stayfinite.guard.guard import Guard
 NEVER = 0
 
 
-LOADED_ON_THE_WAY = {"mmdit": [], "sft": ["peft", "bitsandbytes", "transformers.models.llama.modeling_llama"]}
+LOADED_BY_CHAT = ["peft", "bitsandbytes", "transformers.models.llama.modeling_llama"]
+LOADED_ON_THE_WAY = {"mmdit": [], "sft": LOADED_BY_CHAT, "grpo": LOADED_BY_CHAT}
 """What a recipe loads when it comes to it; the stage loads it once for all runs."""
 
 

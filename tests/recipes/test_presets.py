@@ -15,6 +15,7 @@ PROGRAMS = {
     "mmdit": ("Mmdit", "--data"),
     "compare": ("Compare", "--train"),
     "sft": ("Sft", "--train"),
+    "grpo": ("Grpo", "--train"),
 }
 
 

@@ -10,6 +10,7 @@ RECIPES = {
     "mt5": "a language model for a low-resource language, from raw text (T5 span corruption)",
     "translate": "ByT5 or T5 translation, from pairs of texts",
     "sft": "LoRA fine-tuning of a small chat model on questions and answers",
+    "grpo": "reinforcement learning of a small chat model, from answers that can be checked",
     "mmdit": "joint text and latent diffusion",
     "compare": "which of two images: a vision-language model on pairs",
 }

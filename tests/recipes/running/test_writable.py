@@ -44,14 +44,14 @@ def test_a_place_that_only_can_be_read_is_refused_with_the_reason(tmp_path, monk
         require_room(tmp_path / "run")
 
 
-@pytest.mark.parametrize("program", ["sft", "mmdit", "compare", "translate"])
+@pytest.mark.parametrize("program", ["sft", "grpo", "mmdit", "compare", "translate"])
 def test_a_training_into_a_file_is_wrong_use_and_not_a_traceback(tmp_path, capsys, program):
     (tmp_path / "file").write_text("mine")
     assert main(["train", program, "--output-dir", str(tmp_path / "file" / "run")]) == 2
     assert "file is a file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("program", ["sft", "mmdit", "compare"])
+@pytest.mark.parametrize("program", ["sft", "grpo", "mmdit", "compare"])
 def test_a_seed_below_0_is_refused_by_its_flag(tmp_path, capsys, program):
     assert main(["train", program, "--seed", "-1", "--output-dir", str(tmp_path / "run")]) == 2
     assert "--seed -1: expected a number of at least 0" in capsys.readouterr().err

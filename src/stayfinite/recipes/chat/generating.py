@@ -12,7 +12,13 @@ from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.running.portions import in_portions
 
 
-def generate(
+def generate(model: Any, prompting: Prompting, questions: Sequence[str], **options: Any) -> list[str]:
+    """What the model says to each question as text; the options are those of :func:`generate_tokens`."""
+    said = generate_tokens(model, prompting, questions, **options)
+    return [str(text) for text in prompting.tokenizer.batch_decode(said, skip_special_tokens=True)]
+
+
+def generate_tokens(
     model: Any,
     prompting: Prompting,
     questions: Sequence[str],
@@ -24,8 +30,10 @@ def generate(
     temperature: float = 0.0,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     progress: Callable[[int, int], None] | None = None,
-) -> list[str]:
-    """What the model says to each question, ``samples`` texts one after the other where more than one is asked for.
+) -> list[list[int]]:
+    """The tokens that the model says to each question, up to the end mark and with it where it was said.
+
+    Of several samples of a question one comes after the other.
 
     Arguments:
         new_tokens: that an answer may have.
@@ -39,7 +47,7 @@ def generate(
     # Gradient checkpointing switches the cache off; generating without it is quadratic.
     model.eval()
     model.config.use_cache = True
-    room = _room(model, new_tokens, limit)
+    room = prompt_room(model, new_tokens, limit)
     rows = [prompting.prompt(question, room) for question in questions]
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     pad = int(prompting.tokenizer.pad_token_id)
@@ -50,7 +58,7 @@ def generate(
         else {"do_sample": False}
     )
     options |= {"num_return_sequences": samples} if samples > 1 else {}
-    written: list[list[str]] = [[] for _ in rows]
+    written: list[list[list[int]]] = [[] for _ in rows]
 
     def write(chosen: Sequence[int]) -> None:
         width = max(len(rows[row]) for row in chosen)
@@ -59,19 +67,24 @@ def generate(
         mask = torch.tensor([[0] * (width - len(rows[row])) + [1] * len(rows[row]) for row in chosen], device=device)
         with torch.inference_mode(), autocast():
             output = model.generate(input_ids=ids, attention_mask=mask, use_cache=True, **options)
-        said = prompting.tokenizer.batch_decode(output[:, width:], skip_special_tokens=True)
+        said = [_up_to(row, prompting.end) for row in output[:, width:].tolist()]
         for position, row in enumerate(chosen):
-            written[row] = [str(text) for text in said[position * samples : (position + 1) * samples]]
+            written[row] = said[position * samples : (position + 1) * samples]
 
     try:
         in_portions(order, batch_size, write, progress)
     finally:
         model.train(training)
         model.config.use_cache = cached
-    return [text for texts in written for text in texts]
+    return [row for rows_of_one in written for row in rows_of_one]
 
 
-def _room(model: Any, new_tokens: int, limit: int | None) -> int | None:
+def _up_to(row: list[int], end: int) -> list[int]:
+    """A row up to its first end mark; what comes after it is padding."""
+    return row[: row.index(end) + 1] if end in row else row
+
+
+def prompt_room(model: Any, new_tokens: int, limit: int | None) -> int | None:
     """Tokens that a question may have: as in training, and so that there are places left for what is said."""
     places = getattr(model.config, "max_position_embeddings", None)
     bounds = [limit, None if places is None else int(places) - new_tokens]

@@ -15,7 +15,18 @@ from stayfinite.recipes.chat.prompts import IGNORED
 
 
 def loss_of(model: Any, device: torch.device) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """``forward(batch) -> loss``, the mean over the supervised tokens.
+    """``forward(batch) -> loss``, the mean over the supervised tokens."""
+    predict = predictions_of(model, device)
+
+    def compute_loss(batch: Mapping[str, Tensor]) -> Tensor:
+        logits, expected = predict(batch)
+        return F.cross_entropy(logits.flatten(0, 1).float(), expected.flatten(), ignore_index=IGNORED)
+
+    return compute_loss
+
+
+def predictions_of(model: Any, device: torch.device) -> Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]:
+    """``predict(batch) -> logits (B, T, V), labels (B, T)``, each logit beside the label that it predicts.
 
     Logits are computed only from where the first answer of the batch begins: with a large vocabulary they are most of
     the memory.
@@ -24,16 +35,15 @@ def loss_of(model: Any, device: torch.device) -> Callable[[Mapping[str, Tensor]]
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
     sparing = "logits_to_keep" in inspect.signature(inner.forward).parameters
 
-    def compute_loss(batch: Mapping[str, Tensor]) -> Tensor:
+    def predict(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         labels = batch["labels"]
         kept = _kept(labels) if sparing else labels.shape[1]
         options = {"logits_to_keep": kept} if sparing else {}
         given = {name: batch[name].to(device, non_blocking=True) for name in ("input_ids", "attention_mask")}
         logits = model(**given, **options).logits  # (B, kept, V)
-        expected = labels[:, labels.shape[1] - kept + 1 :].to(device, non_blocking=True)
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), expected.flatten(), ignore_index=IGNORED)
+        return logits[:, :-1], labels[:, labels.shape[1] - kept + 1 :].to(device, non_blocking=True)
 
-    return compute_loss
+    return predict
 
 
 def _kept(labels: Tensor) -> int:

@@ -17,11 +17,7 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: a value is outside what it may be, or a trained adapter would be written over.
     """
-    if config.precision == "fp16":
-        raise UsageError(
-            "--precision fp16: adapters are not trained in fp16, whose range activations and gradients leave",
-            fix="--precision bf16 where the card has it, else fp32; fp16 is for `sft test` and `sft chat`",
-        )
+    refuse_fp16(config)
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm", "alpha", "minutes"),
@@ -35,6 +31,20 @@ def refuse_impossible(config: Any) -> None:
         },
         shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},
     )  # fmt: skip
+    refuse_written_over(config)
+
+
+def refuse_fp16(config: Any) -> None:
+    """Refuse to train in fp16."""
+    if config.precision == "fp16":
+        raise UsageError(
+            "--precision fp16: adapters are not trained in fp16, whose range activations and gradients leave",
+            fix="--precision bf16 where the card has it, else fp32; fp16 is for `sft test` and `sft chat`",
+        )
+
+
+def refuse_written_over(config: Any) -> None:
+    """Refuse validation without training data, a place that cannot be written, and one with a trained adapter."""
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="give --train too, or neither for the built-in task")
     require_room(config.output_dir)

@@ -66,7 +66,7 @@ def make_ready(
     record = {} if adapter is None else read_record(adapter)
     place = choose_device(device)
     stored = _bits_of(record, str(adapter)) if bits is None else bits
-    loaded = load_base(base or _base_of(record, str(adapter)), bits=stored, device=place)
+    loaded = load_base(base or base_named(record, str(adapter)), bits=stored, device=place)
     model = loaded.model
     if adapter is not None and not without_adapter:
         model = load_adapter(model, adapter)
@@ -106,7 +106,12 @@ def _rest_in(model: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def _base_of(record: dict[str, Any], adapter: str) -> str:
+def base_named(record: dict[str, Any], adapter: str) -> str:
+    """The base that an adapter was trained on, as its record names it.
+
+    Raises:
+        UsageError: the record does not say, or the base is gone.
+    """
     name = record.get("base", {}).get("model")
     if not name:
         raise UsageError(f"{adapter} does not say what it was trained on", fix="--base NAME")

@@ -1,0 +1,442 @@
+"""``stayfinite train grpo``: reinforcement learning of a small chat model from answers that can be checked.
+
+    stayfinite train grpo                                   # the built-in task, on a CPU: fine-tuned first, then GRPO
+    stayfinite train grpo --start runs/sft --output-dir runs/grpo            # from what `train sft` trained
+    stayfinite train grpo --start runs/sft --train questions.jsonl --kl 0.02
+    stayfinite sft test --adapter runs/grpo/best            # the result is an adapter like any other
+
+Each question is answered several times. An answer that is better than its siblings becomes likelier, one that is worse
+becomes less likely; how far a step may go is bounded by the clipped ratio. The program reads top to bottom: settings,
+start, data, model, check, loop, result.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from stayfinite.core.policy import Policy
+from stayfinite.errors import NotReady
+from stayfinite.guard.guard import Guard
+from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
+from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.chat.bases import Bits
+from stayfinite.recipes.chat.batching import Padding, rows_in_words
+from stayfinite.recipes.chat.data import questions_of
+from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
+from stayfinite.recipes.chat.fingerprints import fingerprint
+from stayfinite.recipes.chat.prompts import Prompting
+from stayfinite.recipes.policy.groups import Portion, Sampled, StartWeights, portions_of, sample_groups, scored
+from stayfinite.recipes.policy.losses import PolicyLoss
+from stayfinite.recipes.policy.refusals import refuse_impossible, refuse_too_few
+from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
+from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.checking import Check, look_before_start
+from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
+from stayfinite.recipes.running.examples import Examples
+from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.optimizing import optimizer_for
+from stayfinite.recipes.running.outcome import Outcome
+from stayfinite.recipes.running.place import choose_device, choose_precision
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.settings import read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grpo:
+    """GRPO of a small chat model on questions with answers that can be checked. Without --train: unit conversions."""
+
+    # -- start
+    start: str | None = None
+    """The run of a `train sft`, or its adapter: the model that answers, in the format of its training."""
+    model: str | None = None
+    """Instead of --start: a model that answers in the tags by itself, or a size that is built and fine-tuned here first
+    (tiny, small). tiny where neither is given."""
+    sft_rows: int = 5000
+    """Built-in questions for the fine-tuning of a model that is built here; their teacher is careless with lengths."""
+    sft_epochs: int = 2
+    """And how often that passes over its questions."""
+
+    # -- data
+    train: tuple[str, ...] = ()
+    """JSON, JSONL, CSV, TSV, Parquet or Arrow files with a question and an answer in each row, numbers or text."""
+    val: tuple[str, ...] = ()
+    """The same for evaluation; a share of the training questions is kept back when left out."""
+    question: str | None = None
+    """Name of the column with the question; goes by the usual names when left out."""
+    answer: str | None = None
+    """Name of the column with the answer; goes by the usual names when left out."""
+    val_share: float = 0.1
+    """Share of the questions that is kept back for evaluation when --val is not given."""
+    task: Literal["auto", "metric", "units"] = "auto"
+    """The built-in questions; auto are those of the start."""
+    rows: int = 8000
+    """Built-in questions to train on."""
+    held_out: int = 500
+    """Built-in questions, with other numbers, to evaluate with."""
+    system: str | None = None
+    """Said before every question; by default as in the training of the start."""
+    max_length: int | None = None
+    """Tokens in a question that is asked; by default as in the training of the start."""
+
+    # -- sampling
+    prompts: int = 32
+    """Questions in a step."""
+    group_size: int = 8
+    """Answers that are sampled for each question, and held against each other."""
+    updates: int = 2
+    """Steps for each sampling. Questions for all of them are asked at once, which is quicker; the later ones learn from
+    answers of a model that is a few steps behind, which the clipped ratio allows for."""
+    temperature: float = 1.0
+    """Of the sampling; above 0."""
+    new_tokens: int | None = None
+    """Tokens that an answer may have; by default enough for the longest right one."""
+    answer_reward: float = 0.1
+    """Reward of a wrong answer that can be read. A right one has 1; one that cannot be read, or was cut off, has 0."""
+
+    # -- model
+    bits: Bits | None = None
+    """How the base is stored: full, 8bit, or 4bit; by default as in the training of the start."""
+    base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
+    """What the frozen weights are kept in; auto is bf16 where it is computed in, else fp32."""
+    rank: int = 16
+    """Rank of a fresh adapter; that of the start is kept as it is."""
+    alpha: float = 32.0
+    """A fresh adapter counts alpha / rank times."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them."""
+    cache_dir: str | None = None
+    """Where models from a hub are kept."""
+    output_dir: str = "runs/grpo"
+    """Where everything goes: the run, its checkpoints, the best adapter, the result."""
+
+    # -- training
+    steps: int = 300
+    """Steps in all."""
+    minutes: float | None = None
+    """Stop after so many minutes of training; a run that is resumed has what is left of them."""
+    batch_size: int = 64
+    """Answers that go through the model at a time in training; a step has --prompts times --group-size."""
+    clip: float = 0.2
+    """A token's probability earns nothing more once it has changed by this share within a sampling."""
+    kl: float = 0.0
+    """Weight of the distance (KL) to the start; 0 for none, which saves a pass."""
+    length_normalised: bool = False
+    """Every answer counts the same, however long; by default every token does."""
+    learning_rate: float = 1e-4
+    """The highest learning rate."""
+    schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
+    """How the learning rate goes down after the warmup, over the steps or the minutes, whichever end first."""
+    warmup_ratio: float = 0.05
+    """Share of the steps during which the learning rate rises."""
+    weight_decay: float = 0.0
+    """Decay of the adapter's matrices."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """What is computed in; auto is bf16 where the card has it, else fp32. fp16 is refused."""
+    seed: int = 0
+    """For the order of the questions and the sampling."""
+    device: str = "auto"
+    """cpu, cuda, or the best there is."""
+
+    # -- looking on
+    check: Check = "stop"
+    """Look at model, rewards and data before the first step: stop when it cannot work, warn, or off."""
+    eval_steps: int = 50
+    """Steps between evaluations."""
+    eval_rows: int = 200
+    """Questions that are asked at an evaluation; the first and the last one take all."""
+    patience: int = 0
+    """Stop after so many evaluations without a better one; 0 to go on."""
+    samples: int = 3
+    """Answers that are shown at an evaluation."""
+    logging_steps: int = 10
+    """Steps between lines."""
+    checkpoint_steps: int | None = None
+    """Steps between checkpoints, rounded up to whole samplings; by default as many as between evaluations."""
+    keep_checkpoints: int = 2
+    """Good checkpoints that are kept."""
+    log_to: tuple[Logger, ...] = ()
+    """Loggers that are told as well: tensorboard, wandb, trackio."""
+
+
+BUILT_IN: dict[str, Any] = {
+    "prompts": 16, "steps": 60, "learning_rate": 5e-4, "eval_steps": 20, "rows": 4000, "batch_size": 128,
+}  # fmt: skip
+"""Settings that the built-in run has where nothing else is asked for."""
+FIXED = (
+    "start", "model", "sft_rows", "sft_epochs", "train", "val", "question", "answer", "val_share", "task", "rows",
+    "held_out", "system", "max_length", "prompts", "group_size", "updates", "temperature", "new_tokens",
+    "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "length_normalised", "seed",
+)  # fmt: skip
+"""Settings that a run which is resumed must share with the one that was begun."""
+
+
+def settled(config: Grpo) -> Grpo:
+    """The settings with those of the built-in run, where it is what is asked for."""
+    built_in = not config.train and config.start is None and config.model in (None, "tiny")
+    return replace(config, **BUILT_IN) if built_in else config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Outcome):
+    """What a training came to."""
+
+    accuracy: float
+    answer_rate: float
+    start_accuracy: float
+
+
+def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
+    """Train an adapter from rewards, evaluate it before and after, keep the best."""
+    refuse_impossible(config)
+    output, device = Path(config.output_dir), choose_device(config.device)
+    goes_on(output, "grpo", config, FIXED, say)
+
+    # -- start and data ----------------------------------------------------------------------------------------------
+    start = start_of(config, say)
+    settings = start.settings
+    torch.manual_seed(config.seed)
+    training, validation = questions_of(settings, say)
+    refuse_too_few(len(training), config.prompts * config.updates)
+
+    # -- model -------------------------------------------------------------------------------------------------------
+    precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
+    base = base_of(settings, Place(device=device), ())
+    prompting = Prompting(tokenizer=base.tokenizer, system=settings.system)
+    new_tokens = config.new_tokens or tokens_enough(prompting.examples([*training, *validation], settings.max_length))
+    mark = fingerprint(base.model)
+    model = adapted(settings, base, device, precision)
+    without_dropout(model)
+    reference = StartWeights(model) if config.kl else None
+    record: dict[str, Any] = {
+        "base": {"model": start.base, "fingerprint": mark, "bits": settings.bits},
+        "system": settings.system, "max_length": settings.max_length,
+        "task": None if config.train else settings.task, "new_tokens": new_tokens, "seed": config.seed,
+    }  # fmt: skip
+
+    # -- questions, optimizer, schedule ------------------------------------------------------------------------------
+    compute_loss = _loss_of(config, model, device)
+    padding = Padding(pad=int(base.tokenizer.pad_token_id))
+    loader: DataLoader[Any] = DataLoader(
+        Examples(training), batch_size=config.prompts * config.updates, shuffle=True, drop_last=True, collate_fn=list,
+        generator=torch.Generator().manual_seed(config.seed),
+    )  # fmt: skip
+    optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+    scheduler = TimedSchedule(
+        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps
+    )
+    logbook = Logbook(say, steps=config.steps, every=config.logging_steps)
+    best = Best(output, metric="merit", patience=config.patience)
+    policy = Policy(
+        precision=precision,
+        # At the end of a sampling, never within: the answers that are left of it are in no checkpoint.
+        checkpoint_steps=-(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates,
+        keep_checkpoints=config.keep_checkpoints,
+        keep_frozen=False,  # the base is loaded by this program, every time
+    )
+
+    def sample(questions: Sequence[Any], autocast: Any) -> Sampled:
+        return sample_groups(
+            model, prompting, questions, size=config.group_size, temperature=config.temperature, new_tokens=new_tokens,
+            limit=settings.max_length, readable=config.answer_reward, autocast=autocast,
+            batch_size=max(1, (4096 if device.type == "cuda" else 512) // config.group_size),
+        )  # fmt: skip
+
+    def portions(sampled: Sampled, steps: int, autocast: Any) -> list[Portion]:
+        """What each step learns from; all of it is scored before the first one is taken."""
+        found = portions_of(
+            sampled, padding, steps=steps, rows=config.batch_size, keep_equal=bool(config.kl),
+            length_normalised=config.length_normalised,
+        )  # fmt: skip
+        score = compute_loss.score
+        return [
+            replace(each, batches=[scored(batch, score, autocast, reference) for batch in each.batches])
+            for each in found
+        ]
+
+    def ask(count: int | None, autocast: Any) -> dict[str, Any]:
+        """Evaluate; nobody's random numbers are touched."""
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            return evaluate(
+                model, prompting, validation[:count], new_tokens=new_tokens, limit=settings.max_length,
+                autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 128,
+            ).to_json()  # fmt: skip
+
+    def save(into: Path) -> None:
+        save_adapter(model, base.tokenizer, into, record | {"steps": logbook.steps_taken}, instead_of=best.directory)
+
+    # -- the check ---------------------------------------------------------------------------------------------------
+    write_launch(output, "grpo", config, steps=config.steps)
+    if config.check != "off":
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            autocast = PrecisionControl(precision, device).autocast
+            first = sample(training[: config.prompts], autocast)
+            _look_at_rewards(first, config, say)
+            batch = portions(first, 1, autocast)[0].batches[0]
+        look_before_start(
+            model, optimizer, batch, compute_loss, precision=precision, scaler=None, then=config.check,
+            directory=output, say=say,
+        )  # fmt: skip
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    began = time.monotonic()
+    with telling(config.log_to, output) as tell, Guard(
+        model, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+        forward=compute_loss, describe=lambda batch: _in_words(base.tokenizer, batch),
+    ) as guard:  # fmt: skip
+        before = _start_scores(output, lambda: ask(None, guard.autocast))
+        say(f"the start: {in_words(before)}")
+        resumed = guard.resume()
+        if resumed:
+            say(f"resumed after step {resumed}")
+            logbook.resume(resumed)
+            best.recall(resumed)
+
+        def judge() -> None:
+            """Evaluate, and keep the adapter if it is the best so far."""
+            if best.knows(logbook.steps_taken):
+                return
+            guard.flush()
+            with logbook.rest():
+                found = ask(config.eval_rows, guard.autocast)
+                better = best.judge(logbook.steps_taken, found, save)
+            tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
+            say(f"step {logbook.steps_taken}: {in_words(found)}{'  (best so far)' if better else ''}")
+
+        def over() -> bool:
+            return logbook.steps_taken >= config.steps or scheduler.over or best.over
+
+        judge()  # the start is the one to beat
+        write_end(output, config.minutes, used=scheduler.seconds / 60)
+        for questions in _endless(lambda: guard.batches(loader), over):
+            sampled = sample(questions, guard.autocast)
+            for portion in portions(sampled, config.updates, guard.autocast):
+                for batch, share in zip(portion.batches, portion.shares, strict=True):
+                    loss = guard.forward(batch)
+                    guard.backward(loss * share, signals={**compute_loss.signals(), **portion.signals})
+                    logbook.add(loss, batch["attention_mask"].sum(), _shown(portion))
+                guard.step()
+                logbook.step(scheduler.get_last_lr()[0])
+                if logbook.steps_taken % config.eval_steps == 0:
+                    judge()
+                if over():
+                    break
+
+        # -- result --------------------------------------------------------------------------------------------------
+        judge()
+        logbook.finish()
+        if logbook.steps_taken > resumed:
+            guard.checkpoint()  # also says how much time was used
+        take_adapter(model, best.directory)
+        found = ask(None, guard.autocast)
+    first_loss, last_loss = first_and_last(losses_of(output))
+    result = Result(
+        accuracy=found["accuracy"], answer_rate=found["answer_rate"], start_accuracy=before["accuracy"],
+        first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken, seconds=time.monotonic() - began,
+        directory=output,
+    )  # fmt: skip
+    require_one_finite(output, logbook.steps_taken)
+    write_result(
+        output,
+        {"scores": found, "start": before, **result.numbers(), "evaluations": best.history},
+    )
+    say(f"start  {in_words(before)}")
+    say(f"tuned  {in_words(found)}")
+    say(f"The best adapter is in {best.directory}: stayfinite sft chat --adapter {best.directory}")
+    return result
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with these flags."""
+    train(read_settings(Grpo, arguments, "stayfinite train grpo", settled))
+
+
+def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Tensor]]:
+    """The model of a run and its forward pass, from the run directory alone; for ``stayfinite replay``."""
+    config: Grpo = settings_of(Grpo, read_launch(run_dir, "grpo") | {"output_dir": str(run_dir)})
+    device = torch.device("cpu")
+    start: Start = start_of(config, _silent)
+    model = adapted(start.settings, base_of(start.settings, Place(device=device), ()), device, "fp32")
+    without_dropout(model)
+    return model, _loss_of(config, model, device)
+
+
+# -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
+    return PolicyLoss(
+        model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
+        length_normalised=config.length_normalised,
+    )  # fmt: skip
+
+
+def _look_at_rewards(sampled: Sampled, config: Grpo, say: Callable[[str], None]) -> None:
+    """Refuse a start from which nothing is learned: every group has one reward only."""
+    right = float((sampled.rewards == 1.0).float().mean())
+    cut = sum(sampled.cut) / len(sampled.cut)
+    say(
+        f"a first sampling: {right:.1%} of {len(sampled.texts)} answers right, {sampled.length:.1f} tokens each, "
+        f"{cut:.1%} cut off; {sampled.equal:.0%} of the groups teach nothing (one reward for all)"
+    )
+    if sampled.equal < 1.0:
+        return
+    shown = " ".join(sampled.texts[0].split())[:120]
+    problem = f"all {config.group_size} answers of every question have one reward: {shown or '(nothing)'!r}"
+    fix = "--start with a model that answers in the tags, another --temperature, or more --new-tokens"
+    if config.check == "stop":
+        raise NotReady(f"nothing can be learned: {problem}", fix=f"{fix}. To start all the same: --check warn")
+    say(f"check: warning: {problem}. {fix}")
+
+
+def _start_scores(output: Path, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """How the start does, asked once in a run, before its first step."""
+    path = output / "start_scores.json"
+    if path.exists():
+        known: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return known
+    found = ask()
+    path.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return found
+
+
+def _endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
+    """The batches of one epoch after the other, until it is over."""
+    for _ in count():
+        if over():
+            return
+        for batch in batches():
+            yield batch
+            if over():
+                return
+
+
+def _shown(portion: Portion) -> dict[str, Tensor]:
+    """Signals that stand in the program's own lines."""
+    return {name: torch.tensor(portion.signals[name]) for name in ("right", "length")}
+
+
+def _in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
+    """What each row was asked, what was said, and how much better than its siblings it was."""
+    worth = batch["advantages"].tolist()
+    return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]
+
+
+def _silent(_: str) -> None:
+    return

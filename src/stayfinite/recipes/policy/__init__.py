@@ -1,0 +1,1 @@
+"""Answers that are sampled, rewarded and learned from: groups, rewards, advantages, the policy's loss."""

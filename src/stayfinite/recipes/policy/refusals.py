@@ -1,0 +1,50 @@
+"""Settings that cannot work, refused before anything is read or written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.chat.refusals import refuse_fp16, refuse_written_over
+from stayfinite.recipes.running.processes import refuse_several
+from stayfinite.recipes.settings import require
+
+
+def refuse_impossible(config: Any) -> None:
+    """Look at the settings of a reinforcement learning.
+
+    Raises:
+        UsageError: a value is outside what it may be, or a trained adapter would be written over.
+    """
+    refuse_several()
+    refuse_fp16(config)
+    require(
+        config,
+        above_zero=("learning_rate", "max_grad_norm", "alpha", "minutes", "temperature"),
+        at_least={
+            2: ("group_size",),
+            1: (
+                "rank", "steps", "prompts", "updates", "batch_size", "rows", "held_out", "eval_steps", "eval_rows",
+                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints", "sft_rows",
+            ),
+            0: ("weight_decay", "samples", "patience", "seed", "kl", "answer_reward"),
+            8: ("max_length",),
+        },
+        shares={"[0, 1)": ("val_share", "warmup_ratio", "answer_reward"), "(0, 1)": ("clip",)},
+    )  # fmt: skip
+    if config.start is not None and config.model is not None:
+        raise UsageError("--start and --model: the start names its model", fix="give one of them")
+    refuse_written_over(config)
+
+
+def refuse_too_few(questions: int, wanted: int) -> None:
+    """Refuse data that does not fill one sampling.
+
+    Raises:
+        UsageError: there are too few questions.
+    """
+    if questions < wanted:
+        raise UsageError(
+            f"{questions:,} questions to train on, and one sampling asks {wanted:,} (--prompts times --updates)",
+            fix="more questions, or fewer --prompts",
+        )

@@ -1,0 +1,121 @@
+"""What reinforcement learning starts from: a fine-tuned adapter, a model, or one that is built and fine-tuned here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stayfinite.recipes.chat.adapters import WEIGHTS, read_record
+from stayfinite.recipes.chat.bases import is_size
+from stayfinite.recipes.chat.built_in import METRIC, conversions
+from stayfinite.recipes.chat.data import task_of
+from stayfinite.recipes.chat.questions import Question, write_questions
+from stayfinite.recipes.chat.using import base_named
+from stayfinite.recipes.running.records import RESULT
+from stayfinite.recipes.sft import SYSTEM, Sft, settled, train
+
+BEST, START = "best", "start"
+SLOPPY = 0.6
+"""Share of the lengths that the teacher of a model which is built here gets wrong."""
+TINY = "tiny"
+"""What is built where nothing is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where it begins."""
+
+    settings: Sft
+    """Data, base and adapter, as a fine-tuning names them."""
+    base: str
+    """How the trained adapter will name its base."""
+
+
+def start_of(config: Any, say: Callable[[str], None]) -> Start:
+    """Find or make the start.
+
+    Arguments:
+        config: settings of the reinforcement learning. Names that a fine-tuning has too mean the same in both.
+
+    Raises:
+        UsageError: there is no adapter, or its base is gone.
+    """
+    shared = {each.name: getattr(config, each.name) for each in fields(Sft) if hasattr(config, each.name)}
+    given = {name: value for name, value in shared.items() if value is not None}
+    if config.start is None and config.model is not None and not is_size(config.model):
+        settings = Sft(**given)
+        return Start(settings=replace(settings, task=task_of(settings)), base=config.model)
+    adapter = _adapter_in(config.start or _fine_tuned(config, say))
+    record = read_record(adapter)
+    base = base_named(record, str(adapter))
+    formed = {
+        "system": record.get("system", SYSTEM), "max_length": int(record.get("max_length", Sft().max_length)),
+        "task": record.get("task") or "auto", "bits": record.get("base", {}).get("bits", "full"),
+    }  # fmt: skip
+    settings = Sft(**(formed | given | {"model": base, "adapter": str(adapter)}))
+    if not config.train:
+        known = "metric" if config.start is None else record.get("task")
+        settings = replace(settings, task=known or task_of(settings))
+    beside = str(record["base"]["model"]).startswith("../")  # kept by the run, and found from where it is
+    named = os.path.relpath(base, Path(config.output_dir) / BEST) if beside else base
+    return Start(settings=settings, base=named)
+
+
+def without_dropout(model: nn.Module) -> None:
+    """Switch dropout off: a ratio of two passes would be one of two masks."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+
+def _adapter_in(place: str | Path) -> Path:
+    """The adapter of a run or the one that was named itself."""
+    inside = Path(place) / BEST
+    return inside if (inside / WEIGHTS).is_file() else Path(place)
+
+
+def _fine_tuned(config: Any, say: Callable[[str], None]) -> Path:
+    """The run of a short fine-tuning: a model that is built here knows nothing, and would never be rewarded."""
+    place = Path(config.output_dir) / START
+    if (place / RESULT).is_file():
+        return place
+    size = config.model or TINY
+    given = ("train", "val", "question", "answer", "val_share", "seed", "device", "precision")
+    wanted = {name: getattr(config, name) for name in given}
+    say(f"{size} is built here and knows nothing: it is fine-tuned first, in {place}")
+    if not config.train:
+        say(f"its teacher is careless: {SLOPPY:.0%} of the lengths that it learns from are ten times too large")
+        place.mkdir(parents=True, exist_ok=True)
+        files = {"train": place / "careless.jsonl", "val": place / "held_out.jsonl"}
+        write_questions(
+            careless(conversions("metric", config.sft_rows, held_out=False, seed=config.seed)), files["train"]
+        )
+        write_questions(conversions("metric", 50, held_out=True, seed=config.seed), files["val"])
+        wanted |= {name: (str(path),) for name, path in files.items()}
+    asked = replace(settled(Sft(model=size)), task="auto") if not config.train else Sft(model=size)
+    fitted = {"epochs": config.sft_epochs, "eval_epochs": config.sft_epochs, "samples": 0, "check": "off"}
+    train(
+        replace(asked, **wanted, **fitted, output_dir=str(place), logging_steps=100),
+        lambda line: say(f"  {line}") if line.startswith(("step", "tuned")) else None,
+    )
+    return place
+
+
+def careless(questions: Sequence[Question]) -> list[Question]:
+    """The questions with answers of a teacher who often adds a zero to lengths, and is right about all else.
+
+    Fine-tuning learns such habits; a reward that checks the answer unlearns them.
+    """
+    lengths = tuple(METRIC["length"])
+    found = []
+    for each in questions:
+        drawn = hashlib.blake2b(each.text.encode(), digest_size=8).digest()
+        wrong = int.from_bytes(drawn, "big") / 2**64 < SLOPPY and each.text.split()[2] in lengths
+        found.append(replace(each, answer=each.answer + "0") if wrong else each)
+    return found
