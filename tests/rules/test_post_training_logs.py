@@ -74,7 +74,9 @@ def test_a_healthy_run_is_healthy(name):
 
 
 def test_the_evidence_names_step_figures_and_line():
-    finding = judge_reading(read_text(verl(**RUNAWAY))).findings[0]
+    diagnosis = judge_reading(read_text(verl(**RUNAWAY)))
+    finding = diagnosis.findings[0]
+    assert diagnosis.trouble[-1] in finding.evidence[0]
     assert finding.where.startswith("stdin:")
     assert "KL to the reference rose from 0.00" in finding.evidence[0]
     assert finding.evidence[0].startswith(f"{finding.where}: step {finding.where.partition(':')[2]}: ")
