@@ -1,8 +1,8 @@
 """Healthy post-training with trl: how often the guard errs, and what it costs.
 
-    python benchmarks/post_training.py healthy --kind grpo
-    python benchmarks/post_training.py healthy --kind dpo
-    python benchmarks/post_training.py cost
+    python -m benchmarks.post_training healthy --kind grpo
+    python -m benchmarks.post_training healthy --kind dpo
+    python -m benchmarks.post_training cost
 
 ``healthy`` trains a small model from scratch with several seeds, with a learning rate at which it learns, and counts
 what the guard has refused, limited, or said. ``cost`` is the way of ``trainer_overhead.py``: three trainings take turns
@@ -16,17 +16,20 @@ import json
 import statistics
 import tempfile
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
-from tokenizers import Tokenizer, models, pre_tokenizers
-from trainer_overhead import LANES, PROMISE, WARMUP, Baton, Turns
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, logging, set_seed
-from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
+from benchmarks.trainer_overhead import LANES, PROMISE, WARMUP, Baton, Turns
 from stayfinite.integrations.transformers import StayFinite
+
+# None of them says what its types are.
+datasets: Any = import_module("datasets")
+tokenizers: Any = import_module("tokenizers")
+transformers: Any = import_module("transformers")
+trl: Any = import_module("trl")
 
 WORDS = 64
 COMMON: dict[str, Any] = {
@@ -37,23 +40,23 @@ COMMON: dict[str, Any] = {
 
 def tokenizer() -> Any:
     """Words w0 to w63; the first four are padding, begin, end and unknown."""
-    plain = Tokenizer(models.WordLevel({f"w{i}": i for i in range(WORDS)}, unk_token="w3"))
-    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(WORDS)}, unk_token="w3"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=plain, pad_token="w0", bos_token="w1", eos_token="w2", unk_token="w3"
     )
 
 
 def model(folder: Path, width: int, layers: int) -> Any:
     """A small decoder, on disk too: trl takes the reference from there."""
-    LlamaForCausalLM(
-        LlamaConfig(
+    transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
             vocab_size=WORDS, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
             num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64, pad_token_id=0, bos_token_id=1,
             eos_token_id=2,
         )
     ).save_pretrained(folder)  # fmt: skip
-    return LlamaForCausalLM.from_pretrained(folder)
+    return transformers.LlamaForCausalLM.from_pretrained(folder)
 
 
 def words(made: torch.Generator, count: int, *, even: bool | None = None) -> str:
@@ -65,7 +68,7 @@ def words(made: torch.Generator, count: int, *, even: bool | None = None) -> str
     return " ".join(f"w{i}" for i in ids.tolist())
 
 
-def even_share(completions: list[str], **_: Any) -> list[float]:
+def even_share(completions: list[str], **_: Any) -> list[float | None]:
     """A reward that a machine can verify: the share of even words."""
     told = [[int(word[1:]) for word in text.split()] for text in completions]
     return [sum(number % 2 == 0 for number in numbers) / max(1, len(numbers)) for numbers in told]
@@ -73,7 +76,7 @@ def even_share(completions: list[str], **_: Any) -> list[float]:
 
 def trainer(kind: str, folder: Path, seed: int, steps: int, callbacks: list[Any], **larger: Any) -> Any:
     """A healthy training."""
-    set_seed(seed)
+    transformers.set_seed(seed)
     made = torch.Generator().manual_seed(seed)
     common = COMMON | {"output_dir": str(folder), "max_steps": steps, "seed": seed}
     policy = model(folder / "base", larger.get("width", 32), larger.get("layers", 2))
@@ -83,19 +86,19 @@ def trainer(kind: str, folder: Path, seed: int, steps: int, callbacks: list[Any]
             | {name: " " + words(made, 6, even=name == "chosen") for name in ("chosen", "rejected")}
             for _ in range(256)
         ]
-        args = DPOConfig(per_device_train_batch_size=8, learning_rate=3e-4, beta=0.1, **common)
-        return DPOTrainer(
-            model=policy, ref_model=LlamaForCausalLM.from_pretrained(folder / "base"), args=args,
-            train_dataset=Dataset.from_list(rows), processing_class=tokenizer(), callbacks=callbacks,
+        args = trl.DPOConfig(per_device_train_batch_size=8, learning_rate=3e-4, beta=0.1, **common)
+        return trl.DPOTrainer(
+            model=policy, ref_model=transformers.LlamaForCausalLM.from_pretrained(folder / "base"), args=args,
+            train_dataset=datasets.Dataset.from_list(rows), processing_class=tokenizer(), callbacks=callbacks,
         )  # fmt: skip
     length = larger.get("length", 8)
-    args = GRPOConfig(
+    sampled = trl.GRPOConfig(
         per_device_train_batch_size=16, num_generations=4, max_completion_length=length, learning_rate=1e-3, beta=0.02,
         num_iterations=2, generation_kwargs={"min_new_tokens": length} if larger else None, **common,
     )  # fmt: skip
-    return GRPOTrainer(
-        model=policy, args=args, reward_funcs=[even_share], processing_class=tokenizer(), callbacks=callbacks,
-        train_dataset=Dataset.from_list([{"prompt": words(made, 6)} for _ in range(256)]),
+    return trl.GRPOTrainer(
+        model=policy, args=sampled, reward_funcs=[even_share], processing_class=tokenizer(), callbacks=callbacks,
+        train_dataset=datasets.Dataset.from_list([{"prompt": words(made, 6)} for _ in range(256)]),
     )  # fmt: skip
 
 
@@ -144,9 +147,9 @@ def cost(steps: int, stretch: int) -> None:
             lane.join()
     plain = turns[0].seconds
     print(f"GRPO, 16 answers of 16 words a batch, {statistics.median(plain[WARMUP:]) * 1000:.0f} ms a step when plain")
-    for name, lane in zip(LANES[1:], turns[1:], strict=True):
+    for name, turn in zip(LANES[1:], turns[1:], strict=True):
         ratios = [
-            sum(lane.seconds[at : at + stretch]) / sum(plain[at : at + stretch])
+            sum(turn.seconds[at : at + stretch]) / sum(plain[at : at + stretch])
             for at in range(WARMUP, steps - stretch + 1, stretch)
         ]
         low, middle, high = statistics.quantiles(ratios, n=4)
@@ -163,7 +166,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--stretch", type=int, default=6)
     given = parser.parse_args()
-    logging.set_verbosity_error()
     torch.set_num_threads(1)
     if given.what == "healthy":
         healthy(given.kind, given.seeds, given.steps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, verl
@@ -73,8 +75,22 @@ def test_a_healthy_run_is_healthy(name):
     assert diagnosis.verdict == "healthy"
 
 
+def test_the_steps_of_a_guarded_run_are_judged_alike():
+    rows = [
+        {"version": 1, "step": step, "loss": 1.0 / step, "grad_norm": 0.5, "lr": 1e-6, "decision": "accept", "code": "finite",
+         "signals": {"kl": 0.002 * growth**step, "entropy": 0.5, "reward": 0.4 + 0.01 * (step % 3)}}
+        for growth in (1.0, 1.35) for step in range(1, 41)
+    ]  # fmt: skip
+    assert judge_reading(read_text("\n".join(map(json.dumps, rows[:40])))).verdict == "healthy"
+    assert [each.cause for each in judge_reading(read_text("\n".join(map(json.dumps, rows[40:])))).findings] == [
+        "kl-runaway"
+    ]
+
+
 def test_the_evidence_names_step_figures_and_line():
-    finding = judge_reading(read_text(verl(**RUNAWAY))).findings[0]
+    diagnosis = judge_reading(read_text(verl(**RUNAWAY)))
+    finding = diagnosis.findings[0]
+    assert diagnosis.trouble[-1] in finding.evidence[0]
     assert finding.where.startswith("stdin:")
     assert "KL to the reference rose from 0.00" in finding.evidence[0]
     assert finding.evidence[0].startswith(f"{finding.where}: step {finding.where.partition(':')[2]}: ")

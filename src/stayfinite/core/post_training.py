@@ -265,7 +265,8 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
         return
     if rising or kl.late >= NO_PLATEAU or (worse and kl.late >= 4.0 * max(kl.early, 0.0)):
         more = _level(courses, "entropy", "reward")
-        beside = "".join(f", {name} {courses[name].early:.3g} to {value:.3g}" for name, value in more.items())
+        changed = {name: now for name, now in more.items() if abs(now - courses[name].early) > 0.1 * abs(now)}
+        beside = "".join(f", {name} {courses[name].early:.3g} to {now:.3g}" for name, now in changed.items())
         yield Sign(
             KL_RUNAWAY, "kl", step, kl.late, kl.early,
             f"KL to the reference rose from {kl.early:.3g} to {kl.late:.3g} nats per token{beside}", figures=more,

@@ -108,7 +108,7 @@ def judge(
     return Diagnosis(
         verdict=verdict,
         findings=findings,
-        trouble=facts.symptoms.story,
+        trouble=[*facts.symptoms.story, *_signs(facts, findings)],
         refused=[
             each.in_words() + ("" if explained or each.in_rows else "; no autopsy says why")
             for each in refused.values()
@@ -118,6 +118,12 @@ def judge(
         differential=differential(findings, guessed) if verdict == "sick" else None,
         runs=runs,
     )
+
+
+def _signs(facts: Facts, findings: Sequence[Finding]) -> list[str]:
+    """What signals of post-training show, where that is the likeliest cause."""
+    seen = facts.post_training.get(findings[0].cause) if findings else None
+    return [] if seen is None else [seen.sign.text]
 
 
 def _setup(runs: Sequence[RunSeries], settings: Settings, told: Told) -> Settings:

@@ -44,6 +44,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Signals, each with its names in logs, our own first; the first that a log has counts."""
 
+_OWN = "signals/"
+"""Before the names of signals in a guarded run's steps.jsonl."""
 _PART = re.compile(r"rewards/(.+)/mean$")
 _SPREAD = ("critic/advantages/max", "critic/advantages/min")
 _SAMPLED = frozenset(("kl", "entropy", "length", "cut_off", "equal_groups", "advantage_std", "clipped"))
@@ -93,7 +95,9 @@ def signals_in(run: RunSeries) -> Iterator[tuple[int, int, dict[str, float]]]:
 
 def names_in(run: RunSeries) -> dict[str, str]:
     """The signals that a log has, each with its name there."""
-    there = {signal: [name for name in names if name in run.metrics] for signal, names in NAMES.items()}
+    there = {
+        signal: [name for name in (f"{_OWN}{signal}", *names) if name in run.metrics] for signal, names in NAMES.items()
+    }
     found = {signal: names[0] for signal, names in there.items() if names}
     if "chosen_logp" in found or (found.get("kl") == "kl" and _all_zero(run, "kl", "logprobs_diff")):
         found.pop("kl", None)  # KTO's is that of whole answers; OpenRLHF logs 0 where there is no reference
