@@ -64,7 +64,6 @@ SETTINGS = Grpo(
     samples=0,
     check="off",
     logging_steps=4,
-    checkpoint_steps=64,
     output_dir="runs/grpo_units/grpo",
 )
 

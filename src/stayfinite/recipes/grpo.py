@@ -53,6 +53,7 @@ from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
 
@@ -223,7 +224,8 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     mark = fingerprint(base.model)
     model = adapted(settings, base, device, precision)
     without_dropout(model)
-    reference = StartWeights(model) if config.kl else None
+    begun = StartWeights(model)
+    reference = begun if config.kl else None
     record: dict[str, Any] = {
         "base": {"model": start.base, "fingerprint": mark, "bits": settings.bits},
         "system": settings.system, "max_length": settings.max_length,
@@ -243,10 +245,11 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     )
     logbook = Logbook(say, steps=config.steps, every=config.logging_steps)
     best = Best(output, metric="merit", patience=config.patience)
+    checkpoint_steps = -(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates
     policy = Policy(
         precision=precision,
         # At the end of a sampling, never within: the answers that are left of it are in no checkpoint.
-        checkpoint_steps=-(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates,
+        checkpoint_steps=checkpoint_steps,
         keep_checkpoints=config.keep_checkpoints,
         keep_frozen=False,  # the base is loaded by this program, every time
     )
@@ -315,7 +318,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
             guard.flush()
             with logbook.rest():
                 found = ask(config.eval_rows, guard.autocast)
-                better = best.judge(logbook.steps_taken, found, save)
+                better = best.judge(logbook.steps_taken, found, save if logbook.steps_taken else None)
             tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
             say(f"step {logbook.steps_taken}: {in_words(found)}{'  (best so far)' if better else ''}")
 
@@ -341,8 +344,12 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         # -- result --------------------------------------------------------------------------------------------------
         judge()
         logbook.finish()
-        if logbook.steps_taken > resumed:
+        kept = config.minutes is None and logbook.steps_taken % checkpoint_steps == 0
+        if logbook.steps_taken > resumed and not kept:
             guard.checkpoint()  # also says how much time was used
+        if not best.directory.exists():  # nothing was better than the start
+            with begun():
+                write_whole(best.directory, save)
         take_adapter(model, best.directory)
         found = ask(None, guard.autocast)
     first_loss, last_loss = first_and_last(losses_of(output))

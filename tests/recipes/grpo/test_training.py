@@ -14,7 +14,7 @@ from recipe_job import NEVER, play_recipe, weights_of_ranks
 from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.cli import main
 from stayfinite.errors import NotReady, UsageError
-from stayfinite.recipes import sft
+from stayfinite.recipes import grpo, sft
 from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.chat.testing import Examine, examine
 from stayfinite.recipes.grpo import Grpo, settled, train
@@ -28,7 +28,15 @@ def quiet(_: str) -> None:
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fine-tuning that has learned the tags and little else."""
     place = tmp_path_factory.mktemp("grpo") / "sft"
-    few = {"rows": 960, "held_out": 8, "epochs": 1, "eval_epochs": 2, "samples": 0, "rank": 8, "check": "off"}
+    few: dict[str, Any] = {
+        "rows": 960,
+        "held_out": 8,
+        "epochs": 1,
+        "eval_epochs": 2,
+        "samples": 0,
+        "rank": 8,
+        "check": "off",
+    }
     sft.train(replace(sft.settled(sft.Sft()), **few, device="cpu", output_dir=str(place)), quiet)
     return place
 
@@ -81,6 +89,19 @@ def test_a_finished_run_that_is_started_again_trains_no_further(start: Path, run
     before = (place / "best" / "adapter_model.safetensors").read_bytes()
     assert train(small(start, place, check="warn", kl=0.01), quiet).steps == 4
     assert (place / "best" / "adapter_model.safetensors").read_bytes() == before
+
+
+def test_the_start_stays_the_best_where_nothing_was_better(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Worse(grpo.Best):
+        def judge(self, step: int, scores: Any, save: Any = None) -> bool:
+            return super().judge(step, dict(scores) | {"merit": -step}, save)
+
+    monkeypatch.setattr(grpo, "Best", Worse)
+    train(small(start, tmp_path / "run", steps=2), quiet)
+    one, two = read_weights(start / "best"), read_weights(tmp_path / "run" / "best")
+    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 @pytest.mark.parametrize(("name", "value"), [("seed", 1), ("group_size", 8), ("kl", 0.0), ("temperature", 0.7)])

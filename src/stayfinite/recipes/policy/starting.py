@@ -56,11 +56,11 @@ def start_of(config: Any, say: Callable[[str], None]) -> Start:
     base = base_named(record, str(adapter))
     formed = {
         "system": record.get("system", SYSTEM), "max_length": int(record.get("max_length", Sft().max_length)),
-        "task": record.get("task") or "auto", "bits": record.get("base", {}).get("bits", "full"),
+        "bits": record.get("base", {}).get("bits", "full"),
     }  # fmt: skip
     settings = Sft(**(formed | given | {"model": base, "adapter": str(adapter)}))
-    if not config.train:
-        known = "metric" if config.start is None else record.get("task")
+    if not config.train and config.task == "auto":
+        known: Any = "metric" if config.start is None else record.get("task")
         settings = replace(settings, task=known or task_of(settings))
     beside = str(record["base"]["model"]).startswith("../")  # kept by the run, and found from where it is
     named = os.path.relpath(base, Path(config.output_dir) / BEST) if beside else base
