@@ -25,9 +25,6 @@ Ask = Callable[..., Decision | None]
 class Asking(Protocol):
     """Puts the question for one kind of optimizer."""
 
-    scaler: Any
-    """A ``torch.amp.GradScaler`` of the engine's, if it has one."""
-
     def prepare(self) -> None:
         """The engine is about to clip and step."""
 
@@ -40,8 +37,6 @@ class Asking(Protocol):
 
 class Partitioned:
     """ZeRO 1, 2 and 3."""
-
-    scaler: Any = None
 
     def __init__(self, engine: Any, ask: Ask, shadows: Shadows) -> None:
         self._optimizer, self._ask = engine.optimizer, ask
@@ -96,8 +91,6 @@ class Partitioned:
 class Whole:
     """No ZeRO, in half precision; and bf16 with gradients in fp32. Every rank has all gradients."""
 
-    scaler: Any = None
-
     def __init__(self, engine: Any, ask: Ask) -> None:
         self._optimizer, self._ask = engine.optimizer, ask
         self._half = bool(engine.fp16_enabled())
@@ -142,7 +135,6 @@ class Plain:
 
     def __init__(self, engine: Any, ask: Ask) -> None:
         self._optimizer, self._ask = engine.optimizer, ask
-        self.scaler: Any = getattr(engine, "torch_autocast_z0_gradscaler", None)
         # By it the engine knows that a step was skipped.
         self._optimizer.overflow = False
 
@@ -165,6 +157,11 @@ def asking_for(engine: Any, ask: Ask, shadows: Shadows) -> Asking:
     if hasattr(engine.optimizer, "loss_scale_config") or hasattr(engine.optimizer, "get_grads_for_norm"):
         return Whole(engine, ask)
     return Partitioned(engine, ask, shadows) if engine.zero_optimization() else Plain(engine, ask)
+
+
+def scaler_of(engine: Any) -> Any:
+    """The ``torch.amp.GradScaler`` of an engine that has one: torch's autocast in fp16, without ZeRO."""
+    return getattr(engine, "torch_autocast_z0_gradscaler", None)
 
 
 def _true(norm: Any) -> Tensor:

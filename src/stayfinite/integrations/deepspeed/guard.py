@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import json
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +16,9 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, OrderError
 from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.framework_guard import FrameworkGuard
 from stayfinite.integrations.model_calls import ModelCalls
-from stayfinite.integrations.shadowing import Shadow, Shadows
+from stayfinite.integrations.shadowing import Shadow
 from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
@@ -32,7 +29,7 @@ try:
 except ImportError as error:
     raise MissingExtra.of("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed") from error
 
-from stayfinite.integrations.deepspeed.asking import asking_for
+from stayfinite.integrations.deepspeed.asking import asking_for, scaler_of
 from stayfinite.integrations.deepspeed.checks import check_engine, inner_optimizer, keeps_weights_apart
 from stayfinite.integrations.deepspeed.masters import masters_of, tensors_of
 
@@ -43,7 +40,7 @@ MEMORY = "stayfinite"
 """Under this name the guard's memory lies in the client state of a checkpoint."""
 
 
-class StayFinite:
+class StayFinite(FrameworkGuard):
     """Guards the steps of a DeepSpeed engine.
 
     ``engine(...)``, ``engine.backward(loss)`` and ``engine.step()`` are called as ever. A bad step is skipped on all
@@ -80,31 +77,27 @@ class StayFinite:
             before.close()
         self._engine, self._forward = engine, forward
         self._calls = ModelCalls(engine)
-        self._run_dir = None if run_dir is None else Path(run_dir)
-        self.vetoes = 0
-        self._norm = math.nan
-        self._decision: Decision | None = None
         self._passed: Callable[[Tensor], None] | None = None
         self._passing = ExitStack()
-        self._again_now = self._closed = self._warned = False
-        self._shadows = Shadows()
+        self._again_now = self._warned = False
         inner = inner_optimizer(engine)
         assert inner is not None, "check_engine has looked"
         self._inner = inner
-        self._asking = asking_for(engine, self._ask, self._shadows)
         masters: Any = inner if engine.optimizer is inner else masters_of(engine.module, inner)
         clipping = float(engine.gradient_clipping() or 0)
-        self.driven = DrivenGuard(
+        driven = DrivenGuard(
             engine.module,
             masters,
             stateful(engine.lr_scheduler),
-            self._asking.scaler,
+            scaler_of(engine),
             clipping if clipping > 0 else None,
             _fitting(engine, policy or Policy(), explain=explain),
             run_dir,
             self._again,
             console=console,
         )
+        super().__init__(driven, None if run_dir is None else Path(run_dir))
+        self._asking = asking_for(engine, self._ask, self._shadows)
         put = self._shadows.put
         put(engine.optimizer, "step", self._optimizer_step)
         put(engine, "backward", self._backward)
@@ -112,13 +105,11 @@ class StayFinite:
         put(engine, "step", self._step)
         put(engine, "save_checkpoint", self._save_checkpoint)
         put(engine, "load_checkpoint", self._load_checkpoint)
-        self._hooks = [
+        self._hooks += [
             engine.register_forward_pre_hook(self._before_forward, with_kwargs=True),
             engine.register_forward_hook(self._after_forward),
         ]
         vars(engine)[MARK] = self
-        # A loop has no last line of ours: what is open when the process ends is still written.
-        atexit.register(self._at_exit)
 
     # -- what the loop may call --------------------------------------------------------------------------------------
 
@@ -138,69 +129,6 @@ class StayFinite:
     def decision(self) -> Decision | None:
         """What was decided of the last step; None where no loss was known."""
         return self._decision
-
-    @property
-    def refused(self) -> bool:
-        """Whether the last step was refused."""
-        return self._decision is not None and self._decision.refused
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The recent decisions, oldest first."""
-        return self.driven.decisions
-
-    @property
-    def run_dir(self) -> Path | None:
-        """Where the run is written."""
-        return self._run_dir
-
-    def figures(self) -> dict[str, float]:
-        """Gradient norm of the last step; vetoes, bounded steps and findings so far."""
-        return {
-            "stayfinite/grad_norm": self._norm,
-            "stayfinite/vetoes": float(self.vetoes),
-            "stayfinite/bounded": float(self.driven.unusual["bounded"]),
-            "stayfinite/findings": float(len(self.driven.causes)),
-        }
-
-    def describe(self) -> str:
-        """What is guarded, how, and what it costs, in a few lines."""
-        return self.driven.describe()
-
-    def flush(self) -> None:
-        """Nothing waits: each step is acted upon at the end of ``engine.step()``."""
-        self.driven.flush()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the guard remembers, as plain data."""
-        plain: dict[str, Any] = json.loads(json.dumps(self.driven.state_dict()))
-        return plain
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; load the engine before."""
-        self.driven.abandon()
-        self.driven.load_state_dict(state)
-
-    def close(self) -> None:
-        """Take everything off the engine, write the rest, and say what the run came to."""
-        self.__exit__(None, None, None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        atexit.unregister(self._at_exit)
-        del vars(self._engine)[MARK]
-        self._shadows.lift()
-        self._asking.stop()
-        while self._hooks:
-            self._hooks.pop().remove()
-        self.driven.__exit__(kind, error, trace)
 
     # -- one step, in the order in which the engine goes through it --------------------------------------------------
 
@@ -245,10 +173,8 @@ class StayFinite:
                 self._warned = True
                 warn_of_unseen_loss("engine.backward(loss)")
             return None
-        self._decision = self.driven.judge(**measured)
-        self.vetoes += self._decision.refused
-        self._norm = self._decision.signals.grad_norm
-        return self._decision
+        self._decide(decision := self.driven.judge(**measured))
+        return decision
 
     # -- checkpoints, which stay the engine's own --------------------------------------------------------------------
 
@@ -299,9 +225,9 @@ class StayFinite:
         finally:
             self._again_now = False
 
-    def _at_exit(self) -> None:
-        with suppress(Exception):
-            self.close()
+    def _leave(self) -> None:
+        del vars(self._engine)[MARK]
+        self._asking.stop()
 
 
 def deepspeed_guard(engine: Any, **settings: Any) -> StayFinite:
