@@ -136,7 +136,7 @@ class Grpo:
     """A token's probability earns nothing more once it has changed by this share within a sampling."""
     kl: float = 0.0
     """Weight of the distance (KL) to the start; 0 for none, which saves a pass."""
-    length_normalised: bool = False
+    length_normalized: bool = False
     """Every answer counts the same, however long; by default every token does."""
     learning_rate: float = 1e-4
     """The highest learning rate."""
@@ -183,7 +183,7 @@ BUILT_IN: dict[str, Any] = {
 FIXED = (
     "start", "model", "sft_rows", "sft_epochs", "train", "val", "question", "answer", "val_share", "task", "rows",
     "held_out", "system", "max_length", "prompts", "group_size", "updates", "temperature", "new_tokens",
-    "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "length_normalised", "seed",
+    "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "length_normalized", "seed",
 )  # fmt: skip
 """Settings that a run which is resumed must share with the one that was begun."""
 
@@ -265,7 +265,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         """What each step learns from; all of it is scored before the first one is taken."""
         found = portions_of(
             sampled, padding, steps=steps, rows=config.batch_size, keep_equal=bool(config.kl),
-            length_normalised=config.length_normalised,
+            length_normalized=config.length_normalized,
         )  # fmt: skip
         score = compute_loss.score
         return [
@@ -390,7 +390,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
     return PolicyLoss(
         model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
-        length_normalised=config.length_normalised,
+        length_normalized=config.length_normalized,
     )  # fmt: skip
 
 

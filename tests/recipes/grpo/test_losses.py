@@ -51,7 +51,7 @@ def test_the_loss_is_that_of_the_papers_token_by_token(by_row: bool, kl: float) 
     new, old, ref = (-torch.rand(5, 7) for _ in range(3))
     gains, mask = torch.randn(5), torch.arange(7) < torch.tensor([[7], [1], [3], [5], [2]])
     reference = ref if kl else None
-    found = policy_loss(new, old, gains, mask, clip=0.2, kl=kl, reference=reference, length_normalised=by_row)
+    found = policy_loss(new, old, gains, mask, clip=0.2, kl=kl, reference=reference, length_normalized=by_row)
     assert float(found) == pytest.approx(by_hand(new, old, gains, mask, 0.2, kl, reference, by_row), rel=1e-5)
 
 
@@ -121,9 +121,9 @@ def test_a_group_holds_the_tokens_that_were_sampled_after_their_own_question(mod
 
 
 def test_a_ratio_begins_at_1_and_padding_has_no_part_in_the_loss(model: Any, prompting: Prompting) -> None:
-    loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalised=False)
+    loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalized=False)
     sampled, padding = sampled_by(model, prompting), Padding(pad=int(prompting.tokenizer.pad_token_id))
-    (portion,) = portions_of(sampled, padding, steps=1, rows=64, keep_equal=True, length_normalised=False)
+    (portion,) = portions_of(sampled, padding, steps=1, rows=64, keep_equal=True, length_normalized=False)
     batch = scored(portion.batches[0], loss.score, nullcontext, None)
     value = loss(batch)
     assert float(loss.signals()["ratio_max"]) == 1.0
@@ -141,12 +141,12 @@ def test_a_ratio_begins_at_1_and_padding_has_no_part_in_the_loss(model: Any, pro
 def test_batches_of_a_step_add_up_to_it_and_groups_of_equal_rewards_are_left_out_without_a_trace(
     model: Any, prompting: Prompting, by_row: bool
 ) -> None:
-    loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalised=by_row)
+    loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalized=by_row)
     sampled, padding = sampled_by(model, prompting), Padding(pad=int(prompting.tokenizer.pad_token_id))
 
     def gradients(rows: int, keep_equal: bool) -> list[Tensor]:
         (portion,) = portions_of(
-            sampled, padding, steps=1, rows=rows, keep_equal=keep_equal, length_normalised=by_row
+            sampled, padding, steps=1, rows=rows, keep_equal=keep_equal, length_normalized=by_row
         )  # fmt: skip
         assert len(portion.batches) == (1 if rows > 3 or not keep_equal else 2)
         assert portion.signals["equal_groups"] == 0.5
@@ -166,8 +166,8 @@ def test_a_step_of_equal_rewards_alone_is_still_a_step_and_changes_nothing(model
         examples=sampled.examples, texts=sampled.texts, rewards=torch.zeros(6), advantages=torch.zeros(6), size=3,
         cut=sampled.cut,
     )  # fmt: skip
-    (portion,) = portions_of(flat, Padding(pad=0), steps=1, rows=64, keep_equal=False, length_normalised=False)
-    loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalised=False)
+    (portion,) = portions_of(flat, Padding(pad=0), steps=1, rows=64, keep_equal=False, length_normalized=False)
+    loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalized=False)
     loss(scored(portion.batches[0], loss.score, nullcontext, None)).backward()
     assert not any(bool(each.grad.any()) for each in model.parameters() if each.grad is not None)
     assert portion.signals["equal_groups"] == 1.0
@@ -176,7 +176,7 @@ def test_a_step_of_equal_rewards_alone_is_still_a_step_and_changes_nothing(model
 def test_the_reference_is_the_start_and_the_trained_weights_come_back(model: Any, prompting: Prompting) -> None:
     example = Example(prompting.prompt("How many g are 5 kg?"), prompting.completion(Question(text="", answer="5000")))
     batch = Padding(pad=0)([example]) | {"advantages": torch.ones(1)}
-    loss = PolicyLoss(model, CPU, temperature=1.0, clip=0.2, kl=0.1, length_normalised=False)
+    loss = PolicyLoss(model, CPU, temperature=1.0, clip=0.2, kl=0.1, length_normalized=False)
     start = StartWeights(model)
     before = scored(batch, loss.score, nullcontext, start)
     assert torch.equal(before["old"], before["reference"])

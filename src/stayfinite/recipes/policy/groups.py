@@ -94,14 +94,14 @@ class Portion:
 
 
 def portions_of(
-    sampled: Sampled, padding: Padding, *, steps: int, rows: int, keep_equal: bool, length_normalised: bool
+    sampled: Sampled, padding: Padding, *, steps: int, rows: int, keep_equal: bool, length_normalized: bool
 ) -> list[Portion]:
     """The answers shared out among so many steps, in batches of about so many rows.
 
     Arguments:
         keep_equal: whether groups of equal rewards are kept, as a distance to the reference needs them. They add
             nothing else to a gradient, and are counted in the shares all the same.
-        length_normalised: as in the loss: whether every answer counts the same, or every token.
+        length_normalized: as in the loss: whether every answer counts the same, or every token.
     """
     size, total = sampled.size, len(sampled.examples) // steps
     width = max(1, rows // size) * size  # whole groups
@@ -110,7 +110,7 @@ def portions_of(
         own = range(first, first + total)
         kept = [row for row in own if keep_equal or float(sampled.advantages[row])] or list(own[:size])
         pieces = [kept[start : start + width] for start in range(0, len(kept), width)]
-        weight = [1 if length_normalised else len(each.completion) for each in sampled.examples]
+        weight = [1 if length_normalized else len(each.completion) for each in sampled.examples]
         rewards = sampled.rewards[own.start : own.stop]
         found.append(
             Portion(

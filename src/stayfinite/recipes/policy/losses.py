@@ -29,7 +29,7 @@ def policy_loss(
     clip: float,
     kl: float = 0.0,
     reference: Tensor | None = None,
-    length_normalised: bool = False,
+    length_normalized: bool = False,
 ) -> Tensor:
     """The clipped policy-gradient loss of a batch.
 
@@ -41,7 +41,7 @@ def policy_loss(
         clip: a ratio beyond ``1 ± clip`` earns nothing more.
         kl: weight of the distance to the reference.
         reference: log-probabilities by the model that the distance is measured from.
-        length_normalised: every answer counts the same; otherwise every token does.
+        length_normalized: every answer counts the same; otherwise every token does.
     """
     ratio = (new - old).exp()
     gain = advantages.unsqueeze(1)
@@ -49,7 +49,7 @@ def policy_loss(
     if reference is not None:
         losses = losses + kl * distance(new, reference)
     counted = losses * mask
-    if length_normalised:
+    if length_normalized:
         return (counted.sum(1) / mask.sum(1).clamp(min=1)).mean()
     return counted.sum() / mask.sum().clamp(min=1)
 
@@ -78,15 +78,15 @@ class PolicyLoss:
 
     Arguments:
         temperature: of the sampling.
-        clip, kl, length_normalised: as of :func:`policy_loss`.
+        clip, kl, length_normalized: as of :func:`policy_loss`.
     """
 
     def __init__(
-        self, model: Any, device: torch.device, *, temperature: float, clip: float, kl: float, length_normalised: bool
+        self, model: Any, device: torch.device, *, temperature: float, clip: float, kl: float, length_normalized: bool
     ) -> None:
         self.score = scores_of(model, device, temperature)
         self._device = device
-        self._clip, self._kl, self._length_normalised = clip, kl, length_normalised
+        self._clip, self._kl, self._length_normalized = clip, kl, length_normalized
         self._last: dict[str, Tensor] = {}
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -95,7 +95,7 @@ class PolicyLoss:
         self._last = {"logprobs": new.detach(), "mask": mask, **given}
         return policy_loss(
             new, given["old"], given["advantages"], mask, clip=self._clip, kl=self._kl,
-            reference=given.get("reference"), length_normalised=self._length_normalised,
+            reference=given.get("reference"), length_normalized=self._length_normalized,
         )  # fmt: skip
 
     def signals(self) -> dict[str, Tensor]:
