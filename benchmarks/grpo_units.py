@@ -75,7 +75,7 @@ def main() -> None:
     # Without a card the real model would take a day: the one that is built here shows the same on an easier task.
     config = tyro.cli(Grpo, default=SETTINGS if card else grpo.settled(Grpo(output_dir=SETTINGS.output_dir)))
     if config.start == START.output_dir and not (Path(config.start) / RESULT).is_file():
-        sft.train(replace(START, seed=config.seed))
+        sft.train(replace(START, seed=config.seed, device=config.device, precision=config.precision))
     ready = time.monotonic()
     result = grpo.train(config)
     ended = time.monotonic()
