@@ -68,7 +68,7 @@ class Grpo:
     """Instead of --start: a model that answers in the tags by itself, or a size that is built and fine-tuned here first
     (tiny, small). tiny where neither is given."""
     sft_rows: int = 5000
-    """Built-in questions for the fine-tuning of a model that is built here; their teacher is careless with lengths."""
+    """Built-in questions for the fine-tuning of a model that is built here; many lengths in them are wrong."""
     sft_epochs: int = 2
     """And how often that passes over its questions."""
 

@@ -22,7 +22,7 @@ from stayfinite.recipes.sft import SYSTEM, Sft, settled, train
 
 BEST, START = "best", "start"
 SLOPPY = 0.6
-"""Share of the lengths that the teacher of a model which is built here gets wrong."""
+"""Share of wrong lengths in the data that the built-in start is fine-tuned on."""
 TINY = "tiny"
 """What is built where nothing is named."""
 
@@ -90,7 +90,7 @@ def _fine_tuned(config: Any, say: Callable[[str], None]) -> Path:
     wanted = {name: getattr(config, name) for name in given}
     say(f"{size} is built here and knows nothing: it is fine-tuned first, in {place}")
     if not config.train:
-        say(f"its teacher is careless: {SLOPPY:.0%} of the lengths that it learns from are ten times too large")
+        say(f"the start is fine-tuned on flawed data: {SLOPPY:.0%} of the lengths are ten times too large")
         place.mkdir(parents=True, exist_ok=True)
         files = {"train": place / "careless.jsonl", "val": place / "held_out.jsonl"}
         write_questions(
@@ -108,9 +108,9 @@ def _fine_tuned(config: Any, say: Callable[[str], None]) -> Path:
 
 
 def careless(questions: Sequence[Question]) -> list[Question]:
-    """The questions with answers of a teacher who often adds a zero to lengths, and is right about all else.
+    """The questions with a zero too many in the answers to many of those about lengths.
 
-    Fine-tuning learns such habits; a reward that checks the answer unlearns them.
+    It gives a start that is right now and then, which is what rewards need.
     """
     lengths = tuple(METRIC["length"])
     found = []
