@@ -47,7 +47,7 @@ def alone(folder: Path, act: str) -> dict[str, Any]:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     acts = product(["ddp", "fsdp"], ["nan-loss", "nan-gradient", "rollback"])
     others = [("fsdp", "none"), ("ddp", "desync"), ("ddp", "uneven"), ("ddp", "harm"), ("fsdp", "harm")]
-    return Stage(tmp_path_factory.mktemp("two"), 2, [*acts, *others])
+    return Stage(tmp_path_factory.mktemp("two"), 2, [*acts, *others, ("ddp", "rollback-misfit")])
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,12 @@ def test_a_bad_gradient_is_traced_to_its_rank_before_gradients_are_averaged(two,
     (veto,) = events(two.of(kind, "nan-gradient"), "veto")
     assert veto["code"] == "gradient-not-finite"
     assert veto["bad_ranks"] == [1]
+
+
+def test_a_rollback_that_fails_on_one_rank_stops_all_with_the_same_error(two):
+    played = two.played["ddp-rollback-misfit"]
+    assert played.ends == [1, 1]
+    assert played.said.count("failed on rank 1 and not on all") >= 2
 
 
 @pytest.mark.slow

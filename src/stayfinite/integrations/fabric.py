@@ -107,6 +107,11 @@ def fabric_guard(fabric: Any, model: nn.Module, optimizer: Any, scheduler: Any =
     return FabricGuard(fabric, model, optimizer, scheduler, **settings)
 
 
+def steps_in_deepspeed(strategy: Any) -> bool:
+    """Whether a strategy of Lightning leaves backward and steps to a DeepSpeed engine."""
+    return any(each.__name__ == "DeepSpeedStrategy" for each in type(strategy).__mro__)
+
+
 def _check(fabric: Any, model: Any, optimizer: Any) -> None:
     missing = [name for name in ("backward", "clip_gradients", "strategy") if not hasattr(fabric, name)]
     if missing:
@@ -114,7 +119,12 @@ def _check(fabric: Any, model: Any, optimizer: Any) -> None:
             f"expected a Fabric, not {type(fabric).__name__}", fix="fabric_guard(fabric, model, optimizer, scheduler)"
         )
     name = type(fabric.strategy).__name__
-    if any(each in name for each in ("DeepSpeed", "XLA")):
+    if steps_in_deepspeed(fabric.strategy):
+        raise UsageError(
+            f"{name} of Fabric steps the engine's optimizer past the engine, where no step can be refused",
+            fix="Lightning's Trainer with StayFinite(), or deepspeed.initialize with deepspeed_guard(engine)",
+        )
+    if "XLA" in name:
         raise UsageError(
             f"{name} steps inside of an engine of its own, where no step can be refused from outside",
             fix="leave the guard out, or use strategy='auto' or 'ddp'",

@@ -198,17 +198,30 @@ class Recovery:
         """Put the training into another state; returns why it could not be, and nothing was changed.
 
         Random numbers go on as they were: the data does too, and must not repeat itself.
+
+        Raises:
+            StateError: on all ranks, where some have gone back and others could not.
         """
         assert self.ring is not None
         optimizer = self._parts.optimizer
         # What no schedule of the guard's moves belongs to the loop, and the loop has not gone back.
         loops_own = None if self._parts.scheduler is not None else settings_of(optimizer)
+        failed: StateError | None = None
         try:
             self.ring.put_in_place(snapshot)
         except StateError as error:
-            line = f"going back to step {snapshot.step} failed, nothing was changed: {error}"
-            self._give_up(step, line, error.message)
-            return error.message
+            failed = error
+        if where := self._ranks.highest(0 if failed is None else self._ranks.rank + 1):
+            if self._ranks.highest(int(failed is None)):
+                raise StateError(
+                    f"going back to step {snapshot.step} failed on rank {where - 1} and not on all: the ranks no "
+                    "longer hold the same training",
+                    fix="start it again; guard.resume() goes on from the last checkpoint",
+                ) from failed
+            assert failed is not None
+            line = f"going back to step {snapshot.step} failed, nothing was changed: {failed}"
+            self._give_up(step, line, failed.message)
+            return failed.message
         if loops_own is not None:
             give_back(optimizer, loops_own)
         return None

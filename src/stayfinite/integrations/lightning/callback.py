@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from stayfinite.core.policy import Policy
 from stayfinite.errors import ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.fabric import FabricGuard, fabric_guard
+from stayfinite.integrations.fabric import FabricGuard, fabric_guard, steps_in_deepspeed
 from stayfinite.integrations.lightning.fit import GuardedFit
 from stayfinite.integrations.lightning.package import as_callback, callback_classes, rebuild
 from stayfinite.integrations.places import DEFAULT, Default, free_place
@@ -86,7 +86,7 @@ class StayFinite:
             self._saved = self._fit.state_dict()
         saved, place, self._fit, self._saved = self._saved, self._place(trainer), None, {}
         try:
-            self._fit = GuardedFit(trainer, pl_module, self._policy, place, self._console)
+            self._fit = _kind_for(trainer)(trainer, pl_module, self._policy, place, self._console)
         except (ModelError, OptimizerError) as error:
             warnings.warn(f"StayFinite cannot guard this training: {error}", NotGuarded, stacklevel=2)
             return
@@ -136,3 +136,11 @@ class StayFinite:
             return None
         home = Path(trainer.log_dir or trainer.default_root_dir)
         return Path(trainer.strategy.broadcast(str(free_place(home / "stayfinite", again=bool(self._saved)))))
+
+
+def _kind_for(trainer: Any) -> type[GuardedFit]:
+    if not steps_in_deepspeed(trainer.strategy):
+        return GuardedFit
+    from stayfinite.integrations.lightning.engine_fit import GuardedEngineFit
+
+    return GuardedEngineFit

@@ -45,22 +45,29 @@ class GuardedFit:
         self._moved = [False] * len(self._stood)
         """Which schedules moved in the last batch."""
         self._shadows, self._held = Shadows(), Shadows()
-        optimizers = [each for each in trainer.optimizers if type(each).__name__ != "_MockOptimizer"]
-        self.guarded = [
+        self.guarded = self._guard_all(policy, run_dir, console)
+        self._step = module.training_step
+        if self.guarded:
+            self._shadows.put(module, "training_step", self._training_step)
+            self._stand_in_front()
+
+    def _guard_all(self, policy: Policy, run_dir: Path | None, console: Console | None) -> list[GuardedOptimizer]:
+        optimizers = [each for each in self._trainer.optimizers if type(each).__name__ != "_MockOptimizer"]
+        return [
             self._guard(
                 optimizer, policy, _place(run_dir, number, len(optimizers)), console, alone=len(optimizers) == 1
             )
             for number, optimizer in enumerate(optimizers)
         ]
-        self._step = module.training_step
-        if self.guarded:
-            self._shadows.put(module, "training_step", self._training_step)
+
+    def _stand_in_front(self) -> None:
+        """Of steps and of clipping."""
         for each in self.guarded:
             self._shadows.put(each.optimizer, "step", each.step)
-        if self.guarded and module.automatic_optimization:
-            self._shadows.put(trainer.precision_plugin, "clip_grad_by_norm", self._clip_by_norm)
-        elif self.guarded:
-            self._shadows.put(module, "clip_gradients", self._clip_gradients)
+        if self._module.automatic_optimization:
+            self._shadows.put(self._trainer.precision_plugin, "clip_grad_by_norm", self._clip_by_norm)
+        else:
+            self._shadows.put(self._module, "clip_gradients", self._clip_gradients)
 
     def _guard(
         self, optimizer: Optimizer, policy: Policy, run_dir: Path | None, console: Console | None, *, alone: bool
@@ -182,7 +189,7 @@ class GuardedFit:
         self._held.lift()
         self._shadows.lift()
         for each in self.guarded:
-            each.guard.__exit__(kind, error, trace)
+            each.end(kind, error, trace)
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -221,7 +228,7 @@ def _place(run_dir: Path | None, number: int, count: int) -> Path | None:
 
 def _check_strategy(trainer: Any) -> None:
     name = type(trainer.strategy).__name__
-    if any(each in name for each in ("DeepSpeed", "XLA")):
+    if "XLA" in name:
         raise OptimizerError(
             f"{name} steps inside of an engine of its own, where no step can be refused from outside",
             fix="use strategy='auto' or 'ddp', or leave StayFinite out of the callbacks",

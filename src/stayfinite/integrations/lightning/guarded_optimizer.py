@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -93,3 +94,7 @@ class GuardedOptimizer:
         if self.open:
             self.open = self.refused = self.early = self._gathered = False
             self.guard.settle()
+
+    def end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close the guard."""
+        self.guard.__exit__(kind, error, trace)
