@@ -77,7 +77,7 @@ def test_a_healthy_run_is_healthy(name):
 
 def test_the_steps_of_a_guarded_run_are_judged_alike():
     rows = [
-        {"version": 1, "step": step, "loss": 1.0 / step, "grad_norm": 0.5, "lr": 1e-6, "decision": "accept", "code": "finite",
+        {"version": 1, "step": step, "loss": 1.0 / step, "grad_norm": 0.5, "decision": "accept", "code": "finite",
          "signals": {"kl": 0.002 * growth**step, "entropy": 0.5, "reward": 0.4 + 0.01 * (step % 3)}}
         for growth in (1.0, 1.35) for step in range(1, 41)
     ]  # fmt: skip
