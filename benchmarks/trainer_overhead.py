@@ -19,6 +19,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +81,21 @@ class Baton:
 class Turns(TrainerCallback):
     """Times the steps of one lane. Comes after StayFinite in the list, so that its work is within the time."""
 
-    def __init__(self, lane: int, baton: Baton) -> None:
+    def __init__(self, lane: int, baton: Baton, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: list[float] = []
-        self._lane, self._baton = lane, baton
+        self._lane, self._baton, self._clock = lane, baton, clock
         self._begun = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """The first turn begins; setting up is no part of a step."""
-        self._begun = time.perf_counter()
+        self._begun = self._clock()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """A turn ends, and the next begins when all others have had theirs."""
-        self.seconds.append(time.perf_counter() - self._begun)
+        self.seconds.append(self._clock() - self._begun)
         self._baton.hand_on()
         self._baton.wait(self._lane)
-        self._begun = time.perf_counter()
+        self._begun = self._clock()
 
 
 def run_lane(lane: int, baton: Baton, turns: Turns, steps: int, rows: int, folder: Path) -> None:

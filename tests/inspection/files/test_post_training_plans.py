@@ -59,6 +59,18 @@ def encode(row):
     return batch | {{"labels": labels}}
 Trainer(model=model, args=TrainingArguments("o", learning_rate=1e-5), train_dataset=data.map(encode)).train()
 """
+PPO = """
+import torch
+from trl import AutoModelForCausalLMWithValueHead
+model = AutoModelForCausalLMWithValueHead.from_pretrained("policy")
+optimizer = torch.optim.AdamW({parameters}, lr=1e-6)
+for batch in loader:
+    loss = policy_loss(model, batch)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+OTHER_MODEL = GRPO.replace("Qwen/Qwen2.5-1.5B-Instruct", "openai-community/gpt2")
 SAME_PADDING = "tokenizer.pad_token = tokenizer.eos_token"
 BY_ID = "labels[labels == tokenizer.pad_token_id] = -100"
 BY_POSITION = "labels[batch['attention_mask'] == 0] = -100"
@@ -73,6 +85,8 @@ SICK = [
     ("lr-too-high", "a.py", GRPO.format(more="learning_rate=1e-4"), "whole model"),
     ("lr-too-high", "a.sh", VERL.format(**USUAL | {"lr": "2e-4"}), "whole model"),
     ("sampler-mismatch", "a.py", GRPO.format(more="generation_kwargs={'temperature': 0.6}"), "uses temperature 1"),
+    ("sampler-mismatch", "a.py", OTHER_MODEL.format(more="learning_rate=1e-6"), "leaves it on"),
+    ("params-not-in-optimizer", "a.py", PPO.format(parameters="model.pretrained_model.parameters()"), "value head"),
     ("beta-out-of-scale", "a.py", DPO.format(more="beta=10.0", reference=""), "0.2 nats"),
     ("beta-out-of-scale", "a.py", DPO.format(more="beta=1e-6", reference=""), "nothing holds"),
     ("beta-out-of-scale", "a.py", GRPO.format(more="beta=10.0"), "outweighs"),
@@ -101,6 +115,12 @@ HEALTHY = {
     "GRPO with its temperature twice": GRPO.format(more="temperature=0.6, generation_kwargs={'temperature': 0.6}"),
     "GRPO on short answers": GRPO.format(more="max_completion_length=16"),
     "PPO with one answer a prompt": VERL.format(**USUAL | {"estimator": "gae", "n": 1}),
+    "dropout turned off": OTHER_MODEL.format(more="disable_dropout=True"),
+    "DPO turns dropout off by itself": DPO.replace("Qwen/Qwen2.5-1.5B-Instruct", "gpt2").format(more="", reference=""),
+    "a value head in the optimizer": PPO.format(parameters="model.parameters()"),
+    "a value head with a rate of its own": PPO.format(
+        parameters="[*model.pretrained_model.parameters(), *model.v_head.parameters()]"
+    ),
     "verl": VERL.format(**USUAL),
     "OpenRLHF": OPENRLHF.format(n=8, kl=0.001),
     "OpenRLHF without a reference": OPENRLHF.format(n=8, kl=0),

@@ -35,6 +35,14 @@ _SAME = re.compile(
 )
 _TRAINED = re.compile(r"(?:Adam\w*|SGD|optim\w*)\(.*\bref(?:erence)?_(?:model|policy)\.parameters\(\)")
 
+_WITH_DROPOUT = re.compile(r"(?:^|/)(?:(?:distil)?gpt2(?:-\w+)?|opt-[\d.]+[mb])$", re.IGNORECASE)
+"""Models whose config has dropout above 0; that of most later ones is 0."""
+_VALUE_HEAD = re.compile(r"ForCausalLMWithValueHead\b|\bself\.(?:v_head|value_head)\s*=")
+_WITHOUT_HEAD = re.compile(
+    r"(?:Adam\w*|SGD)\(\s*(?:params\s*=\s*)?\w+(?:\.\w+)*\.(?:pretrained_model|backbone|base_model|lm)\.parameters\(\)"
+)
+_HEAD_TRAINED = re.compile(r"\b(?:v_head|value_head)\.parameters\(\)")
+
 _PAD_IS_END = re.compile(r"\.pad_token(?:_id)?\s*=\s*\w*\.?\w+\.eos_token(?:_id)?\b")
 _END_ADDED = re.compile(
     r"\+\s*\[?\s*(?:self\.)?\w*tokenizer\.eos_token(?:_id)?\b|\{(?:self\.)?\w*tokenizer\.eos_token\}"
@@ -53,6 +61,10 @@ def look_at_post_training(plan: Plan, notes: Notes) -> None:
     if ends:
         notes.saw("plan.end_masked", ends)
         notes.check("Labels", "the end of an answer is learned", "eos-never-learned", seen=ends[0][0])
+    heads = list(_heads_left_out(plan))
+    if heads:
+        notes.saw("plan.value_head", heads)
+        notes.check("Value head", "the optimizer trains it", "params-not-in-optimizer", seen=heads[0][0])
     algorithm = algorithm_of(plan)
     moving = list(_moving_references(plan))
     if not algorithm and not moving:
@@ -60,6 +72,7 @@ def look_at_post_training(plan: Plan, notes: Notes) -> None:
     for name, remarks in (
         ("plan.no_group", list(_no_group(plan, algorithm))),
         ("plan.sampled_otherwise", list(_sampled_otherwise(plan))),
+        ("plan.dropout_on", list(_dropout_left_on(plan))),
         ("plan.beta", list(_betas(plan, algorithm))),
         ("plan.reference", moving),
     ):
@@ -125,6 +138,31 @@ def _sampled_otherwise(plan: Plan) -> Iterator[Remark]:
                 setting.where,
                 f"temperature={sampled:g} in {found.group(1)}, and nothing in generation_kwargs",
             )
+
+
+def _dropout_left_on(plan: Plan) -> Iterator[Remark]:
+    """trl's GRPO and RLOO leave dropout on: the training pass then differs from the sampling one and from itself."""
+    config = next((each for each in plan.settings if re.match(r"(?:GRPO|RLOO)Config\.", each.name)), None)
+    known = [str(each.value) for each in plan.settings if re.fullmatch(r"\w+Trainer\.model", each.name)]
+    known += [str(plan.context.model.value)] if plan.context.model is not None else []
+    name = next((each for each in known if _WITH_DROPOUT.search(each)), None)
+    none = any("drop" in last_step(each) and number_in(each.value) == 0 for each in plan.settings)
+    if config is not None and name is not None and not none and plan.on("disable_dropout") is None:
+        owner = config.name.partition(".")[0]
+        text = f"{name} has dropout, and {owner} leaves it on: the same tokens get another probability in each pass"
+        yield text, config.where, f"{owner}(disable_dropout=True)"
+
+
+def _heads_left_out(plan: Plan) -> Iterator[Remark]:
+    """A model with a value head, of which the optimizer is given the rest."""
+    for source in plan.scripts:
+        if not _VALUE_HEAD.search(source.text) or _HEAD_TRAINED.search(source.text):
+            continue
+        for number, line in enumerate(source.text.splitlines(), 1):
+            if _WITHOUT_HEAD.search(line) and f"{source.name}:{number}" not in plan.switched_off:
+                text = f"{line.strip()[:120]}: the value head is not among them and never learns"
+                yield text, f"{source.name}:{number}", "give the optimizer model.parameters()"
+                return
 
 
 def _betas(plan: Plan, algorithm: str) -> Iterator[Remark]:

@@ -43,6 +43,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimisation.loop_code import calls
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 EMPTY = r"optimizer got an empty parameter list|no parameters? to optimize|empty param(?:eter)? (?:list|group)"
@@ -62,6 +63,7 @@ CHANGED = re.compile(
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """torch's refusals; a probe that saw parameters stand still; an optimizer built before the model changed."""
+    yield from planned(facts, "plan.value_head")
     missing = facts.seen("optimizer.missing_parameters")
     if missing is not None and missing.value:
         named = missing.value if isinstance(missing.value, int) else len(missing.value)
@@ -109,6 +111,7 @@ RULE = Rule(
     beats=("loss-collapse", "lr-too-low", "nan-loss", "params-frozen"),
     observes={
         "optimizer.missing_parameters": "the names (or the number) of trainable parameters that no optimizer holds",
+        "plan.value_head": REMARKS,
         "optimizer.strangers": "how many tensors the optimizer holds that are not the model's",
     },
 )

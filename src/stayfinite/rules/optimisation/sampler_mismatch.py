@@ -45,6 +45,7 @@ from stayfinite.rules.rule import Clue, Rule
 def judge(facts: Facts) -> Iterator[Clue]:
     """A mean difference of log-probabilities that rounding does not make."""
     yield from planned(facts, "plan.sampled_otherwise")
+    yield from planned(facts, "plan.dropout_on", mild=True)
     yield from seen_in_log(facts, SAMPLER_MISMATCH)
 
 
@@ -56,6 +57,6 @@ RULE = Rule(
     fix="compare dtype, temperature, template, dropout and weights of sampler and trainer",
     judge=judge,
     page=__doc__,
-    observes={"plan.sampled_otherwise": REMARKS},
+    observes={"plan.sampled_otherwise": REMARKS, "plan.dropout_on": REMARKS},
     beats=("ratio-explosion", "kl-runaway", "reward-falls", "entropy-collapse"),
 )

@@ -52,7 +52,7 @@ function answersOf(incident) {
   const rows = incident.decoded.map((row) => {
     const [, figures, prompt, answer] = ANSWER.exec(row.text);
     return [String(row.row), row.guilty ? el("td", { class: "outcome bad" }, "guilty") : "",
-      el("td", { class: "figures" }, figures.split(", ").map((figure) => el("div", {}, figure))),
+      el("td", { class: "amount" }, figures.split(", ").map((figure) => el("div", {}, figure))),
       el("td", { class: "decoded" }, prompt), el("td", { class: "decoded" }, answer)];
   });
   return [el("h4", {}, "Answers of the batch"), table(["row", "", "figures", "prompt", "answer"], rows, { label: "Answers of the batch" })];
