@@ -69,6 +69,10 @@ HEALTHY = {
     },
     "entropy of supervised training": {"entropy": lambda t: growth(1.5, 0.01, t)},
     "KL to a plateau": {"kl": lambda t: 0.8 * math.tanh(t / 15), "reward": lambda t: ramp(0.3, 0.6, t)},
+    "KL of a task that is learned": {
+        "kl": lambda t: 2.5 * math.tanh(t / 40),
+        "reward": lambda t: ramp(0.1, 0.9, t),
+    },
     "KL of 0 at the start": {"kl": lambda t: max(0.0, 0.001 * (t - 3)), "reward": lambda t: 0.5},
     "early noisy ratios": {
         "ratio_max": lambda t: 5000.0 if t < 3 else 2.0, "ratio_mean": lambda t: 3.0 if t < 3 else 1.0,
@@ -171,6 +175,13 @@ def test_equal_rewards_are_told_apart_by_what_they_are(rewards, variant):
     rows = [{"equal_groups": float(step >= 5 or len(set(rewards)) == 1), "reward": r} for step, r in enumerate(rewards)]
     sign = next(sign for sign in signs_of(rows) if sign.cause == "grpo-zero-advantage")
     assert (sign.variant, sign.figures["reward"]) == (variant, rewards[-1])
+
+
+def test_a_policy_that_jumped_away_and_gained_nothing_has_run_away():
+    rows = run(5, kl=lambda t: 0.0 if t < 2 else 2.4, reward=lambda t: 0.5)
+    assert [sign.cause for sign in signs_of(rows)] == ["kl-runaway"]
+    learned = run(5, kl=lambda t: 0.0 if t < 2 else 2.4, reward=lambda t: 0.5 if t < 5 else 1.0)
+    assert signs_of(learned) == []
 
 
 def test_a_sign_is_told_once_and_again_after_it_had_long_gone_away():

@@ -251,15 +251,20 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
     kl = courses.get("kl")
     if kl is None or not kl.sustained or kl.late < ONE_NAT:
         return
-    worse = "reward" in courses and courses["reward"].fell(2.0)
-    rising = kl.judged and kl.late >= 1.5 * max(kl.before, 0.0) and kl.late >= 4.0 * max(kl.early, 0.0)
-    if rising or kl.late >= NO_PLATEAU or (worse and kl.late >= 4.0 * max(kl.early, 0.0)):
+    reward, away = courses.get("reward"), kl.late >= 4.0 * max(kl.early, 0.0)
+    rising = kl.judged and away and kl.late >= 1.5 * max(kl.before, 0.0)
+    worse = reward is not None and reward.fell(2.0) and away
+    # It began at its reference, has been far from it for long, and nothing was gained.
+    in_vain = reward is not None and reward.judged and not (reward.rose(1.5) or _at_best(reward))
+    stays = kl.long and kl.late_long >= ONE_NAT and kl.lowest <= 0.1 * ONE_NAT and in_vain
+    if rising or worse or stays or kl.late >= NO_PLATEAU:
         more = _level(courses, "entropy", "reward")
         changed = {name: now for name, now in more.items() if abs(now - courses[name].early) > 0.1 * abs(now)}
         beside = "".join(f", {name} {courses[name].early:.3g} to {now:.3g}" for name, now in changed.items())
+        first = kl.early if away else kl.lowest
         yield Sign(
-            KL_RUNAWAY, "kl", step, kl.late, kl.early,
-            f"KL to the reference rose from {kl.early:.3g} to {kl.late:.3g} nats per token{beside}", figures=more,
+            KL_RUNAWAY, "kl", step, kl.late, first,
+            f"KL to the reference rose from {first:.3g} to {kl.late:.3g} nats per token{beside}", figures=more,
         )  # fmt: skip
 
 
