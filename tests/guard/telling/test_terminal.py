@@ -65,8 +65,8 @@ def test_the_summary_of_a_healthy_run_is_one_line():
 
 
 def test_the_summary_counts_as_people_do():
-    words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "signs": {}, "directory": None, "unlearned": ""}
-    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "slowest": None}
+    words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "directory": None, "unlearned": ""}
+    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "signs": {}, "slowest": None}
     one = summed_up(steps=1, vetoes={}, clipped=1, lowest_scale=None, **words)
     assert one == "1 step, none refused, 1 clipped; last loss 1"
     many = summed_up(steps=100_000, vetoes={"scale-search": 1_234}, clipped=2_000, lowest_scale=2.0**24, **words)
@@ -77,8 +77,8 @@ def test_the_summary_counts_as_people_do():
 
 @pytest.mark.parametrize(("share", "told"), [(0.41, True), (0.24, False)])
 def test_the_summary_names_a_rank_that_the_others_wait_for(share, told):
-    words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "signs": {}, "directory": None, "unlearned": ""}
-    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "slowest": (3, "node7", share, 0.22)}
+    words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "directory": None, "unlearned": ""}
+    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "signs": {}, "slowest": (3, "node7", share, 0.22)}
     line = "rank 3 (node7) is the slowest: 41% of each step is its own, mean 22%"
     assert (line in summed_up(steps=9, vetoes={}, clipped=0, lowest_scale=None, **words)) is told
 
