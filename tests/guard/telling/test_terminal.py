@@ -78,7 +78,14 @@ def test_the_summary_counts_as_people_do():
 @pytest.mark.parametrize(("share", "told"), [(0.41, True), (0.24, False)])
 def test_the_summary_names_a_rank_that_the_others_wait_for(share, told):
     words = {"watched": {}, "last_loss": 1.0, "worst": (), "silent": (), "directory": None, "unlearned": ""}
-    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "signs": {}, "slowest": (3, "node7", share, 0.22)}
+    words |= {
+        "groups": (),
+        "bounded": 0,
+        "rollbacks": 0,
+        "phases": 0,
+        "signs": {},
+        "slowest": (3, "node7", share, 0.22),
+    }
     line = "rank 3 (node7) is the slowest: 41% of each step is its own, mean 22%"
     assert (line in summed_up(steps=9, vetoes={}, clipped=0, lowest_scale=None, **words)) is told
 
