@@ -94,3 +94,12 @@ def test_the_evidence_names_step_figures_and_line():
     assert finding.where.startswith("stdin:")
     assert "KL to the reference rose from 0.00" in finding.evidence[0]
     assert finding.evidence[0].startswith(f"{finding.where}: step {finding.where.partition(':')[2]}: ")
+
+
+def test_what_a_guard_said_on_the_terminal_is_read_again():
+    lines = [f"step {step:6d} of 64  loss  -0.0{step % 7}1  lr 2.00e-04" for step in range(1, 60)]
+    said = "entropy fell from 0.1 to 0.00027 nats per token and the reward did not rise"
+    lines.insert(38, f"stayfinite: step 38: entropy-collapse: {said}. Training continues.")
+    found = judge_reading(read_text("\n".join(lines)))
+    assert found.findings[0].cause == "entropy-collapse"
+    assert said in found.findings[0].evidence[0]

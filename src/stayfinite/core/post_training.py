@@ -23,6 +23,12 @@ BOTH_FALL = "dpo-both-fall"
 BLIND_VALUE = "value-explains-nothing"
 REWARD_FALLS = "reward-falls"
 REFERENCE_MOVES = "reference-moves"
+CAUSES = frozenset(
+    (
+        KL_RUNAWAY, ENTROPY_COLLAPSE, ZERO_ADVANTAGE, LENGTH_HACKING, REWARD_ON_TRUNCATED, RATIO_EXPLOSION,
+        SAMPLER_MISMATCH, BOTH_FALL, BLIND_VALUE, REWARD_FALLS, REFERENCE_MOVES,
+    )
+)  # fmt: skip
 
 ALL_RIGHT, ALL_WRONG, CONSTANT = "all right", "all wrong", "constant"
 """Why no group has different rewards."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stayfinite.core.post_training import EARLY, LATE, REWARD_FALLS, PostTraining, Sign
+from stayfinite.core.post_training import ALL_RIGHT, CAUSES, EARLY, LATE, REWARD_FALLS, PostTraining, Sign
 from stayfinite.core.series import RunSeries
 
 LEAST_LINES = 4
@@ -46,6 +47,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 _OWN = "signals/"
 """Before the names of signals in a guarded run's steps.jsonl."""
+_TOLD = re.compile(r"stayfinite: step (\d+): ([a-z-]+): (.+?)\. Training continues")
+"""What a guard has said on the terminal."""
 _PART = re.compile(r"rewards/(.+)/mean$")
 _SPREAD = ("critic/advantages/max", "critic/advantages/min")
 _SAMPLED = frozenset(("kl", "entropy", "length", "cut_off", "equal_groups", "advantage_std", "clipped"))
@@ -64,6 +67,7 @@ def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
     """By cause, the first sign of it in these logs."""
     found: dict[str, Seen] = {}
     for run in runs:
+        found |= {cause: seen for cause, seen in _told_in(run) if cause not in found}
         rows = list(signals_in(run))
         if len(rows) < LEAST_LINES:
             continue
@@ -75,6 +79,16 @@ def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
                 if sign.cause not in found and (sampled or sign.cause != REWARD_FALLS):
                     found[sign.cause] = Seen(sign, run.where(line))
     return found
+
+
+def _told_in(run: RunSeries) -> Iterator[tuple[str, Seen]]:
+    """What a guard has told while the run went on, the first of each cause last."""
+    for message in reversed(run.messages):
+        told = _TOLD.search(message.text)
+        if told is not None and told.group(2) in CAUSES:
+            variant = ALL_RIGHT if "get the best reward" in told.group(3) else ""
+            sign = Sign(told.group(2), "", int(told.group(1)), math.nan, math.nan, told.group(3), variant)
+            yield sign.cause, Seen(sign, message.where)
 
 
 def signals_in(run: RunSeries) -> Iterator[tuple[int, int, dict[str, float]]]:
