@@ -1,7 +1,7 @@
 """Runs with a fault of optimisation, and runs that look alike and have none of it."""
 
 from rules.example import Example
-from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, verl
+from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, reward_model, verl
 
 STEADY = "\n".join(
     f"step: {10 * i} loss: {2.9 - 0.03 * i:.4f} grad_norm: {1.1 + 0.02 * (i % 4):.3f} lr: {1e-4 * (1 - i / 60):.3e}"
@@ -266,6 +266,10 @@ EXAMPLES |= {
     "value-explains-nothing": (
         Example(log=verl(explained=level(0.001), value_loss=level(0.5))),
         Example(log=verl(explained=lambda t: t - 0.4)),
+    ),
+    "reward-model-constant": (
+        Example(log=reward_model(spread=0.0)),
+        Example(log=reward_model(spread=0.02)),
     ),
     "reward-falls": (
         Example(log=openrlhf(reward=ramp(0.6, 0.05))),

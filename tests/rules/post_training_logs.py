@@ -129,3 +129,18 @@ def openrlhf(lines: int = LINES, **changed: Shape) -> str:
         }  # fmt: skip
         rows.append(f"(PPOTrainer pid=4321) 2026-08-14 10:{i:02d}:07 INFO     ✨ Global step {i + 1}: {row}")
     return "\n".join(rows)
+
+
+def reward_model(spread: float, lines: int = LINES) -> str:
+    """trl's RewardTrainer; scores spread over so much at first, and more as it learns."""
+    rows = []
+    for i in range(lines):
+        wide = spread * (1 + 20 * i / lines)
+        rows.append(
+            str({
+                "loss": 0.6931 - 0.3 * (spread > 0) * i / lines, "grad_norm": 1.9, "learning_rate": 1e-5,
+                "min_reward": 0.31 - wide, "mean_reward": 0.31, "max_reward": 0.31 + wide,
+                "accuracy": 0.5 + 0.3 * (spread > 0) * i / lines, "margin": wide / 2, "epoch": round(i / lines, 2),
+            })
+        )  # fmt: skip
+    return "\n".join(rows)

@@ -23,10 +23,12 @@ BOTH_FALL = "dpo-both-fall"
 BLIND_VALUE = "value-explains-nothing"
 REWARD_FALLS = "reward-falls"
 REFERENCE_MOVES = "reference-moves"
+ONE_SCORE = "reward-model-constant"
 CAUSES = frozenset(
     (
         KL_RUNAWAY, ENTROPY_COLLAPSE, ZERO_ADVANTAGE, LENGTH_HACKING, REWARD_ON_TRUNCATED, RATIO_EXPLOSION,
         SAMPLER_MISMATCH, BOTH_FALL, BLIND_VALUE, REWARD_FALLS, REFERENCE_MOVES,
+        ONE_SCORE,
     )
 )  # fmt: skip
 
@@ -85,6 +87,9 @@ STAYS_ZERO = 20
 EXPLAINS_NOTHING, EXPLAINING = 0.05, 20
 """Explained variance of a value function that is no better than the mean, after so many values."""
 
+SAME_SCORE = 1e-4
+"""Spread of a reward model's scores, beside their size, at which they are one score."""
+
 REWARD_DROP = 0.5
 """Share of its best level that a falling reward has lost."""
 
@@ -135,6 +140,7 @@ _ADVICE = {
     SAMPLER_MISMATCH: "compare dtype, temperature, template, dropout and weights of sampler and trainer; correct the "
     "ratio by importance sampling",
     BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type sigmoid, sft)",
+    ONE_SCORE: "print scores of a few answers; is the head trained (modules_to_save), and do the pairs differ?",
     BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
     REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
     REFERENCE_MOVES: "make the reference a frozen copy: copy.deepcopy(model).eval().requires_grad_(False)",
@@ -459,6 +465,17 @@ def _value_is_blind(step: int, courses: Courses) -> Iterator[Sign]:
     )  # fmt: skip
 
 
+def _one_score(step: int, courses: Courses) -> Iterator[Sign]:
+    low, high = courses.get("score_min"), courses.get("score_max")
+    if low is None or high is None or not high.judged or not low.judged:
+        return
+    if high.late - low.late <= SAME_SCORE * max(1.0, abs(high.late)):
+        yield Sign(
+            ONE_SCORE, "score_max", step, high.late, low.late,
+            f"the reward model gives every answer the score {high.late:.3g}", figures=_level(courses, "margin"),
+        )  # fmt: skip
+
+
 def _reward_falls(step: int, courses: Courses) -> Iterator[Sign]:
     reward = courses.get("reward")
     if reward is None or not reward.judged:
@@ -489,6 +506,7 @@ _TESTS: tuple[Callable[[int, Courses], Iterator[Sign]], ...] = (
     _length_pays,
     _both_fall,
     _value_is_blind,
+    _one_score,
     _reward_falls,
 )
 

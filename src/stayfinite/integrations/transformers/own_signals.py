@@ -31,8 +31,10 @@ NAMES = {
     "logps/rejected": "rejected_logp",
     "rewards/margins": "margin",
     "margin": "margin",
+    "min_reward": "score_min",
+    "max_reward": "score_max",
 }
-"""Its names, and ours. KTO's ``kl`` is of whole answers and RewardTrainer's rewards have no level: left out."""
+"""Its names, and ours. KTO's ``kl`` is of whole answers: left out."""
 
 REWARDS = "stayfinite_rewards"
 """Where the rewards of each answer travel along in the batch."""

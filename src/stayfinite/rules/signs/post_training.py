@@ -37,6 +37,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "chosen_logp": ("chosen_logp", "logps/chosen"),
     "rejected_logp": ("rejected_logp", "logps/rejected"),
     "margin": ("margin", "rewards/margins"),
+    "score_min": ("score_min", "min_reward"),
+    "score_max": ("score_max", "max_reward"),
     "value_loss": ("value_loss", "critic/vf_loss", "critic_loss", "loss/value_avg"),
     "explained_variance": ("explained_variance", "critic/vf_explained_var"),
     "lag": ("lag",),
