@@ -41,6 +41,7 @@ def test_a_spike_in_a_healthy_training_is_refused_all_the_same(training, seed):
     assert play([signals(30 + 30 * highest_loss, samples[-1][1])], POLICY, calm.memory).refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", TRAININGS, ids=lambda training: training.__name__)
 def test_by_default_no_healthy_step_is_refused_and_hardly_any_is_bounded(training):
     bounded = []

@@ -12,6 +12,8 @@ import pytest
 from stage import Played, play
 from stayfinite.guard.telling.showing import shown_run
 
+pytestmark = pytest.mark.slow  # ranks that are waited for, on purpose
+
 HEALTHY = [("ddp", "none"), ("ddp", "first"), ("ddp", "evaluate"), ("plain", "evaluate"), ("plain", "save")]
 SLOW = ("ddp", "slow")
 STALLED = [("ddp", "hang"), ("plain", "hang"), ("ddp", "stopped")]
