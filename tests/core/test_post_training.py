@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stayfinite.core.post_training import ALL_RIGHT, ALL_WRONG, CONSTANT, PostTraining, Sign, signs_of
+from stayfinite.core.post_training.signs import ALL_RIGHT, ALL_WRONG, CONSTANT, Sign
+from stayfinite.core.post_training.watch import PostTraining, signs_of
 
 STEPS = 60
 SEEDS = st.integers(0, 2**32 - 1)

@@ -220,7 +220,7 @@ def advance(
         norms=_admit(size, state.norms, policy.window),
         strikes=0 if quiet >= policy.window else state.strikes,
         quiet=min(quiet, policy.window),
-        highest=state.highest if verdict and verdict & SPIKE else max(state.highest, loss if loss >= 0 else SIGNED),
+        highest=state.highest if verdict and verdict & SPIKE else max(state.highest, SIGNED if loss < 0 else loss),
         factor=state.factor,
     )
 

@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from stayfinite.core.post_training import ENTROPY_COLLAPSE, KL_RUNAWAY, RATIO_EXPLOSION, REWARD_FALLS
+from stayfinite.core.post_training.signs import ENTROPY_COLLAPSE, KL_RUNAWAY, RATIO_EXPLOSION, REWARD_FALLS
 from stayfinite.errors import UsageError
 
 __all__ = ["Rung", "Steering", "sound_groups"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfinite.core.post_training import PostTraining
+from stayfinite.core.post_training.watch import PostTraining
 from stayfinite.core.signals import Signals
 from stayfinite.guard.telling.recorder import SIGN, Recorder
 

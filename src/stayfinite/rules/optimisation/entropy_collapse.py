@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.core.post_training import ENTROPY_COLLAPSE
+from stayfinite.core.post_training.signs import ENTROPY_COLLAPSE
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Clue, Rule

@@ -40,7 +40,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
-from stayfinite.core.post_training import ALL_RIGHT, ZERO_ADVANTAGE
+from stayfinite.core.post_training.signs import ALL_RIGHT, ZERO_ADVANTAGE
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.core.post_training import LENGTH_HACKING
+from stayfinite.core.post_training.signs import LENGTH_HACKING
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Clue, Rule

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.core.post_training import REFERENCE_MOVES
+from stayfinite.core.post_training.signs import REFERENCE_MOVES
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.core.post_training import ONE_SCORE
+from stayfinite.core.post_training.signs import ONE_SCORE
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Clue, Rule

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.core.post_training import SAMPLER_MISMATCH
+from stayfinite.core.post_training.signs import SAMPLER_MISMATCH
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log

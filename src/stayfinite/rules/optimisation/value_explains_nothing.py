@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.core.post_training import BLIND_VALUE
+from stayfinite.core.post_training.signs import BLIND_VALUE
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Clue, Rule

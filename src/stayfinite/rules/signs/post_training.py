@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stayfinite.core.post_training import ALL_RIGHT, CAUSES, EARLY, LATE, REWARD_FALLS, PostTraining, Sign
+from stayfinite.core.post_training.course import EARLY, LATE
+from stayfinite.core.post_training.signs import ALL_RIGHT, CAUSES, REWARD_FALLS, Sign
+from stayfinite.core.post_training.watch import PostTraining
 from stayfinite.core.series import RunSeries
 
 LEAST_LINES = 4

@@ -1,42 +1,29 @@
-"""Signs that reinforcement or preference training goes wrong while its loss stays finite.
-
-Each signal is compared with its own beginning and with what it means: KL and entropy are nats per token, a ratio of
-new to old probability is 1 on average, shares end at 1, the same token has the same log-probability in the sampler
-and in the trainer. No sign refuses a step.
-"""
+"""The tests, one for each cause: the courses of a run's signals in, a sign out where they show it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping
 
-KL_RUNAWAY = "kl-runaway"
-ENTROPY_COLLAPSE = "entropy-collapse"
-ZERO_ADVANTAGE = "grpo-zero-advantage"
-LENGTH_HACKING = "length-hacking"
-REWARD_ON_TRUNCATED = "reward-on-truncated"
-RATIO_EXPLOSION = "ratio-explosion"
-SAMPLER_MISMATCH = "sampler-mismatch"
-BOTH_FALL = "dpo-both-fall"
-BLIND_VALUE = "value-explains-nothing"
-REWARD_FALLS = "reward-falls"
-REFERENCE_MOVES = "reference-moves"
-ONE_SCORE = "reward-model-constant"
-CAUSES = frozenset(
-    (
-        KL_RUNAWAY, ENTROPY_COLLAPSE, ZERO_ADVANTAGE, LENGTH_HACKING, REWARD_ON_TRUNCATED, RATIO_EXPLOSION,
-        SAMPLER_MISMATCH, BOTH_FALL, BLIND_VALUE, REWARD_FALLS, REFERENCE_MOVES,
-        ONE_SCORE,
-    )
-)  # fmt: skip
-
-ALL_RIGHT, ALL_WRONG, CONSTANT = "all right", "all wrong", "constant"
-"""Why no group has different rewards."""
-
-EARLY, LATE, LONG = 8, 5, 4
-"""Values at the beginning that are the measure, newest ones whose median is judged, how many times these are long."""
+from stayfinite.core.post_training.course import Course
+from stayfinite.core.post_training.signs import (
+    ALL_RIGHT,
+    ALL_WRONG,
+    BLIND_VALUE,
+    BOTH_FALL,
+    CONSTANT,
+    ENTROPY_COLLAPSE,
+    KL_RUNAWAY,
+    LENGTH_HACKING,
+    ONE_SCORE,
+    RATIO_EXPLOSION,
+    REFERENCE_MOVES,
+    REWARD_FALLS,
+    REWARD_ON_TRUNCATED,
+    SAMPLER_MISMATCH,
+    ZERO_ADVANTAGE,
+    Sign,
+)
 
 ONE_NAT = 1.0
 """KL per token at which the policy gives its tokens e times the probability that the reference gives them."""
@@ -95,170 +82,6 @@ REWARD_DROP = 0.5
 
 SUDDEN, LASTING = 5.0, 3.0
 """Deviations by which a short level, and one of four times as many values, lie below the best: noise alone does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """One thing that has gone wrong, with its figures."""
-
-    cause: str
-    """The rule's slug, `kl-runaway`."""
-    signal: str
-    """The signal that shows it."""
-    step: int
-    value: float
-    """Its level now."""
-    usual: float
-    """What it was at the beginning, or should be."""
-    text: str
-    """One sentence with the figures."""
-    variant: str = ""
-    """What kind of it: `all right`, `all wrong` or `constant` for equal rewards."""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    """Further signals at that step that belong to it."""
-
-    @property
-    def advice(self) -> str:
-        """What to do."""
-        return _ADVICE.get(f"{self.cause} {self.variant}", _ADVICE.get(self.cause, ""))
-
-    def __str__(self) -> str:
-        return f"{self.text}. Fix: {self.advice}"
-
-
-_ADVICE = {
-    KL_RUNAWAY: "lower the learning rate, raise the KL coefficient, or return to a checkpoint from before the rise",
-    ENTROPY_COLLAPSE: "lower the learning rate, sample at temperature 1.0, raise the upper clip, add an entropy bonus",
-    ZERO_ADVANTAGE: "print one group of answers with its rewards; raise the temperature or the number of answers",
-    f"{ZERO_ADVANTAGE} {ALL_RIGHT}": "stop, or leave out prompts that are always solved",
-    f"{ZERO_ADVANTAGE} {ALL_WRONG}": "print one group of answers: is the answer found? Use a graded reward or easier "
-    "prompts",
-    f"{ZERO_ADVANTAGE} {CONSTANT}": "print one group of answers with its rewards: the reward may be constant",
-    LENGTH_HACKING: "give cut or repeating answers no reward, and normalize the loss by a constant length",
-    REWARD_ON_TRUNCATED: "give cut answers no reward or mask them (trl: mask_truncated_completions=True)",
-    RATIO_EXPLOSION: "sample anew more often, take fewer updates per batch, lower the learning rate",
-    SAMPLER_MISMATCH: "compare dtype, temperature, template, dropout and weights of sampler and trainer; correct the "
-    "ratio by importance sampling",
-    BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type sigmoid, sft)",
-    ONE_SCORE: "print scores of a few answers; is the head trained (modules_to_save), and do the pairs differ?",
-    BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
-    REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
-    REFERENCE_MOVES: "make the reference a frozen copy: copy.deepcopy(model).eval().requires_grad_(False)",
-}
-
-
-class Course:
-    """One signal over a run, in bounded memory: its beginning, its newest values, its best level and its noise."""
-
-    def __init__(self, early: int = EARLY, late: int = LATE) -> None:
-        self._early, self._late = early, late
-        self._first: list[float] = []
-        self._newest: list[float] = []
-        self._moved = 0.0
-        self.count = 0
-        self.early = self.late = self.before = self.late_long = math.nan
-        """The level at the beginning, now, just before the newest values, and over four times as many of them."""
-        self.early_mean = math.nan
-        self.best = self.best_long = -math.inf
-        """Highest level so far, and highest of the long ones."""
-        self.lowest, self.highest = math.inf, -math.inf
-
-    def take(self, value: float) -> None:
-        """Add the next value; it is finite."""
-        if self._newest:
-            self._moved += abs(value - self._newest[-1])
-        if len(self._first) < self._early:
-            self._first.append(value)
-            self.early, self.early_mean = median(self._first), sum(self._first) / len(self._first)
-        newest = self._newest = [*self._newest, value][-LONG * self._late :]
-        self.count += 1
-        self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
-        self.late = median(newest[-self._late :])
-        self.before = median(newest[-2 * self._late : -self._late] or newest)
-        self.late_long = sum(newest) / len(newest)
-        if self.count >= self._late:
-            self.best = max(self.best, self.late)
-        if self.count >= LONG * self._late:
-            self.best_long = max(self.best_long, self.late_long)
-
-    @property
-    def judged(self) -> bool:
-        """Whether beginning and newest values do not overlap."""
-        return self.count >= self._early + self._late
-
-    @property
-    def sustained(self) -> bool:
-        """Whether there are as many values as one level needs."""
-        return self.count >= self._late
-
-    def only(self, value: float) -> bool:
-        """Whether the values of a long level, or all since the start, are this one."""
-        return all(abs(each - value) <= 1e-9 for each in self._newest)
-
-    @property
-    def long(self) -> bool:
-        """Whether there are as many values as a long level needs."""
-        return self.count >= LONG * self._late
-
-    @property
-    def noise(self) -> float:
-        """Standard deviation of single values, from neighbor to neighbor: a slow drift is no noise."""
-        return 0.886 * self._moved / max(1, self.count - 1)
-
-    def rose(self, by: float) -> bool:
-        """Whether the level is so many deviations above that of the beginning."""
-        return self.judged and self.late > self.early and self.late - self.early >= by * self.noise
-
-    def fell(self, by: float) -> bool:
-        """Whether the level is so many deviations below that of the beginning."""
-        return self.judged and self.late < self.early and self.early - self.late >= by * self.noise
-
-
-class PostTraining:
-    """Follows the signals of a run; tells of each cause once, and again after it had been gone for a while."""
-
-    def __init__(self, early: int = EARLY, late: int = LATE) -> None:
-        """``early`` and ``late``: values that make a level; a log of few lines, each a mean of steps, needs fewer."""
-        self._early, self._late = early, late
-        self._courses: dict[str, Course] = {}
-        self._taken = 0
-        self._shown: dict[str, int] = {}
-        """Causes, and when each was last seen."""
-        self.standing: frozenset[str] = frozenset()
-        """Causes that the signals show now, told or not."""
-
-    def take(self, step: int, signals: Mapping[str, float]) -> list[Sign]:
-        """Judge the signals of one step, by name; values that are not finite are passed over.
-
-        Returns:
-            The signs that are new with this step.
-        """
-        self._taken += 1
-        for name, value in signals.items():
-            if math.isfinite(value):
-                if name not in self._courses:
-                    self._courses[name] = Course(self._early, self._late)
-                self._courses[name].take(float(value))
-        new, standing = [], set()
-        for test in _TESTS:
-            for sign in test(step, self._courses):
-                standing.add(sign.cause)
-                last = self._shown.get(sign.cause)
-                if last is None or self._taken - last > LONG * self._late:
-                    new.append(sign)
-                self._shown[sign.cause] = self._taken
-        self.standing = frozenset(standing)
-        return new
-
-
-def signs_of(
-    steps: Sequence[Mapping[str, float]], numbers: Sequence[int] | None = None, *, early: int = EARLY, late: int = LATE
-) -> list[Sign]:
-    """All signs of a whole run, in their order; ``numbers`` are the steps' own, where not 1, 2, 3, ..."""
-    watch = PostTraining(early, late)
-    counted = numbers if numbers is not None else range(1, len(steps) + 1)
-    return [sign for number, signals in zip(counted, steps, strict=True) for sign in watch.take(number, signals)]
-
 
 Courses = Mapping[str, Course]
 
@@ -496,7 +319,7 @@ def _reward_falls(step: int, courses: Courses) -> Iterator[Sign]:
         return
 
 
-_TESTS: tuple[Callable[[int, Courses], Iterator[Sign]], ...] = (
+TESTS: tuple[Callable[[int, Courses], Iterator[Sign]], ...] = (
     _sampler_differs,
     _kl_runs_away,
     _reference_moves,

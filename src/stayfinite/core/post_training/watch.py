@@ -1,0 +1,61 @@
+"""Signs that reinforcement or preference training goes wrong while its loss stays finite.
+
+Each signal is compared with its own beginning and with what it means: KL and entropy are nats per token, a ratio of
+new to old probability is 1 on average, shares end at 1, the same token has the same log-probability in the sampler
+and in the trainer. No sign refuses a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from stayfinite.core.post_training.course import EARLY, LATE, LONG, Course
+from stayfinite.core.post_training.judging import TESTS
+from stayfinite.core.post_training.signs import Sign
+
+
+class PostTraining:
+    """Follows the signals of a run; tells of each cause once, and again after it had been gone for a while."""
+
+    def __init__(self, early: int = EARLY, late: int = LATE) -> None:
+        """``early`` and ``late``: values that make a level; a log of few lines, each a mean of steps, needs fewer."""
+        self._early, self._late = early, late
+        self._courses: dict[str, Course] = {}
+        self._taken = 0
+        self._shown: dict[str, int] = {}
+        """Causes, and when each was last seen."""
+        self.standing: frozenset[str] = frozenset()
+        """Causes that the signals show now, told or not."""
+
+    def take(self, step: int, signals: Mapping[str, float]) -> list[Sign]:
+        """Judge the signals of one step, by name; values that are not finite are passed over.
+
+        Returns:
+            The signs that are new with this step.
+        """
+        self._taken += 1
+        for name, value in signals.items():
+            if math.isfinite(value):
+                if name not in self._courses:
+                    self._courses[name] = Course(self._early, self._late)
+                self._courses[name].take(float(value))
+        new, standing = [], set()
+        for test in TESTS:
+            for sign in test(step, self._courses):
+                standing.add(sign.cause)
+                last = self._shown.get(sign.cause)
+                if last is None or self._taken - last > LONG * self._late:
+                    new.append(sign)
+                self._shown[sign.cause] = self._taken
+        self.standing = frozenset(standing)
+        return new
+
+
+def signs_of(
+    steps: Sequence[Mapping[str, float]], numbers: Sequence[int] | None = None, *, early: int = EARLY, late: int = LATE
+) -> list[Sign]:
+    """All signs of a whole run, in their order; ``numbers`` are the steps' own, where not 1, 2, 3, ..."""
+    watch = PostTraining(early, late)
+    counted = numbers if numbers is not None else range(1, len(steps) + 1)
+    return [sign for number, signals in zip(counted, steps, strict=True) for sign in watch.take(number, signals)]
