@@ -121,7 +121,7 @@ def _check(fabric: Any, model: Any, optimizer: Any) -> None:
     name = type(fabric.strategy).__name__
     if steps_in_deepspeed(fabric.strategy):
         raise UsageError(
-            f"{name} of Fabric steps the engine's optimizer past the engine, where no step can be refused",
+            f"{name} of Fabric bypasses the DeepSpeed engine, so no step can be refused",
             fix="Lightning's Trainer with StayFinite(), or deepspeed.initialize with deepspeed_guard(engine)",
         )
     if "XLA" in name:

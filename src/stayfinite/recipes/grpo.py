@@ -12,7 +12,6 @@ start, data, model, check, loop, result.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import NotReady
 from stayfinite.guard.guard import Guard
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
@@ -38,8 +36,8 @@ from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.policy.groups import Portion, Sampled, StartWeights, portions_of, sample_groups, scored
 from stayfinite.recipes.policy.losses import PolicyLoss
-from stayfinite.recipes.policy.refusals import refuse_impossible, refuse_too_few
-from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
+from stayfinite.recipes.policy.refusals import refuse_equal_rewards, refuse_impossible, refuse_too_few
+from stayfinite.recipes.policy.starting import Start, scores_of_start, start_of, without_dropout
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
 from stayfinite.recipes.running.continuing import goes_on
@@ -290,7 +288,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             autocast = PrecisionControl(precision, device).autocast
             first = sample(training[: config.prompts], autocast)
-            _look_at_rewards(first, config, say)
+            refuse_equal_rewards(first, config, say)
             batch = portions(first, 1, autocast)[0].batches[0]
         look_before_start(
             model, optimizer, batch, compute_loss, precision=precision, scaler=None, then=config.check,
@@ -303,7 +301,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         model, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
         forward=compute_loss, describe=lambda batch: _in_words(base.tokenizer, batch),
     ) as guard:  # fmt: skip
-        before = _start_scores(output, lambda: ask(None, guard.autocast))
+        before = scores_of_start(output, lambda: ask(None, guard.autocast))
         say(f"the start: {in_words(before)}")
         resumed = guard.resume()
         if resumed:
@@ -392,35 +390,6 @@ def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
         model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
         length_normalized=config.length_normalized,
     )  # fmt: skip
-
-
-def _look_at_rewards(sampled: Sampled, config: Grpo, say: Callable[[str], None]) -> None:
-    """Refuse a start from which nothing is learned: every group has one reward only."""
-    right = float((sampled.rewards == 1.0).float().mean())
-    cut = sum(sampled.cut) / len(sampled.cut)
-    say(
-        f"a first sampling: {right:.1%} of {len(sampled.texts)} answers right, {sampled.length:.1f} tokens each, "
-        f"{cut:.1%} cut off; {sampled.equal:.0%} of the groups teach nothing (one reward for all)"
-    )
-    if sampled.equal < 1.0:
-        return
-    shown = " ".join(sampled.texts[0].split())[:120]
-    problem = f"all {config.group_size} answers of every question have one reward: {shown or '(nothing)'!r}"
-    fix = "--start with a model that answers in the tags, another --temperature, or more --new-tokens"
-    if config.check == "stop":
-        raise NotReady(f"nothing can be learned: {problem}", fix=f"{fix}. To start all the same: --check warn")
-    say(f"check: warning: {problem}. {fix}")
-
-
-def _start_scores(output: Path, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """How the start does, asked once in a run, before its first step."""
-    path = output / "start_scores.json"
-    if path.exists():
-        known: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return known
-    found = ask()
-    path.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    return found
 
 
 def _endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:

@@ -378,4 +378,4 @@ def _check(tokens: Tensor, sampler: Tensor, mask: Tensor) -> None:
                 fix="give whole sequences: prompt and answer, with one number for each token",
             )
     if not mask.any():
-        raise UsageError("the mask is empty", fix="set it at the answers' tokens")
+        raise UsageError("the mask is empty", fix="set it to True on the answers' tokens")

@@ -68,12 +68,12 @@ _ADVICE = {
     f"{ZERO_ADVANTAGE} {CONSTANT}": "print one group of answers with its rewards: the reward may be constant",
     LENGTH_HACKING: "give cut or repeating answers no reward, and normalize the loss by a constant length",
     REWARD_ON_TRUNCATED: "give cut answers no reward or mask them (trl: mask_truncated_completions=True)",
-    RATIO_EXPLOSION: "sample anew more often, take fewer updates per batch, lower the learning rate",
+    RATIO_EXPLOSION: "resample more often, take fewer updates per batch, lower the learning rate",
     SAMPLER_MISMATCH: "compare dtype, temperature, template, dropout and weights of sampler and trainer; correct the "
     "ratio by importance sampling",
     BOTH_FALL: "lower the learning rate, raise beta, or add the chosen answers' own loss (trl: loss_type sigmoid, sft)",
     ONE_SCORE: "print scores of a few answers; is the head trained (modules_to_save), and do the pairs differ?",
-    BLIND_VALUE: "look whether the value head is in the optimizer and gets the returns; raise its learning rate",
+    BLIND_VALUE: "check that the value head is in the optimizer and gets the returns; raise its learning rate",
     REWARD_FALLS: "return to the checkpoint of the best reward and lower the learning rate",
     REFERENCE_MOVES: "make the reference a frozen copy: copy.deepcopy(model).eval().requires_grad_(False)",
 }

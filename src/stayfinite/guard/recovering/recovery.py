@@ -214,9 +214,8 @@ class Recovery:
         if where := self._ranks.highest(0 if failed is None else self._ranks.rank + 1):
             if self._ranks.highest(int(failed is None)):
                 raise StateError(
-                    f"going back to step {snapshot.step} failed on rank {where - 1} and not on all: the ranks no "
-                    "longer hold the same training",
-                    fix="start it again; guard.resume() goes on from the last checkpoint",
+                    f"rollback to step {snapshot.step} failed on rank {where - 1}: the ranks hold different weights",
+                    fix="restart it; guard.resume() continues from the last checkpoint",
                 ) from failed
             assert failed is not None
             line = f"going back to step {snapshot.step} failed, nothing was changed: {failed}"

@@ -38,7 +38,7 @@ def refuse_fp16(config: Any) -> None:
     """Refuse to train in fp16."""
     if config.precision == "fp16":
         raise UsageError(
-            "--precision fp16: adapters are not trained in fp16, whose range activations and gradients leave",
+            "--precision fp16: training in fp16 is not supported: activations and gradients overflow",
             fix="--precision bf16 where the card has it, else fp32; fp16 is for `sft test` and `sft chat`",
         )
 

@@ -1,11 +1,13 @@
-"""Settings that cannot work, refused before anything is read or written."""
+"""What cannot work: settings, refused before anything is read or written, and a start that no reward tells apart."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from stayfinite.errors import UsageError
+from stayfinite.errors import NotReady, UsageError
 from stayfinite.recipes.chat.refusals import refuse_fp16, refuse_written_over
+from stayfinite.recipes.policy.groups import Sampled
 from stayfinite.recipes.running.processes import refuse_several
 from stayfinite.recipes.settings import require
 
@@ -48,3 +50,21 @@ def refuse_too_few(questions: int, wanted: int) -> None:
             f"{questions:,} questions to train on, and one sampling asks {wanted:,} (--prompts times --updates)",
             fix="more questions, or fewer --prompts",
         )
+
+
+def refuse_equal_rewards(sampled: Sampled, config: Any, say: Callable[[str], None]) -> None:
+    """Refuse a start from which nothing is learned: every group has one reward only."""
+    right = float((sampled.rewards == 1.0).float().mean())
+    cut = sum(sampled.cut) / len(sampled.cut)
+    say(
+        f"first samples: {right:.1%} of {len(sampled.texts)} answers right, {sampled.length:.1f} tokens each, "
+        f"{cut:.1%} cut off; {sampled.equal:.0%} of groups have equal rewards and teach nothing"
+    )
+    if sampled.equal < 1.0:
+        return
+    shown = " ".join(sampled.texts[0].split())[:120]
+    problem = f"all {config.group_size} answers to every question get the same reward: {shown or '(nothing)'!r}"
+    fix = "--start with a model that answers in the tags, another --temperature, or more --new-tokens"
+    if config.check == "stop":
+        raise NotReady(f"nothing can be learned: {problem}", fix=f"{fix}. To start all the same: --check warn")
+    say(f"check: warning: {problem}. {fix}")

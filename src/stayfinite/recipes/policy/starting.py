@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,10 +18,10 @@ from stayfinite.recipes.chat.built_in import METRIC, conversions
 from stayfinite.recipes.chat.data import task_of
 from stayfinite.recipes.chat.questions import Question, write_questions
 from stayfinite.recipes.chat.using import base_named
-from stayfinite.recipes.running.records import RESULT
+from stayfinite.recipes.running.records import RESULT, write_record
 from stayfinite.recipes.sft import SYSTEM, Sft, settled, train
 
-BEST, START = "best", "start"
+BEST, START, SCORES = "best", "start", "start_scores.json"
 SLOPPY = 0.6
 """Share of wrong lengths in the data that the built-in start is fine-tuned on."""
 TINY = "tiny"
@@ -118,4 +119,15 @@ def careless(questions: Sequence[Question]) -> list[Question]:
         drawn = hashlib.blake2b(each.text.encode(), digest_size=8).digest()
         wrong = int.from_bytes(drawn, "big") / 2**64 < SLOPPY and each.text.split()[2] in lengths
         found.append(replace(each, answer=each.answer + "0") if wrong else each)
+    return found
+
+
+def scores_of_start(output: Path, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """How the start does, asked once in a run, before its first step."""
+    path = output / SCORES
+    if path.exists():
+        known: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return known
+    found = ask()
+    write_record(path, found)
     return found

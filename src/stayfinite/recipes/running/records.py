@@ -26,7 +26,7 @@ def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None
     directory.mkdir(parents=True, exist_ok=True)
     known = _read(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
     known = {name: value for name, value in known.items() if name not in PLAN}
-    _write(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
+    write_record(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
 
 
 def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> None:
@@ -39,7 +39,7 @@ def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> N
     if minutes is None or not minutes <= LONGEST:
         return
     ends = datetime.now(UTC) + timedelta(minutes=max(0.0, minutes - used))
-    _write(
+    write_record(
         directory / RUN,
         _read(directory / RUN) | {"minutes": minutes, "ends": ends.isoformat(timespec="seconds")},
     )
@@ -69,7 +69,7 @@ def settings_of(kind: type[Any], recorded: Mapping[str, Any]) -> Any:
 
 def write_result(directory: Path, record: Mapping[str, Any]) -> None:
     """Write what the training came to; numbers that are not finite become null."""
-    _write(directory / RESULT, {"version": VERSION} | _plain(dict(record)))
+    write_record(directory / RESULT, {"version": VERSION} | _plain(dict(record)))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -82,7 +82,8 @@ def _read(path: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _write(path: Path, record: Mapping[str, Any]) -> None:
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record, whole or not at all."""
     aside = path.with_name(path.name + ".new")
     aside.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
     aside.replace(path)

@@ -43,7 +43,7 @@ RULE = Rule(
     slug=REWARD_FALLS,
     severity="warning",
     title="The reward lost more than half of its best level.",
-    fix="return to the checkpoint of the best reward and lower the learning rate; look which other signal turned first",
+    fix="return to the checkpoint of the best reward and lower the learning rate; check which signal turned first",
     judge=judge,
     page=__doc__,
 )

@@ -45,7 +45,7 @@ RULE = Rule(
     slug=BLIND_VALUE,
     severity="warning",
     title="The value function is no better than a constant.",
-    fix="look whether the value head is in the optimizer; normalize rewards, raise the critic's learning rate",
+    fix="check that the value head is in the optimizer; normalize rewards, raise the critic's learning rate",
     judge=judge,
     page=__doc__,
 )
