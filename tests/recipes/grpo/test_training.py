@@ -120,7 +120,7 @@ def test_a_start_that_is_never_rewarded_is_refused_before_the_first_step(start: 
         "".join(json.dumps({"question": f"How many g are {n} kg?", "answer": "x"}) + "\n" for n in range(99))
     )
     config = small(start, tmp_path / "run", train=(str(data),), check="stop", answer_reward=0.0)
-    with pytest.raises(NotReady, match="nothing can be learned: all 4 answers of every question have one reward"):
+    with pytest.raises(NotReady, match="nothing can be learned: all 4 answers to every question get the same reward"):
         train(config, quiet)
     said: list[str] = []
     train(replace(config, check="warn", steps=2), said.append)
