@@ -82,13 +82,16 @@ def look_at_post_training(plan: Plan, notes: Notes) -> None:
     if short:
         before = notes.observed.get("plan.generation_limit")
         notes.saw("plan.generation_limit", [*(before.value if before is not None else []), *short])
-    known = [each for each in plan.settings if last_step(each) in ("num_generations", "beta", "temperature")]
-    notes.check(
-        "Post-training",
-        "groups, sampling, KL coefficient and reference fit together",
-        "grpo-zero-advantage", "sampler-mismatch", "beta-out-of-scale", "reference-moves", "generation-too-short",
-        seen=", ".join([algorithm, *(shown(each) for each in known[:3])]) if algorithm else moving[0][0],
-    )  # fmt: skip
+    for label, causes, names in (
+        (
+            "groups and sampling",
+            ("grpo-zero-advantage", "sampler-mismatch", "generation-too-short"),
+            ("num_generations", "temperature"),
+        ),
+        ("KL coefficient and reference", ("beta-out-of-scale", "reference-moves"), ("beta",)),
+    ):
+        known = [shown(each) for each in plan.settings if last_step(each) in names]
+        notes.check("Post-training", label, *causes, seen=", ".join(known[:2]) or algorithm or moving[0][0])
 
 
 def _no_group(plan: Plan, algorithm: str) -> Iterator[Remark]:
