@@ -22,7 +22,7 @@ FOUND = {
     "rloo": SAMPLED | {"ratio_mean", "ratio_max"},
     "dpo": {"chosen_logp", "rejected_logp", "margin", "entropy"},
     "kto": {"chosen_logp", "rejected_logp", "margin", "entropy"},
-    "reward": {"margin"},
+    "reward": {"margin", "score_min", "score_max"},
     "sft": {"entropy"},
 }
 

@@ -124,7 +124,7 @@ def test_a_start_that_is_never_rewarded_is_refused_before_the_first_step(start: 
         train(config, quiet)
     said: list[str] = []
     train(replace(config, check="warn", steps=2), said.append)
-    assert any("one reward" in line for line in said)
+    assert any("get the same reward" in line for line in said)
 
 
 @pytest.mark.parametrize(
