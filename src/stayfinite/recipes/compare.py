@@ -63,7 +63,8 @@ class Compare:
 
     # -- data
     train: str | None = None
-    """CSV or TSV with the columns img1, img2, score1, score2, label (First, Second, Similar or 0, 1, 2)."""
+    """A table with img1, img2, score1, score2, label (First, Second, Similar or 0, 1, 2), or chosen and rejected; or an
+    ImageFolder with metadata.csv or with chosen/ and rejected/."""
     val: str | None = None
     """The same for validation; a fold of --train is held out when left out."""
     image_dir: str | None = None

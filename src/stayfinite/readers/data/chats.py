@@ -53,8 +53,9 @@ def conversation(value: Any) -> Conversation:
             answers.append(text)
         elif not answers:
             before.append(text)
-    parts = ("\n".join(part) for part in (before, answers, whole, spoken))
-    return Conversation(*parts, *_last_answer(turns))
+    prompt, said, everything, heard = ("\n".join(part) for part in (before, answers, whole, spoken))
+    before_last, last = _last_answer(turns)
+    return Conversation(prompt, said, everything, heard, before_last, last)
 
 
 def _last_answer(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
