@@ -51,7 +51,7 @@ from stayfinite.recipes.running.curve import first_and_last, losses_of, require_
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
@@ -258,7 +258,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         assert found is not None
         show_dry_run(found, steps, say)
         return Result(scores=None, first_loss=math.nan, last_loss=math.nan, steps=0, seconds=0.0, directory=output)
-    write_launch(output, "compare", config, steps=steps)
+    write_launch(output, "compare", config, steps=steps, data=figures(pairs.training, pairs.validation))
     write_whole(output / "processor", processor.save_pretrained)
     write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
 

@@ -48,7 +48,7 @@ from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import choose_device, choose_precision
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
 from stayfinite.recipes.running.whole import write_whole
@@ -283,7 +283,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         save_adapter(model, base.tokenizer, into, record | {"steps": logbook.steps_taken}, instead_of=best.directory)
 
     # -- the check ---------------------------------------------------------------------------------------------------
-    write_launch(output, "grpo", config, steps=config.steps)
+    write_launch(output, "grpo", config, steps=config.steps, data=figures(training, validation))
     if config.check != "off":
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             autocast = PrecisionControl(precision, device).autocast

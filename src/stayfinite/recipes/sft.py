@@ -45,7 +45,7 @@ from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, s
 from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import Stopwatch, Timekept
 from stayfinite.recipes.settings import read_settings
@@ -254,7 +254,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
-        write_launch(output, "sft", config, steps=steps)
+        write_launch(output, "sft", config, steps=steps, data=figures(training, validation))
     place.wait()
     first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
     place.by_first(
