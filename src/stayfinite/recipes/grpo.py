@@ -216,7 +216,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
 
     # -- model -------------------------------------------------------------------------------------------------------
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
-    base = base_of(settings, Place(device=device), ())
+    base = base_of(settings, Place(device=device), (), say)
     prompting = Prompting(tokenizer=base.tokenizer, system=settings.system)
     new_tokens = config.new_tokens or tokens_enough(prompting.examples([*training, *validation], settings.max_length))
     mark = fingerprint(base.model)
@@ -241,7 +241,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     scheduler = TimedSchedule(
         optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps
     )
-    logbook = Logbook(say, steps=config.steps, every=config.logging_steps)
+    logbook = Logbook(say, steps=config.steps, every=config.logging_steps, until=scheduler.left)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = -(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates
     policy = Policy(

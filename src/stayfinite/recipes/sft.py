@@ -59,7 +59,7 @@ class Sft:
 
     # -- data
     train: tuple[str, ...] = ()
-    """JSON, JSONL, CSV, TSV, Parquet or Arrow files with a question and an answer in each row, numbers or text."""
+    """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca, ShareGPT."""
     val: tuple[str, ...] = ()
     """The same for evaluation; a share of the training questions is kept back when left out."""
     question: str | None = None
@@ -210,7 +210,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
-    base = base_of(config, place, training)
+    base = base_of(config, place, training, say)
     if config.train and config.adapter is None and is_size(config.model):
         say(
             f"the base is {config.model}, built here, and has never seen a text: good for a trial of data and "
@@ -241,7 +241,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     scheduler = Timekept(
         schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps), watch
     )
-    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=watch.left)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = config.checkpoint_steps or (per_epoch if config.minutes is None else None)
     policy = Policy(

@@ -69,7 +69,7 @@ class Translate:
 
     # -- data
     train: tuple[str, ...] = ()
-    """CSV, TSV, JSON, JSONL or Parquet tables with source and target columns, or two aligned texts, source first."""
+    """CSV, TSV, JSON, JSONL or Parquet tables, TMX, OPUS zips, or two aligned texts, source first."""
     val: tuple[str, ...] = ()
     """The same for validation; a share of the training pairs is kept back when left out."""
     source: str | None = None
@@ -258,7 +258,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     if config.compile:
         compile_blocks(model, say)
     forward = RecordedLoss(model, compute_loss, say, wanted=config.graphs)
-    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=scheduler.left)
     best = Best(output, metric=config.metric, patience=config.patience)
     an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)
     checkpoint_steps = config.checkpoint_steps or an_epoch
