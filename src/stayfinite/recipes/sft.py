@@ -59,7 +59,7 @@ class Sft:
 
     # -- data
     train: tuple[str, ...] = ()
-    """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca, ShareGPT."""
+    """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca."""
     val: tuple[str, ...] = ()
     """The same for evaluation; a share of the training questions is kept back when left out."""
     question: str | None = None
