@@ -258,7 +258,10 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     if config.compile:
         compile_blocks(model, say)
     forward = RecordedLoss(model, compute_loss, say, wanted=config.graphs)
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=scheduler.left)
+    logbook = Logbook(
+        say, steps=steps, every=config.logging_steps,
+        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None,
+    )  # fmt: skip
     best = Best(output, metric=config.metric, patience=config.patience)
     an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)
     checkpoint_steps = config.checkpoint_steps or an_epoch
