@@ -103,7 +103,7 @@ def _look_at_depth(bench: Bench, notes: Notes, norms: dict[str, float], total: f
     if total > 0 and abs(float(bench.first.loss)) > 0.1:
         notes.saw("gradient.norm", total, "the first step")
     shown = f"{len(layers)} layers" + (f", from {course.first:.2g} to {course.last:.2g}" if course else "")
-    notes.check("Gradients", "gradient flow to the first layers", "vanishing-gradient", "exploding-gradient", seen=shown)
+    notes.check("Gradients", "gradient flow to first layers", "vanishing-gradient", "exploding-gradient", seen=shown)
     signal = course_over_depth([seen.spreads[name] for name in layers])
     if signal is not None and signal.steady:
         notes.saw("activation.slope", signal.slope, f"{layers[0]} ... {layers[-1]}")

@@ -95,8 +95,9 @@ def _look_at_value(bench: Bench, notes: Notes, loss: Any) -> None:
         explain(bench, notes)
     shown = f"{float(values):.4g}" if values.numel() == 1 else f"{values.numel()} values"
     notes.check(
-        "Loss", "finite loss", "nan-loss", "nan-weights", "bad-data-row", "all-labels-masked", "loss-formula-singularity",
-        "fp16-overflow", "naive-exp", "attention-fully-masked-row", "where-nan-branch", seen=shown,
+        "Loss", "finite loss", "nan-loss", "nan-weights", "bad-data-row", "all-labels-masked",
+        "loss-formula-singularity", "fp16-overflow", "naive-exp", "attention-fully-masked-row", "where-nan-branch",
+        seen=shown,
     )  # fmt: skip
 
 
