@@ -38,7 +38,7 @@ _DENIED = re.compile(
 )
 _TORCHAO = r"torchao|torch ao\b|float8_?linear|convert_to_float8|enable_fsdp_float8|recipe_name|converters.{0,20}float8"
 _ENGINE = (
-    r"transformer[-_ ]?engine|\bfp8_autocast\b|DelayedScaling|\bfp8[-_](?:format|hybrid|e4m3|margin|interval|amax)|"
+    r"transformer[-_ ]?engine|\bfp8[_ ]autocast\b|DelayedScaling|\bfp8[-_](?:format|hybrid|e4m3|margin|interval|amax)|"
     r"amax_(?:history|compute)|backend: TE\b|\bfp8_group\b|TERecipeKwargs|FP8RecipeKwargs"
 )
 _RECIPES = {

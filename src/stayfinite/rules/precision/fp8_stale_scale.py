@@ -43,6 +43,7 @@ from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well, remark
 
 _HISTORY = r"\bamax\b.{0,40}\b(?:history|stale|reduc\w+|sync\w*|roll\w*)|\bstale (?:fp8 )?scales?\b|\bdelayed scal\w+"
+_RESUMED = r"\b(?:load(?:ing|ed)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|state_dict)|\bload_state_dict\b"
 _LOST_STATE = r"(?:missing|unexpected)\W.{0,120}_extra_state|_extra_state.{0,60}\b(?:missing|not found)"
 _OTHER_GROUP = r"\bfp8_group\s*=.{0,40}data_parallel"
 
@@ -68,6 +69,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     said = remark(facts, _HISTORY)
     if said is not None:
         yield Clue(said[1].strip(), HINT, said[0])
+    resumed = remark(facts, _RESUMED)
+    if resumed is not None:
+        yield Clue(f"scales start anew after loading: {resumed[1].strip()[:120]}", FAIR, resumed[0])
     dropped = facts.mentioned(_LOST_STATE)
     if dropped is not None:
         yield Clue(f"the history was not restored: {dropped[1].strip()[:120]}", FAIR + HINT, dropped[0])

@@ -38,7 +38,7 @@ from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 _REFUSED = r"(?:divisible|multiples?) (?:by|of) (?:8|16|32|128)\b|\b\d+ ?% ?(?:8|16|32|128) ?!= ?0"
-_OF_FP8 = re.compile(r"\bfp8\b|\bfloat8\b|_scaled_mm|\bmat[12]\b|\bscaled[ _]mm\b", re.IGNORECASE)
+_OF_FP8 = re.compile(r"\b(?:mx)?fp8|\bfloat8\b|_scaled_mm|\bmat[12]\b|\bscaled[ _]mm\b", re.IGNORECASE)
 _NO_KERNEL = r"CUBLAS_STATUS_NOT_SUPPORTED|cublasLtMatmulAlgoGetHeuristic|unable to find (?:any )?suitable algorithm"
 
 
