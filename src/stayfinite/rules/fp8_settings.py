@@ -98,9 +98,12 @@ class EightBits:
         return self.delayed or self.scaling is None or self.scaling.value == TENSORWISE
 
 
-def eight_bits_of(settings: Settings, messages: Sequence[str] = ()) -> EightBits | None:
-    """The 8-bit training that settings, and what a log says of itself, describe; None where there is none."""
-    told = _told(settings) or _said(settings, messages)
+def eight_bits_of(settings: Settings, messages: Sequence[str] = (), *, words: bool = True) -> EightBits | None:
+    """The 8-bit training that settings, and what a log says of itself, describe; None where there is none.
+
+    Without ``words`` remarks do not count: before a launch a comment is no evidence.
+    """
+    told = _told(settings) or (_said(settings, messages) if words else None)
     if told is None:
         return None
     return EightBits(

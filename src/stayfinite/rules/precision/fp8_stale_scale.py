@@ -51,6 +51,8 @@ _OTHER_GROUP = r"\bfp8_group\s*=.{0,40}data_parallel"
 def judge(facts: Facts) -> Iterator[Clue]:
     """Delayed scales and a run that is lost; the shorter the memory, the likelier."""
     yield from planned(facts, "plan.fp8_stale_scale", mild=True)
+    if facts.seen("plan.fp8_stale_scale") is not None:
+        return
     eight = facts.context.eight_bits
     if eight is None or not (eight.delayed or facts.mentioned(_OTHER_GROUP)):
         yield Clue("no delayed scale is in use", REFUTED)
