@@ -13,8 +13,8 @@ one. The loss climbs away from the bf16 run, or becomes NaN.
 
 ## How to recognise it
 - The same run in bf16 is fine; with rowwise or blockwise scales it is fine as well.
-- `stayfinite autopsy` or `replay` runs the step again with `module_bf16` and `rowwise_scale`, and names the module.
-- `stayfinite check`, with a build function, lists what fp8 layers the model has.
+- A guarded run's autopsy, or `stayfinite replay`, tries the step with `module_bf16` and `rowwise_scale`, and names the
+  layer.
 
 ## How to fix it
 - torchao: `Float8LinearConfig.from_recipe_name("rowwise")`, or `rowwise_with_gw_hp`, in place of tensorwise.
