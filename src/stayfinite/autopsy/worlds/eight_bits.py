@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -61,9 +62,8 @@ def in_bf16(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
 @contextmanager
 def rowwise(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     """torchao's layers have a scale for each row of a tensor, not one for the whole of it."""
-    from torchao.float8 import Float8LinearConfig
-
-    recipe = Float8LinearConfig.from_recipe_name("rowwise")
+    library: Any = import_module("torchao.float8")
+    recipe = library.Float8LinearConfig.from_recipe_name("rowwise")
     layers: list[Any] = [model.get_submodule(path) for path in paths]
     kept = [layer.config for layer in layers]
     try:
