@@ -108,7 +108,9 @@ def portions_of(
     found = []
     for first in range(0, len(sampled.examples), total):
         own = range(first, first + total)
-        kept = [row for row in own if keep_equal or float(sampled.advantages[row])] or list(own[:size])
+        groups = [own[start : start + size] for start in range(0, total, size)]
+        telling = [group for group in groups if keep_equal or bool(sampled.advantages[group.start : group.stop].any())]
+        kept = [row for group in telling or groups[:1] for row in group]
         pieces = [kept[start : start + width] for start in range(0, len(kept), width)]
         weight = [1 if length_normalized else len(each.completion) for each in sampled.examples]
         rewards = sampled.rewards[own.start : own.stop]
@@ -137,8 +139,11 @@ def scored(
     score: Score,
     autocast: Callable[[], AbstractContextManager[Any]],
     reference: Callable[[], AbstractContextManager[Any]] | None,
+    kl: float | None = None,
 ) -> dict[str, Tensor]:
     """A batch with the log-probabilities of its tokens before the step and, where it is asked for, by the reference.
+
+    The weight of the distance goes with it: it may change during a run, and a replay needs the one of its step.
 
     By the training pass rather than by the sampling: the two differ by rounding, and a ratio begins at 1.
     """
@@ -147,6 +152,8 @@ def scored(
         if reference is not None:
             with reference():
                 known["reference"] = score(batch)[0]
+            if kl is not None:
+                known["kl"] = torch.full_like(batch["advantages"], kl)
     return batch | known
 
 
