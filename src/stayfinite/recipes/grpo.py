@@ -68,7 +68,7 @@ class Grpo:
     (tiny, small). tiny where neither is given."""
     sft_rows: int = 5000
     """Built-in questions for the fine-tuning of a model that is built here; many lengths in them are wrong."""
-    sft_epochs: int = 2
+    sft_epochs: int = 4
     """And how often that passes over its questions."""
 
     # -- data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stayfinite.core.post_training.signs import Sign
 from stayfinite.core.post_training.watch import PostTraining
 from stayfinite.core.signals import Signals
 from stayfinite.guard.telling.recorder import SIGN, Recorder
@@ -49,15 +50,19 @@ class PostTrainingWatch:
         if not self._on or not signals.named:
             return
         for sign in self._judge.take(signals.step, signals.named):
-            self._recorder.announce(
-                SIGN,
-                sign.step,
-                f"step {sign.step}: {sign.cause}: {sign.text}. Training continues.\n  Fix: {sign.advice}",
-                cause=sign.cause,
-                reason=sign.text,
-                signal=sign.signal,
-                value=sign.value,
-                usual=sign.usual,
-                variant=sign.variant,
-                fix=sign.advice,
-            )
+            self.tell(sign)
+
+    def tell(self, sign: Sign) -> None:
+        """Tell of a sign, found here or by whoever looked at the training itself."""
+        self._recorder.announce(
+            SIGN,
+            sign.step,
+            f"step {sign.step}: {sign.cause}: {sign.text}. Training continues.\n  Fix: {sign.advice}",
+            cause=sign.cause,
+            reason=sign.text,
+            signal=sign.signal,
+            value=sign.value,
+            usual=sign.usual,
+            variant=sign.variant,
+            fix=sign.advice,
+        )
