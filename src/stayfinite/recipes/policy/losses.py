@@ -47,16 +47,20 @@ def policy_loss(
         group_size: answers to one question, next to each other. A group in which one token's ratio would carry the
             batch by itself is then left out whole, and still counts in the mean.
     """
+    tame = None
+    if group_size is not None:
+        # A replay looks at single rows, which are no groups.
+        size = group_size if len(new) % group_size == 0 else 1
+        tame = tame_groups((new.detach() - old).exp(), size, mask=mask).unsqueeze(1)
+        new = torch.where(tame, new, old)  # before exp(): the gradient of an infinite ratio is NaN, also times 0
     ratio = (new - old).exp()
     gain = advantages.unsqueeze(1)
     losses = -torch.minimum(ratio * gain, ratio.clamp(1.0 - clip, 1.0 + clip) * gain)
     if reference is not None:
         weight = kl.unsqueeze(1) if isinstance(kl, Tensor) else kl
         losses = losses + weight * distance(new, reference)
-    if group_size is not None:
-        # A replay looks at single rows, which are no groups.
-        size = group_size if len(new) % group_size == 0 else 1
-        losses = torch.where(tame_groups(ratio.detach(), size, mask=mask).unsqueeze(1), losses, 0.0)
+    if tame is not None:
+        losses = torch.where(tame, losses, 0.0)
     counted = losses * mask
     if length_normalized:
         return (counted.sum(1) / mask.sum(1).clamp(min=1)).mean()
