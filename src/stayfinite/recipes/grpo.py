@@ -13,9 +13,8 @@ start, data, model, check, loop, result.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,16 +28,25 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.batching import Padding, rows_in_words
+from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.data import questions_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.policy.groups import Portion, Sampled, StartWeights, portions_of, sample_groups, scored
+from stayfinite.recipes.policy.groups import (
+    Portion,
+    Sampled,
+    StartWeights,
+    endless,
+    portions_of,
+    sample_groups,
+    scored,
+)
 from stayfinite.recipes.policy.losses import PolicyLoss
 from stayfinite.recipes.policy.refusals import refuse_equal_rewards, refuse_impossible, refuse_too_few
 from stayfinite.recipes.policy.starting import Start, scores_of_start, start_of, without_dropout
 from stayfinite.recipes.policy.steered import Steered
+from stayfinite.recipes.policy.telling import in_words_of, shown
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
 from stayfinite.recipes.running.continuing import goes_on
@@ -303,7 +311,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     began = time.monotonic()
     with telling(config.log_to, output) as tell, Guard(
         model, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=lambda batch: _in_words(base.tokenizer, batch),
+        forward=compute_loss, describe=lambda batch: in_words_of(base.tokenizer, batch),
     ) as guard:  # fmt: skip
         before = scores_of_start(output, lambda: ask(None, guard.autocast))
         say(f"the start: {in_words(before)}")
@@ -330,14 +338,14 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         steered = Steered(guard, config, say)
         judge()  # the start is the one to beat
         write_end(output, config.minutes, used=scheduler.seconds / 60)
-        for questions in _endless(lambda: guard.batches(loader), over):
+        for questions in endless(lambda: guard.batches(loader), over):
             steered.follow()
             sampled = sample(questions, guard.autocast)
             for portion in portions(sampled, config.updates, guard.autocast, steered.kl):
                 for batch, share in zip(portion.batches, portion.shares, strict=True):
                     loss = guard.forward(batch)
                     guard.backward(loss * share, signals={**compute_loss.signals(), **portion.signals})
-                    logbook.add(loss, batch["attention_mask"].sum(), _shown(portion))
+                    logbook.add(loss, batch["attention_mask"].sum(), shown(portion))
                 guard.step()
                 logbook.step(scheduler.get_last_lr()[0])
                 if logbook.steps_taken % config.eval_steps == 0:
@@ -396,28 +404,6 @@ def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
         model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
         length_normalized=config.length_normalized, group_size=config.group_size if config.steer else None,
     )  # fmt: skip
-
-
-def _endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
-    """The batches of one epoch after the other, until it is over."""
-    for _ in count():
-        if over():
-            return
-        for batch in batches():
-            yield batch
-            if over():
-                return
-
-
-def _shown(portion: Portion) -> dict[str, Tensor]:
-    """Signals that stand in the program's own lines."""
-    return {name: torch.tensor(portion.signals[name]) for name in ("right", "length")}
-
-
-def _in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
-    """What each row was asked, what was said, and how much better than its siblings it was."""
-    worth = batch["advantages"].tolist()
-    return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]
 
 
 def _silent(_: str) -> None:

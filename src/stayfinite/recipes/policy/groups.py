@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -155,6 +156,17 @@ def scored(
             if kl is not None:
                 known["kl"] = torch.full_like(batch["advantages"], kl)
     return batch | known
+
+
+def endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
+    """The batches of one epoch after the other, until it is over."""
+    for _ in count():
+        if over():
+            return
+        for batch in batches():
+            yield batch
+            if over():
+                return
 
 
 class StartWeights:
