@@ -103,13 +103,16 @@ def test_on_two_ranks_a_bad_answer_of_one_is_refused_by_both_and_without_it_the_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["dpo", "kto", "reward", "rloo", "sft"])
 def test_on_two_ranks_a_nan_of_one_is_refused_by_both_with_every_trainer(tmp_path, kind):
     ways = [f"{kind}-{way}" for way in ("plain", "good", "bad")]
     for way in ways:
         (tmp_path / way).mkdir()
     acts = {way: (tmp_path / way, way) for way in ways}
-    for played in play("integrations.transformers.trl_rank_job", acts, tmp_path / "stage", ranks=2).values():
+    for played in play(
+        "integrations.transformers.trl_rank_job", acts, tmp_path / "stage", ranks=2, timeout=1000
+    ).values():
         played.check()
     plain, good, (first, second) = (
         [json.loads((tmp_path / way / f"rank{rank}.json").read_text()) for rank in range(2)] for way in ways

@@ -7,8 +7,8 @@ from typing import Any
 
 from stayfinite.rl import Rung, Steering
 
-PATIENCE = 20
-"""Steps that a rung is given before the next is taken."""
+PATIENCE = 5
+"""Steps that a rung is given before the next is taken: a policy that is lost for 20 has no good snapshot any more."""
 
 WORDS = {
     Rung.KL: "raised the KL coefficient to {kl:g}",
