@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from stayfinite.cli.ending import tell_error
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import StayfiniteError, UsageError
 
 if TYPE_CHECKING:
@@ -68,8 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     settings = tyro.cli(Watch, args=list(arguments), prog="stayfinite watch")
     wrong = _wrong(settings)
     if wrong:
-        print(f"stayfinite watch: {wrong}", file=sys.stderr)
-        return 2
+        return tell_error("watch", wrong, as_json=settings.json)
     from stayfinite.core.settings import Settings
     from stayfinite.diagnosis.watching import WatchedRuns, run_around
     from stayfinite.readers.configs import read_config
@@ -85,8 +86,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (StayfiniteError, OSError) as error:
-        print(f"stayfinite watch: {error}", file=sys.stderr)
-        return 2
+        return tell_error("watch", error, as_json=settings.json)
 
 
 def _wrong(settings: Watch) -> str:
@@ -112,7 +112,7 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
     if settings.json:
         worst = max((status.health.word for status in statuses), key=list(type(statuses[0].health.word)).index)
         runs = [status.to_json() for status in statuses]
-        print(strict_json({"health": worst, "runs": runs}, indent=1))
+        print(strict_json(tagged("watch", {"health": worst, "runs": runs}), indent=1))
     elif sys.stdout.isatty():
         from stayfinite.report.live.screen import screen
         from stayfinite.report.standard_output import StandardOutput
