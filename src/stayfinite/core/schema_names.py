@@ -25,6 +25,7 @@ PRINTED: Mapping[str, str] = {
     "evaluation": "`evaluate --json`",
     "translation": "`translate --json`, a line each",
     "generation": "`generate --json`",
+    "export": "`export --json`",
     "chat_test": "`sft test --json`",
     "error": "with --json, when a command could not do its work (exit code 2)",
 }

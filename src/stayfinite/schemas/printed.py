@@ -200,6 +200,15 @@ class ChatTestRecord(TypedDict):
     """Orders models: accuracy, then answer rate, then loss."""
 
 
+class ExportRecord(TypedDict):
+    """The directory that was written."""
+
+    directory: str
+    recipe: str
+    kind: str
+    files: list[str]
+
+
 class ErrorRecord(TypedDict):
     """A command could not do its work. The same words stand on standard error."""
 
@@ -226,6 +235,7 @@ ROOTS: dict[str, Any] = {
     "evaluation": EvaluationRecord,
     "translation": TranslationRecord,
     "generation": list[GenerationRecord],
+    "export": ExportRecord,
     "chat_test": ChatTestRecord,
     "error": ErrorRecord,
 }
