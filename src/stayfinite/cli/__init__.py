@@ -27,6 +27,8 @@ COMMANDS = {
     "hardware": "add up over runs, restarts and ranks which machine gives wrong results",
     "replay": "run a captured incident again and prove what caused it",
     "doctor": "run a training program as it is, watch it from outside, and prove what is wrong",
+    "mcp": "serve assistants over the Model Context Protocol: diagnose, check, explain and more as tools",
+    "schema": "print the JSON Schema of what --json prints and of what a run writes",
     "explain": "tell what a rule means, why it happens and how to fix it",
     "rules": "list every known cause",
     "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",

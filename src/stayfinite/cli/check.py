@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
     own, others = _own_flags(list(arguments))
     settings = tyro.cli(Check, args=own, prog="stayfinite check")
     try:
-        return exit_code("check", lambda: _run(settings, others))
+        return exit_code("check", lambda: _run(settings, others), as_json=settings.json)
     except KeyboardInterrupt:
         print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
         return 130
@@ -122,7 +123,7 @@ def _run(settings: Check, others: Sequence[str]) -> int:
     if found is None:
         raise UsageError("name a config, or --data, --memory, --build or --quick; --help tells more")
     if settings.json:
-        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        print(json.dumps(tagged("check", found.to_json()), indent=1, ensure_ascii=False))
     else:
         from stayfinite.report.inspection import show_inspection
         from stayfinite.report.standard_output import StandardOutput

@@ -7,6 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from stayfinite.cli.ending import tell_error
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 
 
@@ -25,11 +27,11 @@ def run(arguments: Sequence[str]) -> int:
     try:
         rules = [rule_of(name) for name in asked.rule]
     except UsageError as error:
-        print(f"stayfinite explain: {error}", file=sys.stderr)
-        return 2
+        return tell_error("explain", error, as_json=asked.json)
     pages = [page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix) for rule in rules]
     if asked.json:
-        print(json.dumps(pages[0] if len(pages) == 1 else pages, indent=1, ensure_ascii=False))
+        shown = [tagged("rule", page) for page in pages]
+        print(json.dumps(shown[0] if len(shown) == 1 else shown, indent=1, ensure_ascii=False))
     else:
         print("\n\n".join(page_as_text(page, colour=sys.stdout.isatty()) for page in pages))
     return 0
