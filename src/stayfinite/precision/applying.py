@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.precision.candidates import HALVES, Assignment, in_full
+from stayfinite.state.shards import is_spread
 
 MARK = "_precision_applied"
 """The attribute of a model under which is written what was done to it."""
@@ -93,8 +94,9 @@ def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
             # Copied and pickled by the class that it comes from: this one has no place to be imported from.
             return _rebuilt, (kind, how), dict(vars(self))
 
+        # The same name: checkpoints of transformers write it down.
         body = {"forward": forward, "__reduce_ex__": reduced, "__module__": kind.__module__, "planned_from": kind}
-        made = _MADE[kind, how] = cast("type[nn.Module]", type(f"Planned{kind.__name__}", (kind,), body))
+        made = _MADE[kind, how] = cast("type[nn.Module]", type(kind.__name__, (kind,), body))
     return made
 
 
@@ -156,14 +158,16 @@ def _to_fp8(model: nn.Module, recipe: str, names: list[str], applied: Applied) -
         raise MissingExtra.of("torchao", extra="fp8", what_for="fp8, which this plan has") from error
     from dataclasses import replace
 
-    applied.originals.update({name: model.get_submodule(name) for name in names})
-    weight = cast(Tensor, applied.originals[names[0]].weight)
+    weight = cast(Tensor, model.get_submodule(names[0]).weight)
+    if is_spread(weight):
+        raise UsageError(f"{names[0]} is sharded already, and fp8 replaces it", fix="apply the plan before fully_shard")
     config = Float8LinearConfig.from_recipe_name("rowwise" if recipe == "fp8-rowwise" else "tensorwise")
     if not has_fp8(weight.device):
         if weight.is_cuda:
             card = torch.cuda.get_device_name(weight.device)
             raise UsageError(f"{card} has no fp8, which this plan has", fix="plan for it: --gpu this")
         config = replace(config, emulate=True)
+    applied.originals.update({name: model.get_submodule(name) for name in names})
     wanted = set(names)
     convert_to_float8_training(model, module_filter_fn=lambda _module, name: name in wanted, config=config)
 

@@ -25,8 +25,8 @@ def collapsed(names: Iterable[str], among: Collection[str] = ()) -> list[str]:
         every[pattern] = every.get(pattern, 0) + 1
     shown = []
     for pattern, members in groups.items():
-        if len(members) == 1:
-            shown.append(members[0] or "the model itself")
+        if len(members) == 1 or not re.search("[a-z]", pattern, re.IGNORECASE):  # `*` alone says nothing
+            shown.extend(name or "the model itself" for name in members)
         elif every.get(pattern, 0) > len(members):
             shown.append(f"{pattern} ({len(members)} of {every[pattern]})")
         else:

@@ -250,7 +250,7 @@ def _cosine(value: float) -> str:
 
 def _plain(kind: str) -> str:
     """A class's name without what compiling, sharding or a plan puts round it."""
-    for prefix in ("FSDP", "Planned", "Float8"):
+    for prefix in ("FSDP", "Float8"):
         kind = kind.removeprefix(prefix)
     return kind
 
