@@ -1,7 +1,7 @@
 """Precision plans: how long one takes, and what it gains on a card.
 
     python -m benchmarks.precision_plan plan                  # 60M parameters on the CPU
-    python -m benchmarks.precision_plan card --steps 300      # LLaMA 1.2B and byt5-small's shape; needs CUDA and torchao
+    python -m benchmarks.precision_plan card --steps 300      # LLaMA 1.2B, byt5-small's shape; needs CUDA, torchao
 
 The second trains each shape in fp32, tf32, bf16, in fp8 for all linear layers but the head, and by the plan, on the
 package's own source, and writes ms a step, peak memory and the loss of every step.

@@ -126,7 +126,7 @@ def _features(module: nn.Module, output: Tensor) -> int:
     wide = getattr(module, "out_features", None) or getattr(module, "out_channels", None)
     if isinstance(wide, int):
         return wide
-    return output.shape[-1] if output.dim() else 1
+    return int(output.shape[-1]) if output.dim() else 1
 
 
 def _heard_gradient(seen: Seen, sample: Sample | None, gradient: Tensor) -> None:
@@ -159,6 +159,7 @@ def _chosen_rows(x: Tensor) -> Tensor:
 
 def _taken(x: Tensor, rows: Tensor | None) -> Tensor:
     if rows is None:
-        return x[:FEW]
+        few: Tensor = x[:FEW]
+        return few
     taken: Tensor = x.reshape(-1, x.shape[-1])[rows]
     return taken

@@ -23,7 +23,7 @@ def collapsed(names: Iterable[str], among: Collection[str] = ()) -> list[str]:
     for name in among:
         pattern = _NUMBER.sub("*", name)
         every[pattern] = every.get(pattern, 0) + 1
-    shown = []
+    shown: list[str] = []
     for pattern, members in groups.items():
         if len(members) == 1 or not re.search("[a-z]", pattern, re.IGNORECASE):  # `*` alone says nothing
             shown.extend(name or "the model itself" for name in members)
