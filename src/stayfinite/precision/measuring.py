@@ -154,7 +154,8 @@ def _chosen_rows(x: Tensor) -> Tensor:
         return torch.arange(count, device=x.device)
     top = flat.abs().amax(1).topk(TOP).indices
     spaced = torch.linspace(0, count - 1, ROWS - TOP, device=x.device).round().long()
-    return torch.cat([top, spaced]).unique()
+    chosen: Tensor = torch.cat([top, spaced]).unique()
+    return chosen
 
 
 def _taken(x: Tensor, rows: Tensor | None) -> Tensor:
