@@ -38,9 +38,7 @@ def look(bench: Bench, notes: Notes) -> None:
         name for name, buffer in bench.model.named_buffers() if _holds_bad(buffer) and bool(buffer.isnan().any())
     ]
     notes.saw("weights.nonfinite", nonfinite, type(bench.model).__name__)
-    notes.check(
-        "Model", "finite weights", "nan-weights", "poisoned-checkpoint", seen=f"{len(parameters)} tensors"
-    )
+    notes.check("Model", "finite weights", "nan-weights", "poisoned-checkpoint", seen=f"{len(parameters)} tensors")
 
 
 def _holds_bad(tensor: torch.Tensor) -> bool:

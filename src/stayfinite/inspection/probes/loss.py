@@ -86,9 +86,7 @@ def _look_at_value(bench: Bench, notes: Notes, loss: Any) -> None:
         notes.saw("loss.requires_grad", attached, where)
         if not attached:
             note_checkpointing(bench, notes)
-    notes.check(
-        "Loss", "graph of the loss", "detached-loss", "params-frozen", "gradient-checkpointing-no-input-grad"
-    )
+    notes.check("Loss", "graph of the loss", "detached-loss", "params-frozen", "gradient-checkpointing-no-input-grad")
     values = loss.detach().float() if isinstance(loss, Tensor) else torch.tensor(float(loss))
     finite = bool(values.isfinite().all())
     if not finite and not notes.observed["weights.nonfinite"].value:

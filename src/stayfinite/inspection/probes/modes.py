@@ -31,9 +31,7 @@ def look(bench: Bench, notes: Notes) -> None:
     notes.check("Modes", "gradients enabled", "detached-loss", "wrong-mode")
     fixed = [m for m in norms if not m.training and m.weight is not None and m.weight.requires_grad]
     if fixed:
-        notes.check(
-            "Modes", "BatchNorm statistics", seen=f"{len(fixed)} of {len(norms)} in eval, on purpose?"
-        )
+        notes.check("Modes", "BatchNorm statistics", seen=f"{len(fixed)} of {len(norms)} in eval, on purpose?")
 
 
 def _dropouts(bench: Bench) -> list[tuple[str, nn.modules.dropout._DropoutNd]]:
