@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     )
     from stayfinite.guard.guard import Guard
     from stayfinite.inspection.preflight import preflight
+    from stayfinite.precision.plan import Budget, PrecisionPlan
+    from stayfinite.precision.planning import plan_precision
 
 __version__ = "0.1.0"
 
@@ -56,6 +58,8 @@ _HOMES = {
     ),
     "stayfinite.guard.guard": ("Guard",),
     "stayfinite.inspection.preflight": ("preflight",),
+    "stayfinite.precision.plan": ("Budget", "PrecisionPlan"),
+    "stayfinite.precision.planning": ("plan_precision",),
     "stayfinite.rl": ("rl",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -63,6 +67,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Action",
     "BadStep",
+    "Budget",
     "Code",
     "Decision",
     "DeviceFault",
@@ -79,6 +84,7 @@ __all__ = [
     "PoisonedState",
     "Policy",
     "PolicyError",
+    "PrecisionPlan",
     "Signals",
     "StateError",
     "StayfiniteError",
@@ -88,6 +94,7 @@ __all__ = [
     "__version__",
     "attach",
     "diagnose",
+    "plan_precision",
     "preflight",
     "rl",
 ]

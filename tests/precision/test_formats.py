@@ -23,6 +23,14 @@ def test_what_does_not_fit_is_not_finite():
     assert torch.isfinite(BF16.rounded(torch.tensor(1e38)))
 
 
+@pytest.mark.parametrize("kind", [E4M3, E5M2])
+def test_fp8_rounds_as_torch_s_casts_do(kind):
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.exp2(torch.randint(-20, 9, (20000,), generator=generator).float())
+    values = (torch.randn(20000, generator=generator) * spread).clamp(-kind.largest, kind.largest)
+    assert torch.equal(kind.rounded(values), values.to(kind.dtype).float())
+
+
 def test_tf32_keeps_ten_bits_and_the_range():
     values = torch.tensor([1.0, 1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-11, -1e38, 0.0, float("inf")])
     rounded = TF32.rounded(values)

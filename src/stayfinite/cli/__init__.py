@@ -10,6 +10,7 @@ from importlib import import_module
 
 COMMANDS = {
     "check": "look before you launch: configs, data, memory, or the real model with a batch",
+    "precision": "plan what each module may compute in on a card: the fastest formats within a stated error",
     "diff": "hold two configs, scripts or notebooks against each other, what matters for stability first",
     "diagnose": "say what went wrong with a run, from its log, config or directory",
     "report": "draw one or several runs into one HTML page that needs nothing else",

@@ -44,6 +44,7 @@ from stayfinite.guard.ranks.desync import DesyncWatch
 from stayfinite.guard.ranks.pipeline import as_stages, check_pipeline
 from stayfinite.guard.ranks.progress import Progress
 from stayfinite.guard.ranks.ranks import Ranks
+from stayfinite.guard.recovering.margins import PlanMargins
 from stayfinite.guard.recovering.own_state import OwnState
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
@@ -156,6 +157,7 @@ class Machinery:
             unlearned=self._loaders.unlearned,
         )
         self._early = EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first)
+        self._margins = PlanMargins(model, self._recorder, self._reader.due, alone=self._ranks.world == 1)
         self._post_training = PostTrainingWatch(self._recorder, first=self._ranks.first)
         self._replays = Replays(
             policy.replay_every,
@@ -271,14 +273,17 @@ class Machinery:
         self._groups.forget()
         self._replays.forget()
         self._early.forget()
+        self._margins.forget()
 
     def _tell_sample(self, sample: Sample) -> None:
         self._recorder.post(sample, self._shop.roster.names)
         self._early.post(sample)
+        self._margins.post(sample.step)
 
     def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
         self._early.collect(wait=wait)
+        self._margins.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
         decision = self._after.follow(heard, self._step)
@@ -304,6 +309,7 @@ class Machinery:
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
         self._early.expect(self._step + 1)
+        self._margins.expect(self._step + 1)
         if (slowest := self._progress.slowest(self._step)) is not None:
             self._recorder.pace(slowest, self._progress.host_of(slowest.rank), self._step)
         if (what := self._expected.pop(self._step + 1, None)) is not None:

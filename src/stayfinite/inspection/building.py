@@ -33,7 +33,7 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
     Raises:
         UsageError: there is no such function, it fails, or what it returns is no training.
     """
-    parts = _parts(call_build(build, example=EXAMPLE), build)
+    parts = parts_of_build(build)
     return inspect_training(
         parts["model"],
         parts["optimizer"],
@@ -48,6 +48,15 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
         steps=steps,
         lr_range=lr_range,
     )
+
+
+def parts_of_build(build: str) -> dict[str, Any]:
+    """What a function builds, by the names in `NAMES`; None for what it does not give.
+
+    Raises:
+        UsageError: there is no such function, it fails, or what it returns is no training.
+    """
+    return _parts(call_build(build, example=EXAMPLE), build)
 
 
 def _parts(built: Any, named: str) -> dict[str, Any]:

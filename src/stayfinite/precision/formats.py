@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -51,11 +52,16 @@ class Format:
         if self.name == "fp32":
             return values
         if self.name == "tf32":
-            return _rounded_to_tf32(values)
-        held = values.to(self.dtype).float()
+            return _rounded_to(values, _TF32_DROPPED)
         if self.bytes > 1:
-            return held
-        # Whether a cast to fp8 saturates differs between devices and versions of torch.
+            return values.to(self.dtype).float()
+        # Casts to fp8 are slow on a CPU, and whether they saturate differs between devices and versions of torch.
+        held = _rounded_to(values, 23 + int(math.log2(self.epsilon)))
+        held = torch.where(
+            values.abs() < self.smallest_normal,
+            torch.round(values / self.smallest_subnormal) * self.smallest_subnormal,
+            held,
+        )
         return torch.where(values.abs() > self.largest, values * torch.inf, held)
 
 
@@ -84,12 +90,12 @@ def _tf32() -> Format:
     )
 
 
-def _rounded_to_tf32(values: Tensor) -> Tensor:
-    """To the nearest number with 10 bits of fraction, ties to even."""
+def _rounded_to(values: Tensor, dropped: int) -> Tensor:
+    """To the nearest number without the last so many bits of fp32's fraction, ties to even."""
     bits = values.contiguous().view(torch.int32)
-    half = (1 << (_TF32_DROPPED - 1)) - 1
-    odd = (bits >> _TF32_DROPPED) & 1
-    nearest = ((bits + half + odd) >> _TF32_DROPPED) << _TF32_DROPPED
+    half = (1 << (dropped - 1)) - 1
+    odd = (bits >> dropped) & 1
+    nearest = ((bits + half + odd) >> dropped) << dropped
     return torch.where(values.isfinite(), nearest.view(torch.float32), values)
 
 

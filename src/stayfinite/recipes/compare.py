@@ -50,7 +50,8 @@ from stayfinite.recipes.running.continuing import goes_on
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
-from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision, choose_device, choose_precision
+from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.whole import write_whole
@@ -136,8 +137,9 @@ class Compare:
     """Weight of the consistency term: the symmetric KL divergence between a pair and its swap; 0 for none."""
     consistency_ramp: float = 0.3
     """Share of the steps over which that weight rises from 0."""
-    precision: PrecisionChoice = "auto"
-    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    precision: PlannedPrecision = "auto"
+    """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
+    auto asks the card, and takes fp16 only where it is proved to hold."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
     seed: int = 0
@@ -207,6 +209,7 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
     processor = load_processor(str(output / "processor"))
     device = torch.device("cpu")
     model = assembled(replace(config, output_dir=str(output)), device)
+    plan_again(model, output)
     prompt = prompt_for(processor, config.question, config.answers)
     return model, Comparison(model, prompt, read_class_weights(output), device).loss
 
@@ -247,7 +250,12 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     for odd in look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
     asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
-    precision = choose_precision(asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss))
+    if is_planned(asked):
+        precision = use_plan(asked, model, optimizer, example, comparison.loss, directory=output, say=say)
+    else:
+        precision = choose_precision(
+            asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss)
+        )
     scaler = scaler_for(precision, device)
     found = look_before_start(
         model, optimizer, example, comparison.loss, precision=precision, scaler=scaler,

@@ -46,7 +46,8 @@ from stayfinite.recipes.running.examples import Examples
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.outcome import Outcome
-from stayfinite.recipes.running.place import choose_device, choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision, choose_device, choose_precision
+from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
@@ -146,8 +147,9 @@ class Grpo:
     """Decay of the adapter's matrices."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """What is computed in; auto is bf16 where the card has it, else fp32. fp16 is refused."""
+    precision: PlannedPrecision = "auto"
+    """What is computed in: auto, fp32, bf16, or FILE.json, a precision plan. auto is bf16 where the card has it, else
+    fp32. fp16 is refused."""
     seed: int = 0
     """For the order of the questions and the sampling."""
     device: str = "auto"
@@ -215,7 +217,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     refuse_too_few(len(training), config.prompts * config.updates)
 
     # -- model -------------------------------------------------------------------------------------------------------
-    precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
+    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only here")
     base = base_of(settings, Place(device=device), ())
     prompting = Prompting(tokenizer=base.tokenizer, system=settings.system)
     new_tokens = config.new_tokens or tokens_enough(prompting.examples([*training, *validation], settings.max_length))
@@ -238,6 +240,8 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         generator=torch.Generator().manual_seed(config.seed),
     )  # fmt: skip
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+    if is_planned(config.precision):
+        precision = use_plan(config.precision, model, optimizer, None, compute_loss, directory=output, say=say)
     scheduler = TimedSchedule(
         optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps
     )
@@ -379,6 +383,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
     start: Start = start_of(config, _silent)
     model = adapted(start.settings, base_of(start.settings, Place(device=device), ()), device, "fp32")
     without_dropout(model)
+    plan_again(model, Path(run_dir))
     return model, _loss_of(config, model, device)
 
 

@@ -49,7 +49,8 @@ from stayfinite.recipes.running.curve import first_and_last, losses_of, require_
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.outcome import Outcome
-from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
+from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
@@ -136,8 +137,9 @@ class Mmdit:
     """Decay of weight matrices; norms and biases are left alone."""
     max_grad_norm: float = 0.5
     """Gradients are clipped to this norm."""
-    precision: PrecisionChoice = "auto"
-    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    precision: PlannedPrecision = "auto"
+    """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
+    auto asks the card, and takes fp16 only where it is proved to hold."""
     seed: int = 0
     """For weights, order and noise."""
     device: str = "auto"
@@ -219,9 +221,15 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         # -- check ---------------------------------------------------------------------------------------------------
         judged = _objective(config, model)
         first = next(drawing.fixed_batches(rows, supply.training, config.batch_size))
-        precision: Precision = place.by_first(
-            lambda: choose_precision(
-                config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, judged)
+        precision: Precision = (
+            place.by_first(
+                lambda: choose_precision(
+                    config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, judged)
+                )
+            )
+            if not is_planned(config.precision)
+            else use_plan(
+                config.precision, model, optimizer, first, judged, directory=output, say=say, several=place.count > 1
             )
         )
         scaler = scaler_for(precision, device)
@@ -340,6 +348,7 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch],
     config: Mmdit = settings_of(Mmdit, read_launch(run_dir, "mmdit"))
     model = MMDiT(trained.read_about(Path(run_dir)).shape)
     Frozen(model, to_freeze(model, config.mode, config.freeze))
+    plan_again(model, Path(run_dir))
     return model, _objective(config, model)
 
 

@@ -45,7 +45,8 @@ from stayfinite.recipes.running.curve import require_one_finite
 from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
-from stayfinite.recipes.running.place import choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
+from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
@@ -141,8 +142,9 @@ class Mt5:
     """Decay of weight matrices; norms and biases are left alone."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
-    mixed_precision: Literal["auto", "no", "fp16", "bf16"] = "auto"
-    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    mixed_precision: PlannedPrecision = "auto"
+    """What the model computes in: auto, no, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
+    auto asks the card, and takes fp16 only where it is proved to hold."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
     seed: int = 0
@@ -240,10 +242,17 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     warmup = min(1000, steps // 10) if config.warmup_steps is None else config.warmup_steps
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=steps)
     first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
-    precision = choose_precision(
-        {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision), place.device, say,
-        overflow=lambda: holds_in_fp16(model, optimizer, first_batch, loss_of(model)),
-    )  # fmt: skip
+    asked_for = {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision)
+    if is_planned(asked_for):
+        precision = use_plan(
+            asked_for, model, optimizer, first_batch, loss_of(model), directory=output, say=say,
+            several=place.count > 1,
+        )  # fmt: skip
+    else:
+        precision = choose_precision(
+            asked_for, place.device, say,
+            overflow=lambda: holds_in_fp16(model, optimizer, first_batch, loss_of(model)),
+        )  # fmt: skip
     scaler = scaler_for(precision, place.device)
 
     # -- the check ---------------------------------------------------------------------------------------------------
@@ -329,6 +338,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Any], Tensor]]:
     )
     if rank := _rank(config):
         model = _adapted(config, model, rank)
+    plan_again(model, Path(run_dir))
     return model.train(), loss_of(model)
 
 

@@ -43,7 +43,8 @@ from stayfinite.recipes.running.curve import first_and_last, losses_of, require_
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.outcome import Outcome
-from stayfinite.recipes.running.place import choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
+from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
@@ -122,8 +123,9 @@ class Sft:
     """Decay of the adapter's matrices."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """What is computed in; auto is bf16 where the card has it, else fp32. fp16 is for `sft test` and `sft chat`."""
+    precision: PlannedPrecision = "auto"
+    """What is computed in: auto, fp32, bf16, or by a precision plan: plan makes one, FILE.json is one. auto is bf16
+    where the card has it, else fp32. fp16 is for `sft test` and `sft chat`."""
     seed: int = 0
     """For weights, order and dropout."""
     device: str = "auto"
@@ -209,7 +211,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     training, validation = questions_of(config, say)
 
     # -- base and adapter --------------------------------------------------------------------------------------------
-    precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
+    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only here")
     base = base_of(config, place, training)
     if config.train and config.adapter is None and is_size(config.model):
         say(
@@ -235,6 +237,12 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         seed=config.seed, pin=device.type == "cuda",
     )  # fmt: skip
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+    first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
+    if is_planned(config.precision):
+        precision = use_plan(
+            config.precision, model, optimizer, first_batch, loss_of(model, device), directory=output, say=say,
+            several=place.count > 1,
+        )  # fmt: skip
     per_epoch = steps_of(len(loader), config.accumulation, 1)
     steps = per_epoch * config.epochs
     watch = Stopwatch(config.minutes)
@@ -256,7 +264,6 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     if place.first:
         write_launch(output, "sft", config, steps=steps)
     place.wait()
-    first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
     place.by_first(
         lambda: look_before_start(
             model, optimizer, first_batch, loss_of(model, device), precision=precision, scaler=None,
@@ -371,6 +378,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
     device = torch.device("cpu")
     base = base_of(config, Place(device=device), ())
     model = adapted(config, base, device, "fp32")
+    plan_again(model, Path(run_dir))
     return model, loss_of(model, device)
 
 

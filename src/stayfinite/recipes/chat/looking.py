@@ -16,6 +16,7 @@ from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.place import choose_precision
+from stayfinite.recipes.running.planned import before_plan
 from stayfinite.recipes.running.processes import place_of_process
 
 ENOUGH = 256
@@ -32,7 +33,9 @@ def quick_look(config: Any, steps: int = 10) -> Inspection:
         torch.manual_seed(config.seed)
         training, _ = questions_of(config, _silent)
         training = training[: max(ENOUGH, config.batch_size)]
-        precision = choose_precision(config.precision, place.device, _silent, lambda: "fp16 is for inference only here")
+        precision = choose_precision(
+            before_plan(config.precision), place.device, _silent, lambda: "fp16 is for inference only here"
+        )
         base = base_of(config, place, training)
         prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
         examples = examples_of(config, prompting, training, _silent)

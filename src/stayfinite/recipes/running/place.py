@@ -11,6 +11,8 @@ from stayfinite.core.policy import Precision
 from stayfinite.measure.device import named_device
 
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
+PlannedPrecision = str
+"""One of these, `plan`, or the file of a precision plan."""
 
 
 def choose_device(asked: str) -> torch.device:

@@ -1,0 +1,91 @@
+"""``stayfinite precision``: what each module of a training may compute in on a card."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from stayfinite.cli.ending import exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Plan what each module may compute in: measured on real steps, the fastest formats within a stated error.
+
+    The training is left as it was. `plan.apply(model)`, or `--precision precision.json` of a recipe, uses the plan.
+    Exits 0 with a plan, 2 on wrong use.
+    """
+
+    build: str
+    """module:function that returns model, optimizer, batch and forward, as for `stayfinite check --build`."""
+
+    gpu: str | None = None
+    """The card to plan for: T4, V100, A100, H100, ...; `this` also measures times on the card that is here. Left out,
+    the card that is here, with estimated times; an H100 where there is none."""
+
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Save the plan to this file."""
+
+    formats: tuple[Literal["fp32", "tf32", "bf16", "fp16", "fp8"], ...] = ()
+    """Only these formats, whatever is faster."""
+
+    loss: float = 0.005
+    """The largest relative error of the loss against fp32."""
+
+    cosine: float = 0.98
+    """The least cosine between the gradient and that of fp32."""
+
+    steps: int = 4
+    """Measure again after this many steps, which are undone; 0 for the fresh model alone."""
+
+    all: bool = False
+    """Show every module, not only those that break in some format."""
+
+    json: bool = False
+    """Print the plan as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 with a plan, 2 on wrong use."""
+    settings = tyro.cli(Precision, args=list(arguments), prog="stayfinite precision")
+    try:
+        return exit_code("precision", lambda: _run(settings), also=(OSError,))
+    except KeyboardInterrupt:
+        print("stayfinite precision: stopped before its end; nothing is known", file=sys.stderr)
+        return 130
+
+
+def _run(settings: Precision) -> int:
+    from stayfinite.inspection.building import parts_of_build
+    from stayfinite.precision.plan import Budget
+    from stayfinite.precision.planning import plan_precision
+
+    parts = parts_of_build(settings.build)
+    plan = plan_precision(
+        parts["model"],
+        parts["optimizer"],
+        parts["loader"] if parts["loader"] is not None else parts["batch"],
+        parts["forward"],
+        budget=Budget(loss=settings.loss, cosine=settings.cosine),
+        gpu=settings.gpu,
+        formats=settings.formats or None,
+        steps=settings.steps,
+    )
+    if settings.output is not None:
+        plan.save(settings.output)
+    if settings.json:
+        print(json.dumps(plan.to_json(), indent=1, ensure_ascii=False))
+        return 0
+    from stayfinite.report.precision import show_plan
+    from stayfinite.report.standard_output import StandardOutput
+
+    show_plan(plan.to_json(), StandardOutput(), every=settings.all)
+    if settings.output is not None:
+        print(f"Saved the plan to {settings.output}. Use it: PrecisionPlan.load({str(settings.output)!r}).apply(model)")
+    return 0

@@ -1,0 +1,186 @@
+"""A whole step as an assignment of formats would compute it, held against the same step in fp32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from stayfinite.autopsy.steps.step import Step, untouched
+from stayfinite.inspection.probes.operators import Operation, RangeWatch
+from stayfinite.precision.emulating import RECIPES, Recipe, linears_as
+from stayfinite.precision.formats import FP16
+from stayfinite.precision.measuring import FullStep, gradients_of
+from stayfinite.precision.regions import autocast_region
+from stayfinite.precision.units import units_of
+
+HEADROOM = 0.5
+"""The share of fp16's range that a plan may use: numbers grow while a model trains."""
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What each module computes in."""
+
+    base: str
+    """Of everything that is not named: fp32, tf32, bf16 or fp16; the last two by autocast."""
+    formats: Mapping[str, str] = field(default_factory=dict)
+    """Modules that compute in something else: fp32, fp8, fp8-rowwise."""
+
+    def named(self, *formats: str) -> list[str]:
+        """The modules that compute in one of these, by name."""
+        return [name for name, kind in self.formats.items() if kind in formats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What an assignment costs against fp32."""
+
+    loss: float
+    """Relative error of the loss."""
+    cosine: float
+    """Between the two gradients, all parameters together."""
+    gradient: float
+    """Relative error of the gradient."""
+    overflowing: tuple[str, ...] = ()
+    """Modules that would leave fp16's range, or come near its end."""
+
+    def merged(self, other: Loss) -> Loss:
+        """The worse of two, in each."""
+        return Loss(
+            loss=max(self.loss, other.loss),
+            cosine=min(self.cosine, other.cosine),
+            gradient=max(self.gradient, other.gradient),
+            overflowing=tuple(dict.fromkeys((*self.overflowing, *other.overflowing))),
+        )
+
+
+def run_candidate(step: Step, assignment: Assignment, full: FullStep, *, scale: float) -> Loss:
+    """Run the step by an assignment; everything is as before when this returns.
+
+    Arguments:
+        step: in fp32.
+        full: what it was in fp32.
+        scale: the loss scale, for fp16.
+    """
+    model, half = step.model, HALVES.get(assignment.base)
+    device = next((p.device.type for p in model.parameters()), "cpu")
+    scale = scale if half is torch.float16 else 1.0
+    around: list[Callable[[], AbstractContextManager[Any]]] = [
+        partial(linears_as, _recipes(model, assignment), half=half, scale=1.0),
+        partial(modules_in_full, model, assignment.named("fp32"), device),
+    ]
+    # A CPU has no fast products in half precision, and only there the rounding has to be done by hand.
+    watch = RangeWatch(model) if half is not None and (half is torch.float16 or device == "cpu") else None
+    if watch is not None:
+        around.append(lambda: watch)
+    gradients: dict[str, Tensor] = {}
+
+    def then() -> None:
+        if watch is not None:
+            watch.close()
+        gradients.update(gradients_of(model))
+
+    changed = step.changed(*around, autocast=partial(autocast_region, device, half), scale=scale)
+    with untouched(model):
+        loss = float(changed.execute(step.fresh_batch(), then).detach().float())
+    cosine, error = _compared(gradients, full.gradients, scale)
+    return Loss(
+        loss=abs(loss - full.loss) / max(abs(full.loss), 1e-12) if math.isfinite(loss) else math.inf,
+        cosine=cosine,
+        gradient=error,
+        overflowing=_overflowing(model, watch.seen) if watch is not None and half is torch.float16 else (),
+    )
+
+
+def _recipes(model: nn.Module, assignment: Assignment) -> dict[nn.Linear, Recipe]:
+    recipes = {}
+    for name, module in units_of(model):
+        kind = assignment.formats.get(name, "tf32" if assignment.base == "tf32" else "")
+        if isinstance(module, nn.Linear) and (kind == "tf32" or kind.startswith("fp8")):
+            recipes[module] = RECIPES[kind]
+    return recipes
+
+
+@contextmanager
+def modules_in_full(model: nn.Module, names: list[str], device: str) -> Iterator[None]:
+    """Within, these modules compute in fp32, whatever is round them."""
+    kept: list[tuple[Any, Any]] = []
+
+    def forward_of(computing: Any) -> Any:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = tree_map(in_full, (args, kwargs))
+            with autocast_region(device, None):
+                return computing(*args, **kwargs)
+
+        return forward
+
+    try:
+        for name in names:
+            module: Any = model.get_submodule(name)
+            kept.append((module, vars(module).get("forward")))
+            module.forward = forward_of(module.forward)
+        yield
+    finally:
+        for module, own in reversed(kept):
+            if own is None:
+                del module.forward
+            else:
+                module.forward = own
+
+
+def in_full(value: Any) -> Any:
+    """A tensor in half precision in fp32; anything else as it is."""
+    return value.float() if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16) else value
+
+
+def _compared(gradients: Mapping[str, Tensor], full: Mapping[str, Tensor], scale: float) -> tuple[float, float]:
+    """Cosine and relative error of one gradient against another."""
+    dot = own = exact = apart = 0.0
+    for name, reference in full.items():
+        given = gradients.get(name)
+        mine = torch.zeros_like(reference, dtype=torch.float32) if given is None else given.float() / scale
+        reference = reference.float()
+        dot += float((mine * reference).sum(dtype=torch.float64))
+        own += float(torch.linalg.vector_norm(mine, dtype=torch.float64)) ** 2
+        exact += float(torch.linalg.vector_norm(reference, dtype=torch.float64)) ** 2
+        apart += float(torch.linalg.vector_norm(mine - reference, dtype=torch.float64)) ** 2
+    if not all(map(math.isfinite, (dot, own, apart))):
+        return -1.0, math.inf
+    if not exact:
+        return (1.0, 0.0) if not own else (0.0, math.inf)
+    return (dot / math.sqrt(own * exact) if own else 0.0), math.sqrt(apart / exact)
+
+
+def _overflowing(model: nn.Module, seen: list[Operation]) -> tuple[str, ...]:
+    """Modules whose fp16 numbers come near the end of the range.
+
+    What is computed between modules belongs to the module before: where its output is in fp32, so is what follows.
+    """
+    units = {name for name, _ in units_of(model)}
+    before, found = "", []
+    for operation in seen:
+        if operation.backward:
+            continue
+        unit = _unit_of(operation.module, units)
+        before = unit or before
+        near = operation.dtype is torch.float16 and operation.largest > HEADROOM * FP16.largest
+        if (near or operation.leaves) and before:
+            found.append(before)
+    return tuple(dict.fromkeys(found))
+
+
+def _unit_of(path: str, units: set[str]) -> str:
+    while path:
+        if path in units:
+            return path
+        path = path.rpartition(".")[0]
+    return ""

@@ -1,0 +1,271 @@
+"""A plan: what each module computes in, why, what it gains; saved, loaded, told in a sentence, applied."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from stayfinite.errors import UsageError
+from stayfinite.precision import applying
+from stayfinite.precision.candidates import HALVES, Assignment
+from stayfinite.precision.emulating import RECIPES
+from stayfinite.precision.patterns import collapsed
+from stayfinite.precision.units import units_of
+
+if TYPE_CHECKING:
+    from torch.amp.grad_scaler import GradScaler
+
+VERSION = 1
+BASES = ("fp32", "tf32", "bf16", "fp16")
+FP8 = ("fp8", "fp8-rowwise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How far a plan may be from fp32."""
+
+    loss: float = 0.005
+    """Relative error of the loss."""
+    cosine: float = 0.98
+    """The least cosine between the gradient and that of fp32."""
+    local: float = 0.25
+    """Relative error of one module's own output or gradients, in its format by itself."""
+
+    def __post_init__(self) -> None:
+        if not (self.loss > 0 and 0 < self.cosine <= 1 and self.local > 0):
+            raise UsageError(
+                f"budget {self}: expected loss and local above 0 and a cosine in 0 to 1",
+                fix="Budget(loss=0.005, cosine=0.98)",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One module of the table."""
+
+    name: str
+    kind: str
+    """Its class."""
+    largest: Mapping[str, float]
+    """Magnitudes of input, weight, output, grad_output, grad_weight."""
+    errors: Mapping[str, Mapping[str, float]]
+    """By format: output, grad_input, grad_weight, lost."""
+    breaks: Mapping[str, str]
+    """Formats that it cannot be computed in, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One whole assignment that was tried."""
+
+    base: str
+    formats: Mapping[str, str]
+    loss: float
+    cosine: float
+    gradient: float
+    fits: bool
+    """It is within the budget."""
+    ms: float | None = None
+    """A step on the card; None where the card's rates are not known."""
+    saved_gib: float | None = None
+    """Less memory for what backward passes need, against fp32."""
+    measured: bool = False
+    """The time was measured on the card itself, else estimated."""
+
+    @property
+    def name(self) -> str:
+        """`bf16+fp8`."""
+        return f"{self.base}+fp8" if any(kind in FP8 for kind in self.formats.values()) else self.base
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionPlan:
+    """What each module computes in. Made by `stayfinite.plan_precision`, or loaded from a file."""
+
+    base: str
+    """Of everything that is not named in ``formats``; bf16 and fp16 by autocast."""
+    formats: Mapping[str, str]
+    """Modules that compute in something else: fp32, fp8, fp8-rowwise."""
+    units: Mapping[str, str]
+    """Every module that was looked at, and its class: a plan fits models that have them."""
+    card: str = ""
+    loss: float = 0.0
+    cosine: float = 1.0
+    gradient: float = 0.0
+    loss_scale: float = 1.0
+    """Of fp16: a power of two at which no gradient overflows."""
+    budget: Budget = field(default_factory=Budget)
+    speedup: float | None = None
+    """Against fp32 on the same card."""
+    measured: bool = False
+    """The speed was measured on the card itself."""
+    saved_gib: float | None = None
+    rows: tuple[Row, ...] = ()
+    options: tuple[Option, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def assignment(self) -> Assignment:
+        """What each module computes in, and nothing else."""
+        return Assignment(base=self.base, formats=self.formats)
+
+    def breaks(self, kind: str) -> tuple[str, ...]:
+        """The modules that cannot be computed in a format, by themselves or in the whole."""
+        return tuple(row.name for row in self.rows if kind in row.breaks)
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self) -> str:
+        """The plan in one line."""
+        parts = [f"{self.base} autocast" if self.base in HALVES else self.base]
+        kept = self.assignment.named("fp32")
+        if kept:
+            parts.append(f"{', '.join(collapsed(kept, self.units))} in fp32")
+        eight = self.assignment.named(*FP8)
+        linear = sum(kind == "Linear" for kind in self.units.values())
+        if eight:
+            rowwise = len(self.assignment.named("fp8-rowwise"))
+            how = f", {rowwise} of them rowwise" if 0 < rowwise < len(eight) else ", rowwise" if rowwise else ""
+            parts.append(f"fp8 for {len(eight)} of {linear} linear layers{how}")
+        gains = []
+        if self.speedup is not None:
+            how = "measured" if self.measured else f"estimated{f' for {self.card}' if self.card else ''}"
+            gains.append(f"{self.speedup:.2f}x ({how})")
+        if self.saved_gib is not None and abs(self.saved_gib) >= 0.05:
+            gains.append(f"{-self.saved_gib:+.1f} GiB")
+        gains.append(f"gradient cosine {_cosine(self.cosine)}")
+        return f"{'; '.join(parts)}: {', '.join(gains)}"
+
+    def scaler(self, device: str = "cuda") -> GradScaler | None:
+        """A gradient scaler that starts at the plan's loss scale; None where the plan needs none."""
+        if self.base != "fp16":
+            return None
+        from torch.amp.grad_scaler import GradScaler
+
+        return GradScaler(device, init_scale=self.loss_scale)
+
+    def apply(self, model: nn.Module, *, region: bool = True) -> nn.Module:
+        """Have the model compute by this plan; returns it.
+
+        Arguments:
+            model: the one the plan was made for, or one of the same modules. Before `fully_shard` and `torch.compile`.
+            region: also put autocast round the model's forward pass, with outputs in fp32. Without it the training
+                does that itself, as a guard with ``precision`` does.
+
+        Raises:
+            UsageError: the plan does not fit the model, or one is applied already.
+            MissingExtra: it has fp8 and torchao is not installed.
+        """
+        self.check(model)
+        return applying.apply(model, self.assignment, region=region)
+
+    def undo(self, model: nn.Module) -> nn.Module:
+        """The model as it was before `apply`."""
+        return applying.undo(model)
+
+    def check(self, model: nn.Module) -> None:
+        """Raise UsageError unless the model has the modules that the plan names."""
+        have = {name: type(module).__name__ for name, module in units_of(model)}
+        missing = [name for name in self.formats if name not in have]
+        others = [name for name in self.formats if name in have and _plain(have[name]) != _plain(self.units[name])]
+        if missing:
+            raise UsageError(
+                f"the plan does not fit this model: it has no {', '.join(collapsed(missing))}",
+                fix="plan again for this model: stayfinite precision --build my_train:build",
+            )
+        if others:
+            name = others[0]
+            raise UsageError(
+                f"the plan does not fit this model: {name} is a {have[name]}, planned as {self.units[name]}",
+                fix="plan again for this model: stayfinite precision --build my_train:build",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; what is infinite as a string."""
+        plain: dict[str, Any] = _without_infinities({"version": VERSION, **asdict(self), "sentence": self.sentence()})
+        return plain
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan to a file."""
+        path = Path(path)
+        path.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> PrecisionPlan:
+        """Read a plan from a file.
+
+        Raises:
+            UsageError: there is none, or it is no plan.
+        """
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(
+                f"{path}: {error.strerror or error}", fix="stayfinite precision --build ... -o FILE"
+            ) from error
+        except ValueError as error:
+            raise UsageError(f"{path} is not JSON: {error}", fix="stayfinite precision --build ... -o FILE") from error
+        return cls.from_json(record, str(path))
+
+    @classmethod
+    def from_json(cls, record: Any, where: str = "the plan") -> PrecisionPlan:
+        """A plan from plain data. Raises UsageError where it is none."""
+        fix = "make one with: stayfinite precision --build my_train:build -o precision.json"
+        if not isinstance(record, dict) or not {"version", "base", "formats", "units"} <= set(record):
+            raise UsageError(f"{where} is no precision plan: version, base, formats and units are needed", fix=fix)
+        if record["version"] != VERSION:
+            raise UsageError(f"{where} is a plan of version {record['version']!r}, not {VERSION}", fix=fix)
+        odd = [kind for kind in record["formats"].values() if kind not in RECIPES]
+        if record["base"] not in BASES or odd:
+            raise UsageError(
+                f"{where}: unknown format {(odd or [record['base']])[0]!r}", fix=f"one of {', '.join(RECIPES)}"
+            )
+        strange = [name for name in record["formats"] if name not in record["units"]]
+        if strange:
+            raise UsageError(f"{where}: {strange[0]} is in formats and not in units", fix=fix)
+        known = {name: value for name, value in _with_infinities(record).items() if name in cls.__dataclass_fields__}
+        known["budget"] = Budget(**known.get("budget", {}))
+        known["rows"] = tuple(Row(**row) for row in known.get("rows", ()))
+        known["options"] = tuple(Option(**each) for each in known.get("options", ()))
+        known["notes"] = tuple(known.get("notes", ()))
+        return cls(**known)
+
+
+def _cosine(value: float) -> str:
+    """With as many nines as there are, and one digit more."""
+    if value >= 1 or value <= 0:
+        return f"{value:.4f}"
+    digits = min(8, max(2, 1 - math.floor(math.log10(1 - value))))
+    # Never rounded up to what it is not.
+    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def _plain(kind: str) -> str:
+    """A class's name without what compiling, sharding or a plan puts round it."""
+    for prefix in ("FSDP", "Float8"):
+        kind = kind.removeprefix(prefix)
+    return kind
+
+
+def _without_infinities(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else "-inf" if value < 0 else "nan"
+    if isinstance(value, dict):
+        return {name: _without_infinities(each) for name, each in value.items()}
+    return [_without_infinities(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _with_infinities(value: Any) -> Any:
+    if value in ("inf", "-inf", "nan"):
+        return float(value)
+    if isinstance(value, dict):
+        return {name: _with_infinities(each) for name, each in value.items()}
+    return [_with_infinities(each) for each in value] if isinstance(value, list) else value

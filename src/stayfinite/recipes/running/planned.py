@@ -1,0 +1,91 @@
+"""``--precision plan`` and ``--precision precision.json``: a program that computes by a precision plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from stayfinite.core.policy import Precision
+from stayfinite.errors import UsageError
+from stayfinite.precision.plan import PrecisionPlan
+from stayfinite.precision.planning import plan_precision
+
+FILE = "precision.json"
+PLAIN = ("auto", "fp32", "bf16", "fp16")
+
+
+def is_planned(asked: str) -> bool:
+    """Whether a plan is asked for, by its file or to be made. Raises UsageError for what is nothing of that."""
+    if asked in PLAIN:
+        return False
+    if asked == "plan" or asked.endswith(".json"):
+        return True
+    raise UsageError(f"--precision {asked}: unknown", fix=f"{', '.join(PLAIN)}, plan, or the file of a plan")
+
+
+def before_plan(asked: str) -> str:
+    """What a model that is still to be built will compute in; ``asked`` itself where no plan is asked for."""
+    if not is_planned(asked):
+        return asked
+    return "auto" if asked == "plan" else _computes_in(PrecisionPlan.load(asked))
+
+
+def use_plan(
+    asked: str,
+    model: nn.Module,
+    optimizer: Optimizer,
+    batch: Any,
+    forward: Callable[[Any], Any],
+    *,
+    directory: Path,
+    say: Callable[[str], None],
+    several: bool = False,
+) -> Precision:
+    """Apply the plan that was asked for; what the guard has to put round the model. The plan is kept with the run.
+
+    Arguments:
+        asked: `plan`, which makes one for the card that is here unless the run has one, or a file.
+        directory: of the run.
+        several: there are other ranks, which would each make a plan of their own.
+    """
+    kept = directory / FILE
+    if asked != "plan":
+        plan = PrecisionPlan.load(asked)
+    elif kept.exists():
+        plan = PrecisionPlan.load(kept)
+    elif several:
+        raise UsageError(
+            "--precision plan: several ranks would each make a plan",
+            fix="make one in a single process and pass its file to all: --precision precision.json",
+        )
+    elif batch is None:
+        raise UsageError(
+            "--precision plan: this program has no batch before its first step",
+            fix="make the plan before: stayfinite precision --build my_train:build -o precision.json",
+        )
+    else:
+        plan = plan_precision(model, optimizer, batch, forward)
+    plan.apply(model, region=False)
+    if not several or not kept.exists():
+        plan.save(kept)
+    say(f"computing by a plan: {plan}")
+    for note in plan.notes:
+        say(note)
+    if plan.base == "tf32":
+        torch.set_float32_matmul_precision("high")
+    return cast(Precision, _computes_in(plan))
+
+
+def plan_again(model: nn.Module, run_dir: Path) -> None:
+    """Apply the plan of a run to its model that is built anew; nothing where it had none."""
+    if (kept := run_dir / FILE).exists():
+        PrecisionPlan.load(kept).apply(model, region=False)
+
+
+def _computes_in(plan: PrecisionPlan) -> str:
+    return "fp32" if plan.base == "tf32" else plan.base
