@@ -25,6 +25,7 @@ COMMANDS = {
     "tail": "follow a log live and speak up when it turns",
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",
+    "rescale": "make fp16 possible: an equivalent network whose activations fit, proved on data",
     "hardware": "add up over runs, restarts and ranks which machine gives wrong results",
     "replay": "run a captured incident again and prove what caused it",
     "doctor": "run a training program as it is, watch it from outside, and prove what is wrong",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -44,6 +44,10 @@ class Precision:
     steps: int = 4
     """Measure again after this many steps, which are undone; 0 for the fresh model alone."""
 
+    updates: Literal["bf16", "fp16"] | None = None
+    """Instead of a plan: what weights stored in this format lose of each update, and what an fp32 copy, Kahan sums and
+    stochastic rounding save, over max(steps, 4) steps."""
+
     all: bool = False
     """Show every module, not only those that break in some format."""
 
@@ -67,6 +71,8 @@ def _run(settings: Precision) -> int:
     from stayfinite.precision.planning import plan_precision
 
     parts = parts_of_build(settings.build)
+    if settings.updates is not None:
+        return _updates(settings, settings.updates, parts)
     plan = plan_precision(
         parts["model"],
         parts["optimizer"],
@@ -88,4 +94,23 @@ def _run(settings: Precision) -> int:
     show_plan(plan.to_json(), StandardOutput(), every=settings.all)
     if settings.output is not None:
         print(f"Saved the plan to {settings.output}. Use it: PrecisionPlan.load({str(settings.output)!r}).apply(model)")
+    return 0
+
+
+def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
+    from itertools import islice
+
+    from stayfinite.precision.lost_updates import lost_updates
+    from stayfinite.report.standard_output import StandardOutput
+    from stayfinite.report.updates import show
+
+    steps = max(settings.steps, 4)
+    batches = [parts["batch"]] if parts["loader"] is None else list(islice(parts["loader"], steps))
+    found = lost_updates(
+        parts["model"], parts["optimizer"], batches, parts["forward"], steps=steps, format=format
+    ).to_json()
+    if settings.json:
+        print(json.dumps(found, indent=1))
+    else:
+        show(found, StandardOutput())
     return 0

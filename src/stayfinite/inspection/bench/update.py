@@ -58,13 +58,18 @@ def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], firs
                 broken.add(name)
                 continue
             if p.dtype in (torch.bfloat16, torch.float16) and gradient is not None and not gradient.is_sparse:
-                alive = gradient != 0
-                held += int(alive.sum())
-                lost += int((alive & ~changed).sum())
+                gone, alive = rounded_away(before, p.detach(), gradient)
+                held, lost = held + alive, lost + gone
             size = _norm(before)
             if p.dim() > 1 and p.numel() >= FEW and size > 0 and gradient is not None and _norm(gradient) > 0:
                 ratios[name] = _norm(p.detach() - before) / size
     return Update(moved=frozenset(moved), broken=frozenset(broken), ratios=ratios, lost=lost / held if held else None)
+
+
+def rounded_away(before: Tensor, after: Tensor, gradient: Tensor) -> tuple[int, int]:
+    """How many values with a gradient a step left as they were, and how many have one."""
+    alive = gradient != 0
+    return int((alive & (after == before)).sum()), int(alive.sum())
 
 
 def _finite(tensor: Tensor) -> bool:

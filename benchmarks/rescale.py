@@ -1,0 +1,152 @@
+"""Whether a network that `stayfinite rescale` has rescaled trains in plain fp16 autocast as the original does in fp32.
+
+    python benchmarks/rescale.py --steps 300                                    # small shapes, on the CPU
+    python benchmarks/rescale.py --device cuda --shape byt5-small --steps 2000 --write rescale_h200.json
+
+Each model has random weights, with feed-forwards multiplied until what they give out reaches five times fp16's range.
+The task is this repository's own source code, as bytes: each row asks for the bytes that follow it. Three trainings
+from the same weights over the same batches, AdamW at the same rate: the original in fp32, the original in fp16, the
+rescaled one in fp16. A GradScaler starts at 65,536 and may skip steps while it looks for its scale; a forward pass that
+is not finite is an overflow, which no scale helps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.precision.surgery import rescale
+from stayfinite.precision.surgery.measuring import measure
+from stayfinite.precision.surgery.result import Trial
+from stayfinite.precision.surgery.trials import train_a_little
+
+FAR = 5 * 65504.0
+BYTES = 259
+"""ByT5's vocabulary without its sentinels: three special tokens, then the bytes."""
+
+
+def build(kind: str, shape: str) -> Any:
+    """A fresh model over bytes."""
+    hf: Any = import_module("transformers")
+    torch.manual_seed(0)
+    small = shape == "small"
+    t5: dict[str, Any] = {"vocab_size": 384, "decoder_start_token_id": 0, "dropout_rate": 0.0}
+    if small:
+        t5 |= {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2}
+    else:
+        t5 |= {"d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_heads": 6, "num_layers": 12, "num_decoder_layers": 4}
+    width, layers = (64, 2) if small else (1024, 12)
+    llama: dict[str, Any] = {"vocab_size": 384, "hidden_size": width, "intermediate_size": 2 * width}
+    llama |= {"num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": width // 4}
+    if kind == "t5 gated":
+        return hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="gated-gelu"))
+    if kind == "t5 relu":
+        return hf.T5ForConditionalGeneration(hf.T5Config(**t5, feed_forward_proj="relu"))
+    if kind == "mt5":
+        return hf.MT5ForConditionalGeneration(hf.MT5Config(**t5, feed_forward_proj="gated-gelu"))
+    if kind == "llama":
+        return hf.LlamaForCausalLM(hf.LlamaConfig(**llama))
+    return hf.GemmaForCausalLM(hf.GemmaConfig(**llama))
+
+
+KINDS = ("t5 gated", "t5 relu", "mt5", "llama", "gemma")
+
+
+def code_batches(model: Any, *, count: int, rows: int, length: int) -> list[dict[str, Tensor]]:
+    """Rows of this repository's source code."""
+    root = Path(__file__).resolve().parent.parent / "src"
+    text = b"\n".join(path.read_bytes() for path in sorted(root.rglob("*.py"))[:200])
+    ids = torch.tensor(list(text), dtype=torch.long) + (BYTES - 256)
+    starts = torch.randint(0, len(ids) - 2 * length, (count, rows), generator=torch.Generator().manual_seed(0))
+    device = next(model.parameters()).device
+    batches = []
+    for row in starts:
+        source = torch.stack([ids[start : start + length] for start in row.tolist()]).to(device)
+        follows = torch.stack([ids[start + length : start + 2 * length] for start in row.tolist()]).to(device)
+        labels = follows if model.config.is_encoder_decoder else source
+        batches.append({"input_ids": source, "labels": labels})
+    return batches
+
+
+@torch.no_grad()
+def plant(model: Any, batches: list[dict[str, Tensor]]) -> None:
+    """Feed-forwards that give out five times fp16's range."""
+    ends = ("wo", "down_proj")
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in ends and isinstance(module, nn.Linear):
+            sizes = measure(model, batches[:2], lambda batch: model(**batch))
+            module.weight.mul_(FAR / sizes[f"{name}:out"].largest)
+
+
+def one(kind: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The three trainings of one model."""
+    model = build(kind, options.shape).to(options.device)
+    batches = code_batches(model, count=options.batches, rows=options.rows, length=options.length)
+    plant(model, batches)
+    trials: list[Trial] = []
+
+    def train(precision: Any, exponents: Any, network: str) -> None:
+        start = time.perf_counter()
+        # The original overflows at every step: a few show it.
+        steps = min(options.steps, 50) if (network, precision) == ("original", "fp16") else options.steps
+        trial = train_a_little(
+            model, batches, steps=steps, precision=precision, exponents=exponents, network=network, lr=options.lr
+        )
+        trials.append(trial)
+        end = "none" if trial.last_loss is None else f"{trial.last_loss:.4f}"
+        print(
+            f"{kind:9} {network} {precision}: {trial.steps} steps, {trial.overflows} overflows, "
+            f"{trial.skipped} skipped, loss {end}, scale {trial.scale}, {time.perf_counter() - start:.0f} s",
+            flush=True,
+        )
+
+    train("fp32", {}, "original")
+    train("fp16", {}, "original")
+    result = rescale(model, batches[:4])
+    print(
+        f"{kind:9} {result.verdict}: {result.largest_before:.4g} to {result.largest_after:.4g}, logits differ by "
+        f"{result.logits_difference:.1e}, {len(result.changes)} factors",
+        flush=True,
+    )
+    train("fp16", result.parameters, "rescaled")
+    return {
+        "kind": kind,
+        "shape": options.shape,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "verdict": result.verdict,
+        "largest_before": result.largest_before,
+        "largest_after": result.largest_after,
+        "logits_difference": result.logits_difference,
+        "trials": [asdict(trial) for trial in trials],
+    }
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--shape", choices=("small", "byt5-small"), default="small")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batches", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--length", type=int, default=48)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    found = [one(kind, options) for kind in options.kinds]
+    if options.write:
+        record = {"torch": torch.__version__, "device": options.device, "steps": options.steps, "models": found}
+        options.write.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""``stayfinite rescale MODEL -o OUT``: an equivalent network whose activations fit fp16."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from stayfinite.cli.ending import exit_code
+from stayfinite.report.standard_output import StandardOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescale:
+    """Make fp16 possible: rescale a model of transformers so that its activations fit, and prove that it is the same.
+
+    Weights are multiplied by powers of two that cancel out: residual streams, feed-forwards, values, queries and keys.
+    The result loads with plain transformers. Exits 0 when all fits, 1 when something is in the way, 2 on wrong use.
+    """
+
+    model: Annotated[str, tyro.conf.Positional]
+    """Directory of a model of transformers: T5, mT5, ByT5, LLaMA, Mistral, Qwen, Gemma, BART, mBART, Pegasus."""
+
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """New directory for the rescaled model, with the proof in rescale.json; without it nothing is written."""
+
+    data: Path | None = None
+    """What to measure on: lines of text (source, tab, target) or JSON lines with input_ids; else random tokens."""
+
+    share: float = 0.25
+    """The part of fp16's range that no activation may exceed."""
+
+    tolerance: float = 1e-3
+    """By how much the logits may differ in fp32, relative to the largest. Most rescalings are exact."""
+
+    steps: int = 8
+    """Training steps of the proof: original in fp32 and fp16, rescaled in fp16; 0 for none."""
+
+    batches: int = 4
+    """Batches to measure on."""
+
+    rows: int = 4
+    """Rows in a batch."""
+
+    length: int = 64
+    """Tokens in a row."""
+
+    json: bool = False
+    """Print the result as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command: 0 when everything fits, 1 when something is in the way, 2 on wrong use."""
+    settings = tyro.cli(Rescale, args=list(arguments), prog="stayfinite rescale")
+    return exit_code("rescale", lambda: _run(settings), also=(OSError,))
+
+
+def _run(settings: Rescale) -> int:
+    from stayfinite.precision.surgery.files import rescale_directory
+    from stayfinite.report.rescale import show
+
+    result = rescale_directory(
+        settings.model,
+        settings.out,
+        data=settings.data,
+        share=settings.share,
+        tolerance=settings.tolerance,
+        steps=settings.steps,
+        rows=settings.rows,
+        length=settings.length,
+        count=settings.batches,
+    )
+    record = result.to_json()
+    if settings.json:
+        print(json.dumps(record, indent=1, allow_nan=False))
+    else:
+        show(record, None if settings.out is None else str(settings.out), StandardOutput())
+    return int(bool(result.obstacles))

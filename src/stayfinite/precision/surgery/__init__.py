@@ -1,0 +1,9 @@
+"""Surgery for fp16: an equivalent network whose activations fit, found on data and proved on it."""
+
+from __future__ import annotations
+
+from stayfinite.precision.surgery.groups import matching_groups
+from stayfinite.precision.surgery.rescaling import rescale
+from stayfinite.precision.surgery.result import Rescaled
+
+__all__ = ["Rescaled", "matching_groups", "rescale"]
