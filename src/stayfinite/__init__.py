@@ -56,6 +56,7 @@ _HOMES = {
     ),
     "stayfinite.guard.guard": ("Guard",),
     "stayfinite.inspection.preflight": ("preflight",),
+    "stayfinite.integrations.notebook": ("load_ipython_extension", "unload_ipython_extension"),
     "stayfinite.rl": ("rl",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from stayfinite.errors import MissingExtra, NotReady, StayfiniteError, TrainingStopped
 
@@ -60,5 +63,20 @@ def _no_memory(error: RuntimeError) -> StayfiniteError:
     )
 
 
+_in_full: ContextVar[bool] = ContextVar("in_full", default=False)
+
+
+@contextmanager
+def told_in_full() -> Iterator[None]:
+    """Errors are told with their tracebacks, for `stayfinite -v`."""
+    token = _in_full.set(True)
+    try:
+        yield
+    finally:
+        _in_full.reset(token)
+
+
 def _tell(command: str, error: Exception) -> None:
+    if _in_full.get():
+        traceback.print_exception(error)
     print(f"stayfinite {command}: {error}", file=sys.stderr)
