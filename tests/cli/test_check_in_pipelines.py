@@ -1,14 +1,19 @@
 """`stayfinite check` where no person looks on: formats, exit codes, a project file, comments that ignore, `--fix`."""
 
 import json
+import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
+from child_processes import environment
 from stayfinite.cli import main
+from stayfinite.errors import BadStep, DeviceFault, LoaderFailed, TrainingDiverged, TrainingStopped
 
 T5 = "model_name_or_path: google/flan-t5-large\noutput_dir: o\nlearning_rate: 1e-4  # peak\nwarmup_ratio: 0.1\n"
 SICK = T5 + "fp16: true\nbf16: true\n"
@@ -289,3 +294,31 @@ def test_a_link_stays_a_link(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert check(capsys, "link.yaml", "--gpu", "A100", "--fix", "--write")[0] == 0
     assert (here / "link.yaml").is_symlink()
     assert "fp16: false" in (here / "train.yaml").read_text()
+
+
+def test_the_page_of_exit_codes_is_true() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "exit_codes.md").read_text()
+    for error in (TrainingStopped, TrainingDiverged, BadStep, LoaderFailed, DeviceFault):
+        (row,) = [line for line in page.splitlines() if f"`{error.__name__}`" in line]
+        assert row.startswith(f"| {error.exit_code} |")
+
+
+@pytest.mark.slow
+def test_the_action_annotates_and_writes_sarif(here: Path) -> None:
+    steps = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text())["runs"]["steps"]
+    tool = here / "bin" / "stayfinite"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stayfinite "$@"\n')
+    tool.chmod(0o755)
+    given = {"FILES": "train.yaml healthy.yaml", "EACH": "true", "GPU": "A100", "ARGUMENTS": "", "SARIF": "out.sarif"}
+    environ = environment() | given | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", steps[1]["run"]],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout.startswith("::error file=train.yaml,line=5,")
+    assert len(json.loads((here / "out.sarif").read_text())["runs"][0]["results"]) == 1
