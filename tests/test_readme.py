@@ -1,4 +1,4 @@
-"""The README's own code is run as it stands there, on a small real training."""
+"""The code of the README and of the guard's page is run as it stands there, on a small real training."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from torch import nn
 
 from stayfinite import Policy
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guard.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README + PAGE, flags=re.DOTALL | re.MULTILINE)
 
 
 class Doubling(nn.Module):
@@ -47,14 +49,18 @@ def names() -> dict[str, Any]:
 
 
 def block_with(words: str) -> str:
-    (found,) = (block for block in BLOCKS if words in block)
+    (found,) = {block for block in BLOCKS if words in block}
     return found
+
+
+def test_the_readme_is_read_in_a_minute():
+    assert len(README.splitlines()) <= 150
 
 
 @pytest.mark.parametrize(
     "words", ["loss = compute_loss(model, batch)", "guard.resume()", "forward=lambda batch: model(**batch).loss"]
 )
-def test_a_loop_of_the_readme_trains(words, tmp_path, monkeypatch):
+def test_a_loop_of_the_pages_trains(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space = names()
     code = block_with(words)
@@ -98,5 +104,5 @@ def test_the_line_for_transformers_stands_in_a_trainer(tmp_path):
 
 
 def test_what_readme_installs_for_the_recipes_reads_a_tokenizer_that_they_train() -> None:
-    extras = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert {"sentencepiece", "protobuf"} <= set(extras["project"]["optional-dependencies"]["hf"])

@@ -8,7 +8,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from stayfinite import DeviceFault, Guard, Policy
@@ -23,7 +26,7 @@ class Silent:
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.1), nn.Tanh(), nn.Linear(5, 1))
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Tanh(), nn.Linear(4, 1))
 
 
 def main(kind: str, fault: str, place: str, every: str) -> None:
@@ -31,9 +34,13 @@ def main(kind: str, fault: str, place: str, every: str) -> None:
     dist.init_process_group("gloo")
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     model: nn.Module = network()
-    if kind == "fsdp":
-        fully_shard(model[0])
-        fully_shard(model)
+    if kind in ("fsdp", "hsdp"):
+        shape, names = ((2,), ("data",)) if kind == "fsdp" else ((2, 1), ("replicas", "data"))
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+        fully_shard(model[0], mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    elif kind == "tensor":
+        parallelize_module(model, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(output_layouts=Replicate())})
     else:
         model = DistributedDataParallel(model)
     calls: list[int] = []
@@ -55,13 +62,13 @@ def main(kind: str, fault: str, place: str, every: str) -> None:
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     policy = Policy(replay_every=int(every), prove_steps=2, autopsy_seconds=0)
-    torch.manual_seed(rank)
+    torch.manual_seed(0 if kind == "tensor" else rank)
     present, stop = 0, ""
     guard = Guard(model, optimizer, policy=policy, run_dir=folder, forward=forward, console=Silent())
     try:
         for present in range(1, 19):  # noqa: B007 - the forward pass looks at it
             halves = torch.randn(2, 4, 6)
-            with model.no_sync() if kind != "fsdp" else torch.enable_grad():
+            with model.no_sync() if isinstance(model, DistributedDataParallel) else torch.enable_grad():
                 guard.backward(guard.forward(halves[0]) / 2)
             guard.step(guard.forward(halves[1]) / 2)
     except DeviceFault as error:

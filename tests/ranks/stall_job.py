@@ -18,7 +18,7 @@ from ranks.job import Silent
 from stayfinite import Guard, Policy
 from stayfinite.recipes.running.processes import leave_the_others
 
-FLOOR, LONG, STEPS, ODD = 2.0, 7.0, 12, 8
+FLOOR, LONG, STEPS, ODD = 3.0, 10.0, 12, 8
 
 
 def stuck_loader() -> None:

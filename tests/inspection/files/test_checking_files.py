@@ -64,7 +64,7 @@ def test_a_command_that_works_is_left_in_peace(command: str, here: Path) -> None
 def test_the_check_list_shows_what_was_looked_at_and_what_was_seen(here: Path) -> None:
     (here / "train.yaml").write_text(HEALTHY["llama_factory_lora.yaml"])
     found = inspect_files(["train.yaml"], gpu="A100")
-    assert [line.group for line in found.lines if line.title != "the model fits, before any activation"] == GROUPS
+    assert [line.group for line in found.lines if line.title != "model size"] == GROUPS
     seen = {line.group: line.seen for line in reversed(found.lines)}
     assert seen["Precision"] == "bf16 (train.yaml:35)"
     assert seen["Learning rate"] == "learning_rate 0.0001 (train.yaml:31), adamw for adapters"

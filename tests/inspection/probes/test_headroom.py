@@ -29,7 +29,7 @@ def test_a_module_that_leaves_the_range_is_named_where_the_training_is_in_fp16()
 def test_the_same_module_is_only_told_of_where_the_training_is_not(autocast: torch.dtype | None) -> None:
     found = looked(bench_of(enlarged(), autocast=autocast), headroom)
     assert causes(found) == []
-    assert "safe in bf16; fp16 would overflow in 1 module, worst 2" in line(found, "fits into").seen
+    assert "safe in bf16; fp16 would overflow in 1 module, worst 2" in line(found, "range of the format").seen
 
 
 def test_a_training_that_is_said_to_be_in_fp16_is_judged_so_though_its_forward_pass_is_not() -> None:
@@ -40,9 +40,9 @@ def test_a_training_that_is_said_to_be_in_fp16_is_judged_so_though_its_forward_p
 def test_a_healthy_model_in_fp16_is_quiet_and_its_range_of_scales_is_told() -> None:
     found = looked(bench_of(autocast=torch.float16, scaler=GradScaler("cpu")), headroom)
     assert causes(found) == []
-    assert "safe in fp16 and bf16" in line(found, "fits into").seen
+    assert "safe in fp16 and bf16" in line(found, "range of the format").seen
     assert line(found, "loss scale").seen.startswith("for fp16 1 to ")
-    assert "in bf16" in line(found, "rounds").seen
+    assert "in bf16" in line(found, "rounding").seen
 
 
 def test_an_autocast_that_is_switched_off_by_a_flag_does_not_hide_the_headroom() -> None:
@@ -52,7 +52,7 @@ def test_an_autocast_that_is_switched_off_by_a_flag_does_not_hide_the_headroom()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
             return functional.cross_entropy(model(batch[0]), batch[1])
 
-    assert "would overflow" in line(looked(bench_of(model, forward=forward), headroom), "fits into").seen
+    assert "would overflow" in line(looked(bench_of(model, forward=forward), headroom), "range of the format").seen
 
 
 def test_gradients_that_overflow_at_every_scale_are_a_collapse_to_come() -> None:
@@ -128,4 +128,4 @@ def test_a_forward_pass_that_fails_is_no_verdict() -> None:
 
     found = looked(bench_of(forward=forward), headroom)
     assert causes(found) == []
-    assert line(found, "fits into").status == "skip"
+    assert line(found, "range of the format").status == "skip"

@@ -57,7 +57,7 @@ def test_a_schedule_that_cannot_train_is_found(make, words):
 def test_the_rate_after_an_epoch_is_shown():
     loader = DataLoader(TensorDataset(*small_batch(40)), batch_size=2)
     found = looked(scheduled(lambda o: lr_scheduler.StepLR(o, 10, 0.5), loader=loader), schedule)
-    assert "0.05 after an epoch" in line(found, "rate follows").seen
+    assert "0.05 after an epoch" in line(found, "schedule").seen
 
 
 def rows(seed: int, scale: float = 1.0, shift: float = 0.0) -> Batch:

@@ -115,9 +115,9 @@ def test_a_dry_run_shows_every_check_and_writes_nothing(tmp_path: Path) -> None:
     table = small_table(tmp_path / "data")
     train(small_settings(tmp_path, train=str(table), dry_run=True), said.append)
     text = "\n".join(said)
-    for check in ("model, batch and optimizer state are on one device", "every trainable parameter is in it",
-                  "the model is in training mode", "attached to the graph", "every trainable parameter gets one",
-                  "the labels are classes", "6 steps would be taken"):  # fmt: skip
+    for check in ("model, batch and optimizer devices", "parameter coverage",
+                  "training mode", "graph of the loss", "gradient coverage",
+                  "labels", "6 steps would be taken"):  # fmt: skip
         assert check in text, check
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
 

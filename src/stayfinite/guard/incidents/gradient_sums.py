@@ -12,19 +12,22 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from stayfinite.measure.checksum import checksum
+from stayfinite.state.shards import is_spread
 
 
 class GradientSums:
     """Listens to the gradients of some parameters until it is closed.
 
     Arguments:
-        parameters: leaves of the graph, none of them spread over ranks.
+        parameters: leaves of the graph; those of ``fully_shard`` are heard through the gathered weights.
+        model: whose modules gather them.
     """
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, parameters: Sequence[Tensor], model: nn.Module) -> None:
         self._parameters = parameters
         self._sums: list[Tensor | None] = [None] * len(parameters)
         self._handles = [
@@ -32,6 +35,27 @@ class GradientSums:
             for place, each in enumerate(parameters)
             if each.requires_grad
         ]
+        places = {id(each): place for place, each in enumerate(parameters) if is_spread(each)}
+        self._gathered: dict[int, Tensor] = {}
+        """Weights that are listened to while they are whole, by their id: they are the same objects in every pass."""
+        for module in sharding_modules(model) if places else ():
+            owners = [
+                (owner, name, places[id(each)])
+                for owner in module.modules()
+                for name, each in owner._parameters.items()
+                if id(each) in places
+            ]
+            listen = torch.compiler.disable(partial(self._listen, owners))
+            self._handles.append(module.register_forward_pre_hook(lambda *_, listen=listen: listen()))
+
+    def _listen(self, owners: Sequence[tuple[nn.Module, str, int]]) -> None:
+        """A module has gathered its weights and is about to compute with them."""
+        for owner, name, place in owners:
+            whole = owner._parameters[name]
+            if whole is None or is_spread(whole) or id(whole) in self._gathered or not whole.requires_grad:
+                continue
+            self._gathered[id(whole)] = whole
+            self._handles.append(whole.register_hook(partial(self._hear, place)))
 
     def _hear(self, place: int, gradient: Tensor) -> None:
         own = checksum(gradient)
@@ -54,6 +78,11 @@ class GradientSums:
         """Listen no more."""
         for handle in self._handles:
             handle.remove()
+
+
+def sharding_modules(model: nn.Module) -> list[nn.Module]:
+    """The modules that torch's ``fully_shard`` was applied to."""
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
 @contextmanager

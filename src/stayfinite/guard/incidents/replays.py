@@ -3,6 +3,10 @@
 Every rank runs its own passes again at the same step, alone: DDP hands over to the module inside, so a re-run sends
 nothing. Then there is one small message that each rank sends whatever became of its re-run, an error included. So no
 rank can wait for one that does not come, and all of them refuse the step or none.
+
+Where ``fully_shard`` holds the weights no rank can compute alone. There all ranks first agree that each of them can run
+the step again, and then do so together, equally often. What is compared is still each rank's own work: its loss, and
+its gradients before they are reduced.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from stayfinite.guard.incidents.forward_pass import ForwardPass
 from stayfinite.guard.incidents.gradient_sums import GradientSums
 from stayfinite.guard.incidents.passes import Pass, Passes
 from stayfinite.guard.incidents.replay_report import Mismatch, Report, Status, finding_of, in_words
-from stayfinite.guard.incidents.step_rerun import StepRerun, print_of, why_never, why_not_now
+from stayfinite.guard.incidents.step_rerun import StepRerun, computes_together, print_of, why_never, why_not_now
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.roster import SHOWN, Roster
@@ -76,7 +80,8 @@ class Replays:
         self._sums: GradientSums | None = None
         self._roster: Roster
         """Of the step under way."""
-        self._rehearsed = ranks.world == 1
+        self._together = computes_together(model)
+        self._rehearsed = ranks.world == 1 or self._together
         self._count = _Count()
         self._differed: set[int] = set()
         """Ranks on which a step did not repeat itself during the calibration."""
@@ -88,7 +93,7 @@ class Replays:
         if self._sums is not None or not self._rhythm.due(step) or self._never():
             return
         self._roster = roster
-        self._sums = GradientSums(roster.parameters)
+        self._sums = GradientSums(roster.parameters, self._model)
         self._passes.replaying = True
 
     def forget(self) -> None:
@@ -137,8 +142,8 @@ class Replays:
             if reason := self._never():
                 return Report(Status.IMPOSSIBLE, reason)
             reason = why_not_now(passes, self._passes.let_go)
-            if sums is None or reason:
-                return Report(Status.NOT_RUN, reason or "no batch went through guard.forward")
+            if self._any_rank(sums is None or bool(reason)) or sums is None:
+                return Report(Status.NOT_RUN, reason)
             first = print_of([each.led if each.arrived else None for each in passes], sums)
             return self._compared(first, passes, sums)
         except Exception as error:  # whatever a forward pass may raise when it is run again, memory among it
@@ -154,15 +159,19 @@ class Replays:
         usual = CALIBRATING_RERUNS if self._rhythm.calibrating else 1
         runs = [first, *(self._rerun.run(forward, passes, roster, sums) for _ in range(usual))]
         odd = [run for run in runs[1:] if not self._comparable.agree(first, run)]
+        if self._any_rank(bool(odd)) and not self._rhythm.calibrating:
+            runs += [self._rerun.run(forward, passes, roster, sums) for _ in range(RERUNS - usual)]
         if not odd:
             return Report(Status.SAME)
-        if not self._rhythm.calibrating:
-            runs += [self._rerun.run(forward, passes, roster, sums) for _ in range(RERUNS - usual)]
         report = self._report(runs)
         if self._rhythm.calibrating:
             for run in odd:
                 self._comparable.leave_out(first, run)
         return report
+
+    def _any_rank(self, yes: bool) -> bool:
+        """Whether it is so on this rank; where ranks compute together, on any of them. A collective then."""
+        return bool(self._ranks.highest(int(yes))) if self._together else yes
 
     def _report(self, runs: Sequence[Print]) -> Report:
         loss, places = False, set[int]()
@@ -189,7 +198,7 @@ class Replays:
             return None
         if worst is Status.NOT_RUN:
             self._count.not_run += 1
-            reason = next(report.reason for report in reports if report.status is Status.NOT_RUN)
+            reason = next((each.reason for each in reports if each.reason), "no batch went through guard.forward")
             if self._count.not_run == CALIBRATING:
                 # Without a calibration nothing can be told from a mismatch, and every step would be tried.
                 off = self._rhythm.calibrating

@@ -1,6 +1,7 @@
 """One step of the training under way, forward and backward of all its passes, run again bit for bit.
 
-Weights, buffers, gradients, modes and generators are as before when it is over, and nothing waits for another rank.
+Weights, buffers, gradients, modes and generators are as before when it is over. Each rank computes alone, except where
+``fully_shard`` holds the weights: there all ranks run the step again together.
 """
 
 from __future__ import annotations
@@ -18,26 +19,37 @@ from stayfinite.autopsy.steps.step import untouched
 from stayfinite.core.replays import Print
 from stayfinite.guard.gates.buffers import RunningBuffers
 from stayfinite.guard.incidents.capturing import is_sharded
-from stayfinite.guard.incidents.gradient_sums import GradientSums, let_go_at_once
+from stayfinite.guard.incidents.gradient_sums import GradientSums, let_go_at_once, sharding_modules
 from stayfinite.guard.incidents.passes import Pass
 from stayfinite.guard.incidents.rerunning import alone, past_ddp
 from stayfinite.measure.checksum import checksum
 from stayfinite.measure.roster import Roster
 from stayfinite.state.parts import unwrapped
 from stayfinite.state.rng import restore_rng
+from stayfinite.state.shards import is_spread
 
 
 def why_never(model: nn.Module, forward: Callable[[Any], Tensor] | None, world: int) -> str:
-    """Why no step of this training can be run again by one rank alone; empty if it can."""
+    """Why no step of this training can be run again; empty if it can."""
     if forward is None:
         return "the forward pass is not known: give forward= to the guard"
     if getattr(forward, "is_recorded", False):
         return "the forward pass is a CUDA graph, which draws other random numbers when it is run again"
-    if is_sharded(model):
-        return "the weights are spread over ranks, so no rank can compute alone"
+    if is_sharded(model) and not computes_together(model):
+        return "ranks compute one result together (tensor parallel, ZeRO-3 or the older FSDP wrapper)"
     if world > 1 and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
         return "SyncBatchNorm computes with all ranks together"
     return ""
+
+
+def computes_together(model: nn.Module) -> bool:
+    """Whether ``fully_shard`` holds the weights: ranks gather them together, and each computes with its own batch.
+
+    Its meshes replicate in all dimensions but the last; what else spreads a weight splits the computation itself.
+    """
+    spread = [each.placements for each in model.parameters() if is_spread(each)]
+    by_data = all(last.is_shard() and all(each.is_replicate() for each in rest) for *rest, last in spread)
+    return bool(spread) and by_data and bool(sharding_modules(model))
 
 
 def why_not_now(passes: list[Pass], let_go: int) -> str:

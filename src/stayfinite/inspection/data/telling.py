@@ -26,7 +26,7 @@ def tell_rows(splits: list[Split], notes: Notes) -> None:
     rows = ", ".join(f"{split.rows:,} rows ({split.name})" for split in splits)
     elsewhere = [f"{name} {count:,}" for name, count in train.elsewhere.most_common(4)]
     more = f"; empty, which does no harm: {', '.join(elsewhere)}" if elsewhere else ""
-    notes.check("Rows", "every row is whole", "bad-data-row", "empty-batch", seen=rows + more)
+    notes.check("Rows", "row completeness", "bad-data-row", "empty-batch", seen=rows + more)
 
 
 def _bad_rows(split: Split) -> list[str]:
@@ -68,9 +68,9 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
     notes.saw("data.duplicate_share", share, pairs)
     seen = f"{twins.copies.count:,} copies ({share:.1%})" + (f": {pairs}" if pairs else "")
     seen += f"; {short:,} short ones, which coincide easily" if short else ""
-    notes.check("Rows", "rows are not copies of each other", "duplicate-rows", seen=seen)
+    notes.check("Rows", "duplicate rows", "duplicate-rows", seen=seen)
     if leak is None:
-        notes.check("Rows", "training and validation are apart", skipped="no --val given")
+        notes.check("Rows", "train/validation overlap", skipped="no --val given")
         return
     held = splits[1]
     where = ", ".join(
@@ -89,7 +89,7 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
     if leak.ids is not None:
         seen += f"; {leak.ids.copies.count:,} by id"
     seen += f"; {leak.id_note}" if leak.id_note else ""
-    notes.check("Rows", "training and validation are apart", "train-val-overlap", seen=seen)
+    notes.check("Rows", "train/validation overlap", "train-val-overlap", seen=seen)
 
 
 def tell_writing(splits: list[Split], notes: Notes) -> None:
@@ -111,7 +111,7 @@ def tell_writing(splits: list[Split], notes: Notes) -> None:
     beyond = splits[0].writing.characters
     seen = f"{len(beyond):,} different characters beyond ASCII" if beyond else "ASCII alone"
     seen += f"; {kinds}: {worst.places.tallied(damaged)}" if kinds else ""
-    notes.check("Text", "text is decoded as it was written", "corrupt-encoding", seen=seen)
+    notes.check("Text", "text encoding", "corrupt-encoding", seen=seen)
 
 
 def tell_difference(held: Split, foreign: dict[str, int], notes: Notes) -> None:
@@ -122,7 +122,7 @@ def tell_difference(held: Split, foreign: dict[str, int], notes: Notes) -> None:
         notes.saw("data.foreign_characters", list(foreign)[:12])
         notes.saw("data.foreign_rows_share", max(foreign.values()) / max(1, held.rows), held.sources[0].path.name)
     seen = "no character is common in one and absent from the other"
-    notes.check("Text", "both splits are written alike", "splits-written-differently", seen=seen)
+    notes.check("Text", "consistency between splits", "splits-written-differently", seen=seen)
 
 
 def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: Notes) -> None:
@@ -144,7 +144,7 @@ def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: 
         seen += f"; unknown: {' '.join(unknown[:12])}" if unknown else ""
         seen += f"; {len(changed)} characters change ({', '.join(changed[:3])})" if changed else ""
         seen += f"; from every {tokens.every}th row" if tokens.every > 1 else ""
-        notes.check("Text", "the tokenizer knows the text", "tokenizer-mismatch", seen=seen)
+        notes.check("Text", "tokenizer coverage", "tokenizer-mismatch", seen=seen)
     ids = train.ids if train.ids is not None else tokens
     rows = tokens.tokenizer.rows if tokens is not None else train.ids.size if train.ids is not None else None
     if ids is None or (rows is None and train.ids is None):
@@ -156,7 +156,7 @@ def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: 
             break
     known = f"{rows:,} rows in the embedding" if rows is not None else "no --tokenizer: only negative ids are wrong"
     largest = f"largest id {train.ids.largest:,}; " if train.ids is not None else ""
-    notes.check("Text", "every token id has a row", "token-id-out-of-range", seen=largest + known)
+    notes.check("Text", "token ids", "token-id-out-of-range", seen=largest + known)
 
 
 def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
@@ -164,20 +164,20 @@ def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
     train = splits[0]
     tokens, ids = train.tokens, train.ids
     if limit is None:
-        notes.check("Lengths", "rows fit into the limit", skipped="no --max-length given")
+        notes.check("Lengths", "row lengths", skipped="no --max-length given")
     elif (counted := ids if tokens is None else tokens) is not None:
         cut, count = counted.cut, train.rows if tokens is None else tokens.rows
         share = cut.count / max(1, count)
         notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
         unit = tokens.tokenizer.measure.unit if tokens is not None else "tokens"
         seen = f"{share:.1%} of the rows are longer than {limit:,} {unit}"
-        notes.check("Lengths", "rows fit into the limit", "truncation", seen=seen)
+        notes.check("Lengths", "row lengths", "truncation", seen=seen)
     elif train.words.rows:
         cut = train.words.over
         share = train.words.cut
         notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
         seen = f"at least {share:.1%} are longer than {limit:,}: so many have more words; --tokenizer tells exactly"
-        notes.check("Lengths", "rows fit into the limit", "truncation", seen=seen)
+        notes.check("Lengths", "row lengths", "truncation", seen=seen)
     _tell_labels(train, limit, notes)
 
 
@@ -205,7 +205,7 @@ def _tell_labels(train: Split, limit: int | None, notes: Notes) -> None:
     if masked.count:
         notes.saw("labels.masked_rows_share", share, train.places.tallied(masked))
     seen = "; ".join(reasons) + f" ({train.places.tallied(masked)})" if reasons else "an answer is left in every row"
-    notes.check("Lengths", "every row leaves something to learn from", "all-labels-masked", seen=seen)
+    notes.check("Lengths", "rows that can be learned from", "all-labels-masked", seen=seen)
 
 
 def tell_classes(splits: list[Split], notes: Notes) -> None:
@@ -220,7 +220,7 @@ def tell_classes(splits: list[Split], notes: Notes) -> None:
     new = [] if len(splits) == 1 else [name for name in splits[1].classes if name not in classes]
     seen = f"{len(classes):,} classes, the largest ({name[:40]}) {share:.1%}"
     seen += f"; only in validation: {', '.join(sorted(new)[:5])}" if new else ""
-    notes.check("Labels", "no class rules the labels", "label-imbalance", seen=seen)
+    notes.check("Labels", "class balance", "label-imbalance", seen=seen)
 
 
 def _are_classes(train: Split) -> bool:
@@ -254,4 +254,4 @@ def tell_numbers(splits: list[Split], notes: Notes) -> None:
     ]
     if constant:
         notes.saw("data.constant_features", constant)
-    notes.check("Numbers", "every feature changes", "constant-feature", seen=f"{len(train.numbers)} columns of numbers")
+    notes.check("Numbers", "constant features", "constant-feature", seen=f"{len(train.numbers)} columns of numbers")

@@ -42,7 +42,7 @@ def look_at_batches(plan: Plan, notes: Notes) -> None:
     whole = f", {rows:g} rows an update on each card" if rows is not None and len(seen) > 1 else ""
     notes.check(
         "Batch",
-        "sizes that can be, and the same in all files",
+        "batch sizes",
         *causes,
         seen=", ".join(seen) + whole,
         skipped="" if seen or causes else "no setting gives its size",

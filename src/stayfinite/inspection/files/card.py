@@ -26,7 +26,7 @@ GIB = 2**30
 def look_at_card(plan: Plan, notes: Notes) -> None:
     """Number formats, kernels, and whether the weights alone fit."""
     card = plan.card
-    title = "the card has what the settings ask for"
+    title = "features of the card"
     if card is None:
         notes.check("Card", title, skipped="name it with --gpu T4, V100, A100, H100, ...")
         return
@@ -54,7 +54,7 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
         notes.saw("plan.too_large_for_card", [(text, least[2])])
     notes.check(
         "Card",
-        "the model fits, before any activation",
+        "model size",
         "out-of-memory",
         seen="" if least is None else f"{least[0]:.0f} of {card.memory_gib:g} GiB at least",
         skipped="" if least is not None else "not known from these files; stayfinite check --memory MODEL tells",

@@ -35,5 +35,5 @@ def look_at_clipping(plan: Plan, notes: Notes) -> None:
     else:
         seen = "not set, which is 1.0 in transformers" if plan.is_transformers else ""
     notes.check(
-        "Clipping", "gradients are bounded", "no-clipping", seen=seen, skipped="" if seen else "no setting speaks of it"
+        "Clipping", "gradient clipping", "no-clipping", seen=seen, skipped="" if seen else "no setting speaks of it"
     )

@@ -25,7 +25,7 @@ def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
     lines = sum(len(source.settings.notes) for source in plan.scripts)
     notes.check(
         "Code",
-        "the training loop and the loss are sound",
+        "training loop and loss",
         *CAUSES,
         seen=f"{lines} lines of loop and loss",
         skipped="" if lines else "no training loop or loss of its own" if plan.scripts else "no script among the files",

@@ -40,7 +40,7 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
     seen = [shown(each) for each in settings if each is not None][:4]
     notes.check(
         "Evaluation and saving",
-        "evaluating, saving and choosing the best go together",
+        "evaluation and save schedule",
         *causes,
         seen=", ".join(seen),
         skipped="" if seen or causes else "no setting speaks of it",

@@ -68,7 +68,7 @@ def look_at_flags(plan: Plan, notes: Notes) -> None:
     seen = ", ".join(f"{found.count} of {found.whose}" for found in looked)
     notes.check(
         "Flags",
-        "every name is known",
+        "option names",
         "unknown-setting",
         seen=seen,
         skipped="" if seen else "no vocabulary for these files",

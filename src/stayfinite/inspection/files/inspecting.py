@@ -110,7 +110,7 @@ def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
     if cells:  # the other cells run
         notes.saw("plan.broken_cells", cells)
     if broken or cells:
-        notes.check("Files", "whole, and what their names say", CAUSE)
+        notes.check("Files", "file contents", CAUSE)
 
 
 def _say_overruled(plan: Plan, notes: Notes) -> None:

@@ -64,7 +64,7 @@ take 20 x 0.25 and 1 x 10."""
 def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     """Whether it is there, a number above 0, and on the scale of its optimizer and of what is trained."""
     causes: tuple[str, ...] = ("lr-zero", "lr-too-high", "lr-too-low")
-    title = "on the scale of the optimizer and of what is trained"
+    title = "size for this optimizer and model"
     setting = _counting(plan)
     if setting is None:
         notes.check("Learning rate", title, *causes, skipped="no setting gives it as a number")

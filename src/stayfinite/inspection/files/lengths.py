@@ -66,7 +66,7 @@ def look_at_lengths(plan: Plan, notes: Notes) -> None:
             seen.setdefault(name, shown(found[1]))
     notes.check(
         "Lengths",
-        "within the model's positions, with room for the answers",
+        "sequence lengths",
         *dict.fromkeys(causes),
         seen=", ".join(list(seen.values())[:4]),
         skipped="" if seen else "no setting limits them",

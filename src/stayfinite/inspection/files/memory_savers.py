@@ -38,7 +38,7 @@ def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
         seen.append(f"adapters ({plan.adapters.where})")
     notes.check(
         "Memory savers",
-        "few bits have adapters beside them, checkpoints let gradients through",
+        "quantization, LoRA and gradient checkpointing",
         "quantized-weights",
         "gradient-checkpointing-no-input-grad",
         seen=", ".join(seen),

@@ -60,11 +60,11 @@ def look_at_post_training(plan: Plan, notes: Notes) -> None:
     ends = list(_masked_ends(plan))
     if ends:
         notes.saw("plan.end_masked", ends)
-        notes.check("Labels", "the end of an answer is learned", "eos-never-learned", seen=ends[0][0])
+        notes.check("Labels", "end-of-answer token", "eos-never-learned", seen=ends[0][0])
     heads = list(_heads_left_out(plan))
     if heads:
         notes.saw("plan.value_head", heads)
-        notes.check("Value head", "the optimizer trains it", "params-not-in-optimizer", seen=heads[0][0])
+        notes.check("Value head", "in the optimizer", "params-not-in-optimizer", seen=heads[0][0])
     algorithm = algorithm_of(plan)
     moving = list(_moving_references(plan))
     if not algorithm and not moving:

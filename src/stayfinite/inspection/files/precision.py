@@ -67,11 +67,11 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     seen = f"{precision.value} ({precision.where})" if precision is not None else ""
     causes = ("both-half-formats", "fp16-overflow-model-family")
     skipped = "" if seen else "no setting says which"
-    notes.check("Precision", "one format, and one that the model bears", *causes, seen=seen, skipped=skipped)
+    notes.check("Precision", "precision for this model", *causes, seen=seen, skipped=skipped)
     loaded = plan.context.weights
     notes.check(
         "Precision",
-        "weights in a format that updates survive in",
+        "weight dtype",
         "double-fp16",
         "pure-fp16-weights",
         seen=f"{loaded.value} ({loaded.where})" if loaded is not None else "",

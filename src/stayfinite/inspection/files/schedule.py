@@ -48,7 +48,7 @@ def look_at_schedule(plan: Plan, notes: Notes) -> None:
     seen = [shown(each) for each in (_warmup_setting(plan), plan.find(*KIND)) if each is not None]
     notes.check(
         "Schedule",
-        "a warmup where one is needed, and shorter than the training",
+        "warmup",
         "lr-schedule-bug",
         "no-warmup",
         seen=", ".join(seen),

@@ -48,16 +48,16 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
     notes.heading("model", f"{shape.name}, {first.parameters:,} parameters, {first.trained:,} of them trained")
     peaks = [column.estimate.peak for column in found]
     span = size(min(peaks)) if len(peaks) == 1 else f"{size(min(peaks))} to {size(max(peaks))}"
-    notes.check("Memory", "A training step, part by part", seen=f"at most {span} at once")
+    notes.check("Memory", "memory of a training step", seen=f"at most {span} at once")
     if card is None:
-        notes.check("Memory", "It fits on the card", "out-of-memory", skipped="no card was named: --gpu T4, say")
+        notes.check("Memory", "fit on the card", "out-of-memory", skipped="no card was named: --gpu T4, say")
     else:
         notes.heading("card", f"{card.name}, {card.memory_gib:g} GiB")
         notes.heading("suggestion", advice(shape, found, card))
         running = [column for column in found if column.runs] or found
         best = min(running, key=lambda column: column.share or 0.0)
         notes.saw("memory.estimate_share", best.share, f"{best.name} on {card.name}")
-        notes.check("Memory", "It fits on the card", "out-of-memory", seen=_seen(found))
+        notes.check("Memory", "fit on the card", "out-of-memory", seen=_seen(found))
     for again in (False, True):
         alike = [column for column in found if column.plan.checkpointing is again]
         if alike:

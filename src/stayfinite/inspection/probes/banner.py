@@ -32,15 +32,13 @@ def look(bench: Bench, notes: Notes) -> None:
     notes.heading("memory", _memory(bench))
     notes.heading("precision", bench.precision or _precision(bench))
     notes.saw("parameters.trainable", trainable, type(bench.model).__name__)
-    notes.check("Model", "something is trainable", "params-frozen", seen=f"{trainable:,} parameters")
+    notes.check("Model", "trainable parameters", "params-frozen", seen=f"{trainable:,} parameters")
     nonfinite = [name for name, p in bench.model.named_parameters() if _holds_bad(p)]
     nonfinite += [
         name for name, buffer in bench.model.named_buffers() if _holds_bad(buffer) and bool(buffer.isnan().any())
     ]
     notes.saw("weights.nonfinite", nonfinite, type(bench.model).__name__)
-    notes.check(
-        "Model", "the weights are finite", "nan-weights", "poisoned-checkpoint", seen=f"{len(parameters)} tensors"
-    )
+    notes.check("Model", "finite weights", "nan-weights", "poisoned-checkpoint", seen=f"{len(parameters)} tensors")
 
 
 def _holds_bad(tensor: torch.Tensor) -> bool:

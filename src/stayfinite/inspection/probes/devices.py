@@ -13,7 +13,7 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.names import tensors_of, without_values
 from stayfinite.inspection.notes import Notes
 
-TITLE = "model, batch and optimizer state are on one device"
+TITLE = "model, batch and optimizer devices"
 
 
 def look(bench: Bench, notes: Notes) -> None:

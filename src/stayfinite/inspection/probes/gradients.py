@@ -28,9 +28,9 @@ def look(bench: Bench, notes: Notes) -> None:
     if first.backward_error is not None:
         told_error(notes, first.backward_error)
         notes.saw("step.error", f"{type(first.backward_error).__name__}: {first.backward_error}"[:400], "backward")
-    notes.check("Gradients", "the backward pass runs", "inplace-modification", "step-fails", "ddp-unused-parameters")
+    notes.check("Gradients", "backward pass", "inplace-modification", "step-fails", "ddp-unused-parameters")
     if not first.worked:
-        notes.check("Gradients", "every trainable parameter gets one", skipped="there was no backward pass")
+        notes.check("Gradients", "gradient coverage", skipped="there was no backward pass")
         _look_at_weights(bench, notes)
         return
     alive = {name: g.to_dense() if g.is_sparse else g for name, g in first.gradients.items() if g is not None}
@@ -40,7 +40,7 @@ def look(bench: Bench, notes: Notes) -> None:
         explain(bench, notes)
     total = math.sqrt(sum(norm**2 for norm in norms.values() if math.isfinite(norm)))
     notes.check(
-        "Gradients", "finite", "nan-loss", "loss-formula-singularity", "where-nan-branch", "fp16-overflow",
+        "Gradients", "finite gradients", "nan-loss", "loss-formula-singularity", "where-nan-branch", "fp16-overflow",
         seen=f"norm {total:.3g} over {len(norms)} tensors" if not bad else names_in_short(bad),
     )  # fmt: skip
     if not bad:
@@ -75,13 +75,13 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
     told += [f"{len(past)} are of parts that no row was sent to: {names_in_short(past)}"] * bool(past)
     told += [f"{len(zero) - len(stuck)} are zero now and will not stay so"] * (len(zero) > len(stuck))
     notes.check(
-        "Gradients", "every trainable parameter gets one", "unused-parameters", "zero-gradient", "params-frozen",
+        "Gradients", "gradient coverage", "unused-parameters", "zero-gradient", "params-frozen",
         "gradient-checkpointing-no-input-grad", seen="; ".join(told),
     )  # fmt: skip
     if none:
         note_checkpointing(bench, notes)
     notes.check(
-        "Gradients", "what moves has a gradient", "decay-only-updates", seen=f"{len(bench.update.moved)} tensors move"
+        "Gradients", "updates without a gradient", "decay-only-updates", seen=f"{len(bench.update.moved)} tensors move"
     )
 
 
@@ -103,20 +103,20 @@ def _look_at_depth(bench: Bench, notes: Notes, norms: dict[str, float], total: f
     if total > 0 and abs(float(bench.first.loss)) > 0.1:
         notes.saw("gradient.norm", total, "the first step")
     shown = f"{len(layers)} layers" + (f", from {course.first:.2g} to {course.last:.2g}" if course else "")
-    notes.check("Gradients", "reach the first layers", "vanishing-gradient", "exploding-gradient", seen=shown)
+    notes.check("Gradients", "gradient flow to first layers", "vanishing-gradient", "exploding-gradient", seen=shown)
     signal = course_over_depth([seen.spreads[name] for name in layers])
     if signal is not None and signal.steady:
         notes.saw("activation.slope", signal.slope, f"{layers[0]} ... {layers[-1]}")
     if seen.dead:
         share, where = max(seen.dead)
         notes.saw("activations.dead_share", share, f"after {where}")
-    notes.check("Gradients", "the signal keeps its size, and units are alive", "bad-init", "dead-units")
+    notes.check("Gradients", "signal size and dead units", "bad-init", "dead-units")
 
 
 def _look_at_update(bench: Bench, notes: Notes) -> None:
     update = bench.update
     if update.error:
-        notes.check("Gradients", "the optimizer takes a step", skipped=update.error)
+        notes.check("Gradients", "optimizer step", skipped=update.error)
         return
     notes.saw("update.not_finite", sorted(update.broken), names_in_short(sorted(update.broken)))
     ratios = sorted(update.ratios.values())
@@ -127,7 +127,7 @@ def _look_at_update(bench: Bench, notes: Notes) -> None:
             notes.saw("update_ratio.largest", max(ratios), "one step of the optimizer")
     shown = f"an update is {ratios[len(ratios) // 2]:.2g} of its weight" if ratios else ""
     notes.check(
-        "Gradients", "a step is neither lost nor wild", "lr-too-low", "lr-too-high", "bf16-lost-updates",
+        "Gradients", "update size", "lr-too-low", "lr-too-high", "bf16-lost-updates",
         "adam-eps-underflow", seen=shown,
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ def look(bench: Bench, notes: Notes) -> None:
     if bench.first.worked and bench.first.seen.strangers:
         hidden += made_anew(bench.first.seen, bench.still.seen, bench.first.leaves)
     notes.saw("modules.unregistered", hidden, type(unwrapped(bench.model)).__name__)
-    notes.check("Graph", "all that learns is in model.parameters()", "unregistered-module")
+    notes.check("Graph", "parameters outside the model", "unregistered-module")
     if bench.first.forward_error is not None or not bench.first.scalar:
         for title in (IGNORED, LEAK, AHEAD):
             notes.check("Graph", title, skipped="there is no loss to look at")

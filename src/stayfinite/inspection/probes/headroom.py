@@ -12,9 +12,9 @@ from stayfinite.inspection.probes.operators import LARGEST
 from stayfinite.inspection.probes.ranges import Overflow, Ranges, ranges_of
 
 GROUP = "Precision"
-RANGE = "every number fits into the format"
-SCALE = "a loss scale at which gradients neither overflow nor vanish"
-ROUNDING = "what bf16 rounds away"
+RANGE = "range of the format"
+SCALE = "loss scale"
+ROUNDING = "bf16 rounding"
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 SHOWN = 6
 """Modules in the table."""

@@ -27,7 +27,7 @@ from stayfinite.inspection.probes.descent import (
 from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
 
 GROUP = "Learning"
-TITLE = "one batch is driven down"
+TITLE = "overfitting one batch"
 BUDGET = 5.0
 """Seconds for the steps at the planned rate."""
 STANDS_STILL = 1e-4

@@ -24,7 +24,7 @@ from stayfinite.inspection.probes.loader_readings import (
 )
 
 GROUP = "Loader"
-ROWS = "batches have rows, and different ones"
+ROWS = "rows of the batches"
 APART = 0.3
 """By so much a batch has to be purer than the data at large for its order to be suspected."""
 FEWEST_ROWS = 4
@@ -42,7 +42,7 @@ def look(bench: Bench, notes: Notes) -> None:
     if readings.error:
         notes.saw("loader.error", readings.error, "the loader")
         notes.saw("data.bad_rows", [readings.error], "the loader")
-        notes.check(GROUP, "batches can be read", "empty-batch", "bad-data-row", seen=readings.error)
+        notes.check(GROUP, "reading batches", "empty-batch", "bad-data-row", seen=readings.error)
         return
     _look_at_rows(loader, readings, notes)
     _look_at_order(loader, readings, notes)
@@ -82,12 +82,12 @@ def _look_at_rows(loader: Any, readings: Readings, notes: Notes) -> None:
         notes.saw("data.bad_rows", bad[:4], "the loader")
     floats = any(item.is_floating_point() for batch in readings.batches for item in batch_items(batch).values())
     seen = "finite" if floats else "whole numbers only"
-    notes.check(GROUP, "every value is finite", "bad-data-row", seen=seen)
+    notes.check(GROUP, "finite values", "bad-data-row", seen=seen)
 
 
 def _look_at_order(loader: Any, readings: Readings, notes: Notes) -> None:
     labels = [found for batch in readings.batches if (found := labels_in(batch)) is not None]
-    title = "classes are mixed within a batch"
+    title = "shuffling"
     if not labels or max(len(each) for each in labels) < FEWEST_ROWS:
         notes.check(GROUP, title, "unshuffled", skipped="the batches have no classes, or too few rows")
         return
@@ -102,7 +102,7 @@ def _look_at_order(loader: Any, readings: Readings, notes: Notes) -> None:
 
 
 def _look_at_workers(loader: Any, readings: Readings, notes: Notes) -> None:
-    title = "workers give different rows and random numbers"
+    title = "loader workers"
     workers = getattr(loader, "num_workers", 0)
     if workers < 2:
         notes.check(GROUP, title, "workers-alike", seen=f"{workers} workers")
@@ -125,7 +125,7 @@ def _look_at_last_batch(bench: Bench, loader: Any, notes: Notes) -> None:
     if rows is None:
         return
     left = rows % loader.batch_size
-    title = "the last batch is large enough for batch normalisation"
+    title = "last batch and BatchNorm"
     if left == 1 and not _works_with_one_row(bench):
         notes.saw("loader.last_batch_fails", rows, norms[0])
     notes.check(GROUP, title, "last-batch-of-one", seen=f"{left or loader.batch_size} of {rows} rows are in it")
@@ -148,7 +148,7 @@ def _works_with_one_row(bench: Bench) -> bool:
 
 def _look_at_time(bench: Bench, readings: Readings, notes: Notes) -> None:
     each, step = readings.seconds_each, bench.first.seconds
-    title = "batches come faster than steps are taken"
+    title = "loader speed"
     if each is None or not step:
         notes.check(GROUP, title, "loader-too-slow", skipped="too few batches, or no step, to compare")
         return
@@ -168,7 +168,7 @@ def _look_at_devices(bench: Bench, loader: Any, readings: Readings, notes: Notes
     if home.type == "cuda" and places == {"cpu"}:
         pinned = bool(getattr(loader, "pin_memory", False))
         seen += ", pinned" if pinned else "; pin_memory=True and .to(device, non_blocking=True) let the copy overlap"
-    notes.check(GROUP, "where batches are", seen=seen)
+    notes.check(GROUP, "device of the batches", seen=seen)
 
 
 def _time(seconds: float) -> str:

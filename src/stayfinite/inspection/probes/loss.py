@@ -24,7 +24,7 @@ from stayfinite.state.parts import unwrapped
 
 FAR_FROM_UNIT = 100.0
 """Mean or spread of what the first layer is given, beyond which it drowns what the weights could say."""
-START = "starts where it should"
+START = "initial loss"
 HIGH_FAMILIES = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pop2piano")
 OF_ONE_STEP = (
     "step-fails", "device-mismatch", "token-id-out-of-range", "position-out-of-range", "label-out-of-range",
@@ -38,7 +38,7 @@ def look(bench: Bench, notes: Notes) -> None:
     items = batch_items(bench.batch)
     if items and all(item.dim() and not item.shape[0] for item in items.values()):
         notes.saw("data.rows", 0, "the batch")
-        notes.check("Loss", "the batch has rows", "empty-batch")
+        notes.check("Loss", "batch size", "empty-batch")
         return
     _look_at_calls(bench, notes)
     error = bench.first.forward_error
@@ -46,9 +46,9 @@ def look(bench: Bench, notes: Notes) -> None:
         told_error(notes, error)
         if not any(notes.observed.get(name) and notes.observed[name].value for name in EXPLAINS):
             notes.saw("step.error", f"{type(error).__name__}: {error}"[:400], "forward")
-    notes.check("Loss", "the forward pass runs", *OF_ONE_STEP, seen=f"{bench.first.seconds:.2g} s with backward")
+    notes.check("Loss", "forward pass", *OF_ONE_STEP, seen=f"{bench.first.seconds:.2g} s with backward")
     if error is not None:
-        notes.check("Loss", "finite, attached, one number", skipped="the forward pass failed")
+        notes.check("Loss", "loss value", skipped="the forward pass failed")
         return
     _look_at_value(bench, notes, bench.first.loss)
 
@@ -78,7 +78,7 @@ def note_checkpointing(bench: Bench, notes: Notes) -> None:
 def _look_at_value(bench: Bench, notes: Notes, loss: Any) -> None:
     if isinstance(loss, Tensor):
         notes.saw("loss.shape", list(loss.shape), "the first step")
-        notes.check("Loss", "one number", "wrong-reduction", seen=f"shape {list(loss.shape)}")
+        notes.check("Loss", "scalar loss", "wrong-reduction", seen=f"shape {list(loss.shape)}")
     if bench.trainable:
         attached = bench.first.reaches_parameters
         cuts = bench.first.seen.cuts or list(bench.first.seen.cut_off.values())[:1]
@@ -86,17 +86,16 @@ def _look_at_value(bench: Bench, notes: Notes, loss: Any) -> None:
         notes.saw("loss.requires_grad", attached, where)
         if not attached:
             note_checkpointing(bench, notes)
-    notes.check(
-        "Loss", "attached to the graph", "detached-loss", "params-frozen", "gradient-checkpointing-no-input-grad"
-    )
+    notes.check("Loss", "graph of the loss", "detached-loss", "params-frozen", "gradient-checkpointing-no-input-grad")
     values = loss.detach().float() if isinstance(loss, Tensor) else torch.tensor(float(loss))
     finite = bool(values.isfinite().all())
     if not finite and not notes.observed["weights.nonfinite"].value:
         explain(bench, notes)
     shown = f"{float(values):.4g}" if values.numel() == 1 else f"{values.numel()} values"
     notes.check(
-        "Loss", "finite", "nan-loss", "nan-weights", "bad-data-row", "all-labels-masked", "loss-formula-singularity",
-        "fp16-overflow", "naive-exp", "attention-fully-masked-row", "where-nan-branch", seen=shown,
+        "Loss", "finite loss", "nan-loss", "nan-weights", "bad-data-row", "all-labels-masked",
+        "loss-formula-singularity", "fp16-overflow", "naive-exp", "attention-fully-masked-row", "where-nan-branch",
+        seen=shown,
     )  # fmt: skip
 
 
@@ -122,7 +121,7 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
         first, second, place = seen.unequal[0]
         notes.saw("loss.broadcast_shapes", [first, second], place)
     notes.check(
-        "Loss", "the loss functions are given what they expect", "softmax-before-cross-entropy",
+        "Loss", "loss function inputs", "softmax-before-cross-entropy",
         "probability-loss-on-logits", "loss-broadcast", "softmax-axis", "flipped-sign",
         seen=", ".join(dict.fromkeys(call.name for call in seen.losses)) or "none of torch's own is called",
     )  # fmt: skip
@@ -132,7 +131,7 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
         seen_share = f"{max(shares):.0%} of the labels are learned from"
         notes.check(
             "Loss",
-            "the labels are classes, and not all are ignored",
+            "labels",
             "label-out-of-range",
             "all-labels-masked",
             seen=seen_share,
@@ -146,7 +145,7 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
     if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
         notes.saw("data.input_scale", seen.input_scale, "what the first layer is given")
     scale = "" if seen.input_scale is None else f"the first layer is given values of about {seen.input_scale:.2g}"
-    notes.check("Loss", "the input is scaled", "unscaled-input", seen=scale)
+    notes.check("Loss", "input scale", "unscaled-input", seen=scale)
     starts = [start for call in calls if (start := start_of(call)) is not None]
     if not starts:
         notes.check("Loss", START, skipped="no cross entropy over classes was called")

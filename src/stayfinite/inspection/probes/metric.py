@@ -13,7 +13,7 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 
 GROUP = "Metric"
-TITLE = "the metric moves with the model, within what is possible"
+TITLE = "metric"
 CAUSES = ("metric-stuck", "metric-impossible")
 OTHERS = 5
 """Other models that it is put to: the same one with its weights mixed up."""

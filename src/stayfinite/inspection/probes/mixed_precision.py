@@ -10,10 +10,10 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.descent import at_planned_rate
 
 GROUP = "Mixed precision"
-AUTOCAST = "autocast is on"
-SCALER = "a gradient scaler where fp16 needs one, and only there"
-CLIPPING = "gradients are clipped after they are unscaled"
-UPDATES = "updates reach weights that are stored in half precision"
+AUTOCAST = "autocast"
+SCALER = "gradient scaler"
+CLIPPING = "clipping and unscaling order"
+UPDATES = "updates of half-precision weights"
 
 
 def look(bench: Bench, notes: Notes) -> None:

@@ -20,20 +20,18 @@ def look(bench: Bench, notes: Notes) -> None:
     dropouts = _dropouts(bench)
     norms = [m for m in bench.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     seen = f"{len(dropouts)} dropouts, {len(norms)} BatchNorms"
-    notes.check("Modes", "the model is in training mode", "wrong-mode", seen=seen)
+    notes.check("Modes", "training mode", "wrong-mode", seen=seen)
     if bench.trainable and first.seen.grad_enabled is False and first.forward_error is None and not first.attached:
         notes.saw("model.grad_disabled_in_train", True, "the first step")
     elif bench.trainable and not bench.kept.gradients_on:
         notes.saw("model.grad_disabled_in_train", True, "torch.is_grad_enabled() before the first step")
     rate, where = max(((module.p, name) for name, module in dropouts), default=(0.0, ""))
     notes.saw("dropout.rate", rate, where)
-    notes.check("Modes", "dropout leaves a signal", "excess-dropout", seen=f"at most {rate:g}")
-    notes.check("Modes", "gradients are on in the forward pass", "detached-loss", "wrong-mode")
+    notes.check("Modes", "dropout rate", "excess-dropout", seen=f"at most {rate:g}")
+    notes.check("Modes", "gradients enabled", "detached-loss", "wrong-mode")
     fixed = [m for m in norms if not m.training and m.weight is not None and m.weight.requires_grad]
     if fixed:
-        notes.check(
-            "Modes", "BatchNorm's statistics are fixed", seen=f"{len(fixed)} of {len(norms)} in eval, on purpose?"
-        )
+        notes.check("Modes", "BatchNorm statistics", seen=f"{len(fixed)} of {len(norms)} in eval, on purpose?")
 
 
 def _dropouts(bench: Bench) -> list[tuple[str, nn.modules.dropout._DropoutNd]]:

@@ -29,10 +29,10 @@ def look(bench: Bench, notes: Notes) -> None:
     seen = f"{len(bench.trainable)} tensors in {len(groups)} groups"
     if strangers:
         seen += f", and {len(strangers)} that are not the model's"
-    notes.check("Optimizer", "every trainable parameter is in it", "params-not-in-optimizer", seen=seen)
+    notes.check("Optimizer", "parameter coverage", "params-not-in-optimizer", seen=seen)
     twice = [names.get(key, "a parameter that is not the model's") for key, count in counts.items() if count > 1]
     notes.saw("optimizer.twice", twice, "param_groups")
-    notes.check("Optimizer", "no parameter is in it twice", "params-twice", seen=f"{len(counts)} different tensors")
+    notes.check("Optimizer", "duplicate parameters", "params-twice", seen=f"{len(counts)} different tensors")
     _look_at_rates(bench, notes)
     _look_at_dtypes(bench, notes)
     notes.tables.append(_table(bench, names))
@@ -52,7 +52,7 @@ def _look_at_rates(bench: Bench, notes: Notes) -> None:
         notes.saw("optimizer.lr", max(*known, *planned), "param_groups")
     warming = bool(known) and max(known) == 0 < max(planned)
     seen = ", ".join(f"{rate:g}" for rate in dict.fromkeys(known)) + (", warming up from 0" if warming else "")
-    notes.check("Optimizer", "the learning rate is above 0", "lr-zero", "lr-schedule-bug", seen=seen)
+    notes.check("Optimizer", "learning rate", "lr-zero", "lr-schedule-bug", seen=seen)
     eps = [group["eps"] for group in bench.optimizer.param_groups if isinstance(group.get("eps"), float)]
     if eps:
         notes.saw("optimizer.eps", min(eps), "param_groups")
@@ -75,7 +75,7 @@ def _look_at_dtypes(bench: Bench, notes: Notes) -> None:
     notes.saw("optimizer.parameter_dtypes", dtypes, "param_groups")
     notes.check(
         "Optimizer",
-        "it updates weights of a dtype that takes small updates",
+        "weight dtype",
         "pure-fp16-weights",
         "double-fp16",
         "adam-eps-underflow",

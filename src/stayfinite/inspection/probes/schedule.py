@@ -13,7 +13,7 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.loader_readings import length_of
 
 GROUP = "Schedule"
-TITLE = "the rate follows a schedule that trains"
+TITLE = "learning-rate schedule"
 MOST = 1_000
 """Steps that it is run ahead."""
 FAR = 100.0

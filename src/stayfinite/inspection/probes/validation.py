@@ -14,8 +14,8 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.split_readings import in_words, prepared_differently
 
 GROUP = "Validation"
-ALIKE = "validation inputs are prepared as training inputs are"
-APART = "training and validation are apart"
+ALIKE = "input scale of both splits"
+APART = "train/validation overlap"
 FEWEST_ROWS = 4
 FEWEST_VALUES = 64
 
