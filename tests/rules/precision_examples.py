@@ -194,3 +194,64 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example(observed={"scaler.without_fp16": False, "training.precision": "bf16"}),
     ),
 }
+
+MEGATRON = (
+    " iteration {step:8d}/   20000 | consumed samples: {samples:12d} | learning rate: 1.000E-04 | "
+    "global batch size:   256 | lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {norm:.3f} | "
+    "number of skipped iterations:   0 | number of nan iterations:   {nans} |"
+)
+
+
+def megatron(*losses: float) -> str:
+    """A line of Megatron each 100 steps."""
+    lines = []
+    for i, loss in enumerate(losses, 1):
+        nans = int(loss != loss)
+        lines.append(MEGATRON.format(step=100 * i, samples=25600 * i, loss=loss, norm=loss if nans else 0.6, nans=nans))
+    return "\n".join(lines)
+
+
+NEVER_FINITE = "\n".join(f"step {i} | loss nan | grad_norm nan" for i in range(1, 5))
+FALLING = [7.0 - 0.3 * i for i in range(12)]
+LOST_LATER = [*FALLING, 9.1, float("nan"), float("nan")]
+DELAYED = "--bf16 --fp8-format hybrid --fp8-amax-history-len {history} --fp8-amax-compute-algo {algorithm}\n"
+
+EXAMPLES |= {
+    "fp8-saturation": (
+        Example(
+            log="\n".join(f"step: {i}  loss: {x}  grad_norm: 1.2" for i, x in enumerate([11.2, 10.4, "nan", "nan"], 1)),
+            config="model.converters: float8\nfloat8.recipe_name: tensorwise\nbf16: trains fine\n",
+        ),
+        Example(log=megatron(*FALLING), config="--bf16 --fp8-recipe tensorwise --fp8-format e4m3\n"),
+    ),
+    "fp8-stale-scale": (
+        Example(log=megatron(*LOST_LATER), config=DELAYED.format(history=1, algorithm="most_recent")),
+        Example(log=megatron(*FALLING), config=DELAYED.format(history=1, algorithm="most_recent")),
+    ),
+    "fp8-zero-amax": (
+        Example(
+            log=NEVER_FINITE,
+            config="def to_fp8(x):\n    scale = 448.0 / x.abs().amax(-1, keepdim=True)\n"
+            "    return (x * scale).to(torch.float8_e4m3fn), scale\n",
+        ),
+        Example(
+            log=NEVER_FINITE,
+            config="def to_fp8(x):\n    scale = 448.0 / x.abs().amax(-1, keepdim=True).clamp_min(1e-12)\n"
+            "    return (x * scale).to(torch.float8_e4m3fn), scale\n",
+        ),
+    ),
+    "fp8-sensitive-module": (
+        Example(observed={"fp8.heads": ["lm_head"]}),
+        Example(observed={"fp8.heads": [], "fp8.routers": []}),
+    ),
+    "fp8-unaligned-dims": (
+        Example(
+            log="    out = torch._scaled_mm(a, b, scale_a, scale_b)\n"
+            "RuntimeError: Expected both dimensions of mat2 to be divisible by 16 but got torch.Size([768, 2])\n"
+        ),
+        Example(
+            log="    x = x.view(b, heads, t, c // heads)\n"
+            "AssertionError: embed_dim must be divisible by num_heads (768, 5)\n"
+        ),
+    ),
+}

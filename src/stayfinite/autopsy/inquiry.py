@@ -75,7 +75,8 @@ class Inquiry:
 
     def evidence(self) -> Evidence:
         """What is known by now."""
-        return Evidence(self.readings, self.outcomes, self.is_good, self.rows, self._materials, self.reached)
+        modules = {name: world.modules for name, world in self.worlds.items() if world.modules}
+        return Evidence(self.readings, self.outcomes, self.is_good, self.rows, self._materials, self.reached, modules)
 
     def _run(self, world: World | None) -> None:
         if world is None:
@@ -107,6 +108,8 @@ class Inquiry:
             "fp32",
             "bf16",
             "origin_fp32",
+            "module_bf16",
+            "rowwise_scale",
             "small_loss_scale",
             "math_attention",
             "eager",

@@ -24,6 +24,7 @@ COMMANDS = {
     "translate": "translate a file with a trained model",
     "generate": "text from a trained language model: goes on from a prompt, or fills gaps in it",
     "sft": "fine-tune a small chat model on questions and answers: train, test, chat, datagen",
+    "export": "write what a run trained as a plain transformers directory, with its model card",
     "tail": "follow a log live and speak up when it turns",
     "plot": "draw loss, gradient norm and learning rate of one or several runs",
     "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",

@@ -43,7 +43,7 @@ class Check:
     """Judge what this card supports and holds: T4, V100, A100, H100, ...; `none` reads scripts as on the CPU."""
 
     data: tuple[str, ...] = ()
-    """Data files to look through: csv, tsv, jsonl, parquet, arrow, or a directory of txt."""
+    """Data files to look through: csv, tsv, json, jsonl, parquet, arrow, tmx, zip, two aligned texts, a directory."""
 
     val: tuple[str, ...] = ()
     """Validation data, held against the training data."""

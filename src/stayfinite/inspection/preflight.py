@@ -19,8 +19,8 @@ from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
 
 PROBES = (
-    "banner", "devices", "optimizer", "modes", "loss", "gradients", "graph", "headroom", "mixed_precision", "learning",
-    "loader", "schedule", "validation", "metric",
+    "banner", "devices", "optimizer", "modes", "loss", "gradients", "graph", "headroom", "eight_bits",
+    "mixed_precision", "learning", "loader", "schedule", "validation", "metric",
 )  # fmt: skip
 """In the order of the check list; each is a module with ``look(bench, notes)``."""
 

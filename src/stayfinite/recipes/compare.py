@@ -51,7 +51,7 @@ from stayfinite.recipes.running.curve import first_and_last, losses_of, require_
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
@@ -63,7 +63,8 @@ class Compare:
 
     # -- data
     train: str | None = None
-    """CSV or TSV with the columns img1, img2, score1, score2, label (First, Second, Similar or 0, 1, 2)."""
+    """A table with img1, img2, score1, score2, label (First, Second, Similar or 0, 1, 2), or chosen and rejected; or an
+    ImageFolder with metadata.csv or with chosen/ and rejected/."""
     val: str | None = None
     """The same for validation; a fold of --train is held out when left out."""
     image_dir: str | None = None
@@ -257,7 +258,7 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         assert found is not None
         show_dry_run(found, steps, say)
         return Result(scores=None, first_loss=math.nan, last_loss=math.nan, steps=0, seconds=0.0, directory=output)
-    write_launch(output, "compare", config, steps=steps)
+    write_launch(output, "compare", config, steps=steps, data=figures(pairs.training, pairs.validation))
     write_whole(output / "processor", processor.save_pretrained)
     write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
 

@@ -48,7 +48,7 @@ from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import choose_device, choose_precision
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
 from stayfinite.recipes.running.whole import write_whole
@@ -216,7 +216,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
 
     # -- model -------------------------------------------------------------------------------------------------------
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
-    base = base_of(settings, Place(device=device), ())
+    base = base_of(settings, Place(device=device), (), say)
     prompting = Prompting(tokenizer=base.tokenizer, system=settings.system)
     new_tokens = config.new_tokens or tokens_enough(prompting.examples([*training, *validation], settings.max_length))
     mark = fingerprint(base.model)
@@ -241,7 +241,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     scheduler = TimedSchedule(
         optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps
     )
-    logbook = Logbook(say, steps=config.steps, every=config.logging_steps)
+    logbook = Logbook(say, steps=config.steps, every=config.logging_steps, until=scheduler.left)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = -(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates
     policy = Policy(
@@ -283,7 +283,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         save_adapter(model, base.tokenizer, into, record | {"steps": logbook.steps_taken}, instead_of=best.directory)
 
     # -- the check ---------------------------------------------------------------------------------------------------
-    write_launch(output, "grpo", config, steps=config.steps)
+    write_launch(output, "grpo", config, steps=config.steps, data=figures(training, validation))
     if config.check != "off":
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             autocast = PrecisionControl(precision, device).autocast

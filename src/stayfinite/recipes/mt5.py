@@ -48,7 +48,7 @@ from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, s
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import Padding, tokens_in
@@ -248,7 +248,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
 
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
-        write_launch(output, "mt5", config, steps=steps)
+        write_launch(output, "mt5", config, steps=steps, data=figures(training, validation))
         keep_checkpoints_in(output, config.checkpoint_dir)
     look_before_start(
         model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,

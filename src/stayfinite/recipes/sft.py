@@ -45,7 +45,7 @@ from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, s
 from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import Stopwatch, Timekept
 from stayfinite.recipes.settings import read_settings
@@ -59,7 +59,7 @@ class Sft:
 
     # -- data
     train: tuple[str, ...] = ()
-    """JSON, JSONL, CSV, TSV, Parquet or Arrow files with a question and an answer in each row, numbers or text."""
+    """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca."""
     val: tuple[str, ...] = ()
     """The same for evaluation; a share of the training questions is kept back when left out."""
     question: str | None = None
@@ -210,7 +210,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(config.precision, device, say, lambda: "fp16 is for inference only here")
-    base = base_of(config, place, training)
+    base = base_of(config, place, training, say)
     if config.train and config.adapter is None and is_size(config.model):
         say(
             f"the base is {config.model}, built here, and has never seen a text: good for a trial of data and "
@@ -241,7 +241,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     scheduler = Timekept(
         schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps), watch
     )
-    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=watch.left)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = config.checkpoint_steps or (per_epoch if config.minutes is None else None)
     policy = Policy(
@@ -254,7 +254,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
-        write_launch(output, "sft", config, steps=steps)
+        write_launch(output, "sft", config, steps=steps, data=figures(training, validation))
     place.wait()
     first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
     place.by_first(

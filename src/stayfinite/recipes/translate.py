@@ -35,7 +35,7 @@ from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
-from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import TimedSchedule
 from stayfinite.recipes.seq2seq.batching import labels_in, tokens_in
@@ -69,7 +69,7 @@ class Translate:
 
     # -- data
     train: tuple[str, ...] = ()
-    """CSV, TSV, JSON, JSONL or Parquet tables with source and target columns, or two aligned texts, source first."""
+    """CSV, TSV, JSON, JSONL or Parquet tables, TMX, OPUS zips, or two aligned texts, source first."""
     val: tuple[str, ...] = ()
     """The same for validation; a share of the training pairs is kept back when left out."""
     source: str | None = None
@@ -244,7 +244,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
         config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, compute_loss)
     )
     scaler = scaler_for(precision, device)
-    write_launch(output, "translate", config, **({} if steps is None else {"steps": steps}))
+    planned = {} if steps is None else {"steps": steps}
+    write_launch(output, "translate", config, data=figures(training, validation), **planned)
     keep_shape(model, tokenizer, output)
     look_before_start(
         model, optimizer, first, compute_loss, precision=precision, scaler=scaler,
@@ -257,7 +258,10 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
     if config.compile:
         compile_blocks(model, say)
     forward = RecordedLoss(model, compute_loss, say, wanted=config.graphs)
-    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    logbook = Logbook(
+        say, steps=steps, every=config.logging_steps,
+        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None,
+    )  # fmt: skip
     best = Best(output, metric=config.metric, patience=config.patience)
     an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)
     checkpoint_steps = config.checkpoint_steps or an_epoch

@@ -58,6 +58,11 @@ class Card:
         return self.architecture in ("CDNA 3", "CDNA 4") if self.amd else self.capability >= (8, 9)
 
     @property
+    def mxfp8(self) -> bool:
+        """Whether products with a scale for each 32 numbers exist: Blackwell, CDNA 4."""
+        return self.architecture == "CDNA 4" if self.amd else self.capability >= (10, 0)
+
+    @property
     def flash_attention_2(self) -> bool:
         """Whether the flash-attn package, version 2, runs on it."""
         return self.architecture in ("CDNA 2", "CDNA 3", "CDNA 4") if self.amd else self.capability >= AMPERE

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stayfinite.core.settings import Settings
 from stayfinite.rules import model_families
+from stayfinite.rules.fp8_settings import EightBits, eight_bits_of
 from stayfinite.rules.known import Known, first_number, first_text, mention, switched_on, written
 from stayfinite.rules.precision_settings import precision_of, weights_of
 
@@ -69,6 +70,8 @@ class Context:
     gpu: Known | None = None
     deepspeed: Known | None = None
     """The words that tell of it."""
+    eight_bits: EightBits | None = None
+    """Matrix products in fp8, by torchao, Transformer Engine or a framework that calls them."""
 
     @property
     def half(self) -> Known | None:
@@ -104,6 +107,7 @@ def understand(settings: Settings, messages: Sequence[str] = ()) -> Context:
         attention=_attention(settings),
         gpu=mention(settings, GPU),
         deepspeed=mention(settings, r"deepspeed|\bzero[_ -]?(?:stage)?[_ -]?[0-3]\b|zero_optimization"),
+        eight_bits=eight_bits_of(settings, messages),
     )
 
 

@@ -63,9 +63,30 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         do="run 20 steps in bf16: bf16=True, fp16=False (Trainer), or torch.autocast('cuda', dtype=torch.bfloat16)",
         if_fine={
             "fp16-overflow": 2.0, "fp16-overflow-model-family": 2.0, "loss-scale-collapse": 1.0, "bad-data-row": -3.0,
-            "lr-too-high": -1.5,
+            "lr-too-high": -1.5, "fp8-saturation": 2.0, "fp8-stale-scale": 1.5, "fp8-zero-amax": 1.0,
         },
-        if_bad={"fp16-overflow": -4.0, "fp16-overflow-model-family": -4.0},
+        if_bad={
+            "fp16-overflow": -4.0, "fp16-overflow-model-family": -4.0, "fp8-saturation": -5.0, "fp8-stale-scale": -5.0,
+            "fp8-zero-amax": -5.0,
+        },
+    ),
+    Experiment(
+        key="fp8", subject="no fp8",
+        do="run 20 steps without convert_to_float8_training or --fp8-format, or with fp8_autocast(enabled=False)",
+        if_fine={"fp8-saturation": 2.5, "fp8-stale-scale": 2.0, "fp8-zero-amax": 1.5, "bad-data-row": -3.0},
+        if_bad={"fp8-saturation": -5.0, "fp8-stale-scale": -5.0, "fp8-zero-amax": -5.0},
+    ),
+    Experiment(
+        key="rowwise", subject="rowwise scales",
+        do='give each row a scale: Float8LinearConfig.from_recipe_name("rowwise"), --fp8-recipe blockwise',
+        if_fine={"fp8-saturation": 3.5, "fp8-zero-amax": -2.0},
+        if_bad={"fp8-saturation": -1.5, "fp8-zero-amax": 0.5},
+    ),
+    Experiment(
+        key="dynamic", subject="dynamic scales",
+        do="scale by the tensor itself: Float8CurrentScaling(), --fp8-recipe tensorwise",
+        if_fine={"fp8-stale-scale": 4.5},
+        if_bad={"fp8-stale-scale": -4.0},
     ),
     Experiment(
         key="part", subject="one part in fp32",

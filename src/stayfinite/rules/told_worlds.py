@@ -47,6 +47,10 @@ _SUBJECTS = {
     "eager attention": r"\beager\b(?! mode)|\bmath (?:kernel|sdp\w*|attention|backend)|"
     r"\bwithout (?:flash|sdpa|xformers|fused)|\b(?:flash\w*|sdpa|xformers)\b[^.;:]{0,20}\b(?:off|disabled|removed)|"
     r"\bno (?:flash|xformers|sdpa)",
+    "no fp8": r"\bwithout (?:fp8|float8)|\b(?:fp8|float8)\b[^.;:]{0,14}\b(?:off|disabled|false|removed)|"
+    r"\b(?:disabl\w+|turn\w* off|remov\w+) (?:fp8|float8)",
+    "rowwise scales": r"\b(?:row-?wise|axis-?wise|block-?wise|per-row)\b",
+    "dynamic scales": r"\b(?:dynamic|current|just-in-time) scal(?:e|es|ing)\b",
     "bf16": r"\b(?:bf16|bfloat16)\b",
     "fp32": r"\b(?:fp32|f32|float32|full precision|single precision|no amp)\b|"
     r"\bwithout (?:amp|fp16|half|mixed precision|autocast)|"

@@ -72,14 +72,14 @@ def test_a_table_without_pairs_is_an_error(images: Path, lines: list[str]) -> No
 
 
 def test_a_row_that_is_too_short_says_what_it_lacks(images: Path) -> None:
-    with pytest.raises(UsageError, match=r"pairs.csv:2: img2 is empty"):
+    with pytest.raises(UsageError, match=r"pairs.csv:2: 1 fields where the header has 5"):
         read_pairs(write(images, HEAD, "a.png"))
 
 
 def test_bytes_that_are_no_table_are_an_error_with_the_file(images: Path) -> None:
     path = images / "pairs.csv"
     path.write_bytes(b"\x89PNG\xff\xfe\x00")
-    with pytest.raises(UsageError, match=r"pairs.csv cannot be read as a table"):
+    with pytest.raises(UsageError, match=r"pairs.csv is a picture, not a table"):
         read_pairs(str(path))
 
 
@@ -106,3 +106,33 @@ def test_labels_against_the_scores_are_counted_and_a_reversed_scale_is_not(image
 
 def test_swapping_twice_changes_nothing() -> None:
     assert [SWAPPED[SWAPPED[label]] for label in range(len(LABELS))] == [FIRST, SECOND, SIMILAR]
+
+
+def test_an_image_folder_with_metadata_is_a_table_and_is_named(images: Path) -> None:
+    rows = ['{"left_file_name": "a.png", "right_file_name": "b.png", "label": 1}', '{"left_file_name": "a.png", ']
+    (images / "metadata.jsonl").write_text(rows[0] + "\n")
+    said: list[str] = []
+    (pair,) = read_pairs(str(images), say=said.append)
+    assert (Path(pair.first).name, Path(pair.second).name, pair.label) == ("a.png", "b.png", SECOND)
+    assert said == [f"{images.name}: ImageFolder with metadata.jsonl, JSON lines, image pairs, 1 rows"]
+    (images / "metadata.jsonl").write_text("\n".join(rows))
+    with pytest.raises(UsageError, match=r"metadata.jsonl:2: no JSON"):
+        read_pairs(str(images))
+
+
+def test_preference_rows_say_that_the_first_is_the_one(images: Path) -> None:
+    table = write(images, "prompt,chosen,rejected", "a cat,a.png,b.png", "a dog,c.png,d.png")
+    said: list[str] = []
+    assert [pair.label for pair in read_pairs(table, say=said.append)] == [FIRST, FIRST]
+    assert said == ["pairs.csv: CSV, preference rows, 2 rows"]
+
+
+def test_two_folders_are_pairs_by_name_and_one_without_a_partner_is_named(images: Path) -> None:
+    for folder in ("chosen", "rejected"):
+        (images / folder).mkdir()
+        for name in ("x.png", "y.jpg"):
+            (images / folder / name).write_bytes(b"not looked at here")
+    assert [Path(pair.first).parent.name for pair in read_pairs(str(images))] == ["chosen", "chosen"]
+    (images / "rejected" / "y.jpg").unlink()
+    with pytest.raises(UsageError, match=r"y.jpg has no partner"):
+        read_pairs(str(images))

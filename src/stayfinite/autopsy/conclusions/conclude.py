@@ -14,6 +14,7 @@ ORDER = (
     weights.spike,
     machinery.attention_kernel,
     machinery.compiler,
+    precision.eight_bits,
     data.no_rows,
     data.nothing_to_learn,
     formulas.masked_row,
@@ -42,7 +43,7 @@ UNDECIDED = "nan-loss"
 """What is said where nothing is proved."""
 
 OF_FINITE_SPIKES = (
-    data.bad_item, weights.spike, data.absurd_rows, weights.exploded, weights.too_large_to_square,
+    data.bad_item, weights.spike, precision.eight_bits, data.absurd_rows, weights.exploded, weights.too_large_to_square,
 )  # fmt: skip
 """What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
 a step without the spike there says nothing of them."""

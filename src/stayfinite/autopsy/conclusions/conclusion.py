@@ -51,6 +51,8 @@ class Evidence:
     materials: Materials
     reached: float | None = None
     """The largest magnitude that the origin's module puts out in fp32."""
+    modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the world's name, the modules that it changed."""
 
     def good(self, world: str) -> bool:
         """Whether a world was run and came out good."""

@@ -1,4 +1,4 @@
-"""Faults of the number format: what fp16 cannot hold, and what it rounds to 0."""
+"""Faults of the number format: what fp16 and fp8 cannot hold, and what they round to 0."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import Any
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
 from stayfinite.autopsy.conclusions.readings import FP16_LIMIT
+
+_END = {"float8_e4m3fn": 448.0, "float8_e5m2": 57_344.0, "float8_e4m3fnuz": 240.0, "float8_e5m2fnuz": 57_344.0}
+"""The largest number of each format."""
 
 
 def scaled_too_far(e: Evidence) -> Conclusion | None:
@@ -80,3 +83,44 @@ def underflow(e: Evidence) -> Conclusion | None:
         worlds=("large_loss_scale", "bf16", "fp32"),
         covers=("large_loss_scale", "bf16"),
     )
+
+
+def eight_bits(e: Evidence) -> Conclusion | None:
+    """A step that fp8 breaks: it is good with the same layers in bf16."""
+    if not e.good("module_bf16") or not _much_better(e):
+        return None
+    readings, modules = e.readings, e.modules.get("module_bf16", ())
+    named = ", ".join(modules[:3]) + (f" and {len(modules) - 3} more" if len(modules) > 3 else "")
+    usual = "finite" if not e.finite_spike else "within the usual"
+    if "float8" in readings.dtype and readings.largest_input > _END[readings.dtype]:
+        # A scale that was made from the tensor itself puts its largest value inside the range.
+        return Conclusion(
+            cause="fp8-stale-scale",
+            confidence=0.93,
+            why=f"{named} casts {readings.largest_input:,.0f} to {readings.dtype} (limit {_END[readings.dtype]:,.0f}): "
+            f"its scale was not made from this tensor; in bf16 the step is {usual}",
+            fix=f"make the scale from the tensor itself, or from a longer history; or keep {named} in bf16",
+            setting={"bf16_modules": list(modules)},
+            worlds=("module_bf16",),
+            covers=("module_bf16",),
+        )
+    rows = e.good("rowwise_scale")
+    also = ", and with a scale for each row" if rows else ""
+    but = "; a scale for each row does not help" if e.bad("rowwise_scale") else ""
+    return Conclusion(
+        cause="fp8-saturation",
+        confidence=0.95 if rows or but else 0.85,
+        why=f"the step is {usual} with {named} in bf16{also}{but}: one fp8 scale does not hold its values",
+        fix=f'use rowwise scales (recipe "rowwise"), or keep {named} in bf16' if rows else f"keep {named} in bf16",
+        setting={"float8_recipe": "rowwise"} if rows else {"bf16_modules": list(modules)},
+        worlds=("rowwise_scale", "module_bf16") if rows else ("module_bf16",),
+        covers=("rowwise_scale", "module_bf16"),
+    )
+
+
+def _much_better(e: Evidence) -> bool:
+    """Whether bf16 takes a spike away, and not only the rounding that put it above its limit."""
+    same, other = e.outcomes.get("same"), e.outcomes["module_bf16"]
+    if not e.finite_spike or same is None:
+        return True
+    return other.grad_norm <= same.grad_norm / 2 or other.loss <= same.loss / 2

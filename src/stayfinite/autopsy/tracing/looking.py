@@ -65,13 +65,25 @@ def dense(tensor: Tensor) -> Tensor:
 
 def can_be_bad(tensor: Tensor) -> bool:
     """Whether it holds numbers that can be other than finite, and any at all."""
-    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel() > 0 and tensor.layout is torch.strided
+    numbers = tensor.is_floating_point() or tensor.is_complex()
+    return numbers and tensor.numel() > 0 and tensor.layout is torch.strided and unwrapped(tensor) is tensor
+
+
+def unwrapped(tensor: Tensor) -> Tensor:
+    """The numbers of eight bits that torchao wraps with their scale; any other tensor as it is.
+
+    The wrapper knows matrix products and little else: it must not be asked for its values.
+    """
+    if type(tensor) in (Tensor, torch.nn.Parameter):
+        return tensor
+    inner = getattr(tensor, "_data", None)
+    return inner if isinstance(inner, Tensor) and inner.is_floating_point() and inner.element_size() == 1 else tensor
 
 
 def values_at(tensor: Tensor, shape: tuple[int, ...], indices: list[list[int]]) -> list[float]:
     """A tensor's values at indices of another shape that it broadcasts to; empty when it does not."""
     try:
-        spread = tensor.detach().expand(shape)
+        spread = unwrapped(tensor).detach().expand(shape)
     except RuntimeError:
         return []
     return [float(spread[tuple(index)]) for index in indices] if not spread.is_complex() else []
@@ -79,12 +91,16 @@ def values_at(tensor: Tensor, shape: tuple[int, ...], indices: list[list[int]]) 
 
 def look_closely(tensor: Tensor, name: str = "") -> TensorLook:
     """Count and place what is not finite."""
+    tensor = unwrapped(tensor)  # as they lie there, before they are divided by their scale
     values = dense(tensor.detach())
+    dtype = str(values.dtype).removeprefix("torch.")
     if values.is_complex():
-        values = torch.view_as_real(values)
+        values, dtype = torch.view_as_real(values), str(torch.view_as_real(values).dtype).removeprefix("torch.")
+    if values.is_floating_point() and values.element_size() == 1:
+        values = values.float()  # of numbers of eight bits there is no largest
     look = TensorLook(
         shape=tuple(values.shape),
-        dtype=str(values.dtype).removeprefix("torch."),
+        dtype=dtype,
         least=None,
         largest=None,
         nans=0,

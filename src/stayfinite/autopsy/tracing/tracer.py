@@ -26,6 +26,7 @@ from stayfinite.autopsy.tracing.looking import (
     health_now,
     look_closely,
     surely_finite,
+    unwrapped,
     values_at,
     worst_in,
 )
@@ -225,7 +226,7 @@ class Tracer(TorchDispatchMode):
             self._forward_of.setdefault(sequence, number)
         self.events.append(event)
         for output in outputs:
-            key = storage_of(output)
+            key = storage_of(unwrapped(output))
             earlier = self._writer.get(key)
             if earlier is not None and earlier in inputs and is_part(output):
                 # It was written into what it was given, and the rest of the storage stays another's.
@@ -252,6 +253,7 @@ class Tracer(TorchDispatchMode):
 
     def _writer_of(self, tensor: Tensor) -> int:
         """Who wrote a tensor; a tensor that nobody wrote is a leaf, and is looked at once."""
+        tensor = unwrapped(tensor)
         key = storage_of(tensor)
         writer = self._writer.get(key)
         if writer is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,7 @@ from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
 from stayfinite.autopsy.steps.step import Outcome, Step
 from stayfinite.autopsy.steps.trace import Trace
 from stayfinite.autopsy.tracing.origin import custom_function
-from stayfinite.autopsy.worlds import elsewhere
+from stayfinite.autopsy.worlds import eight_bits, elsewhere
 from stayfinite.autopsy.worlds.guarded import can_be_guarded, finite_constants, operator_guarded
 from stayfinite.autopsy.worlds.undoing import before_last_update
 
@@ -63,6 +63,8 @@ class World:
     step: Step
     remedy: str = ""
     """What to do to have it so in training; the change itself where it is empty."""
+    modules: tuple[str, ...] = ()
+    """Those that the change is about, where it is about some."""
 
 
 def low_precision(step: Step, trace: Trace) -> torch.dtype | None:
@@ -97,6 +99,7 @@ def all_worlds(step: Step, trace: Trace, materials: Materials) -> Builders:
         "same": lambda: World("same", "nothing", step),
         **_of_the_batch(step),
         **_of_precision(step, trace),
+        **_of_eight_bits(step, trace, materials),
         **_of_the_origin(step, trace),
         **_of_kernels(step, trace, compiled=materials.compiled),
         **_of_weights(step, trace, materials),
@@ -130,6 +133,39 @@ def _of_precision(step: Step, trace: Trace) -> Builders:
         in_fp32 = partial(changes.module_in_fp32, step.model, module)
         worlds["origin_fp32"] = lambda: World("origin_fp32", f"{module} in fp32", step.changed(in_fp32))
     return worlds
+
+
+def _of_eight_bits(step: Step, trace: Trace, materials: Materials) -> Builders:
+    """Layers of fp8 in bf16, and with a scale for each row."""
+    model = step.model
+    swapped = eight_bits.torchao_layers(model)
+    others = eight_bits.casting_layers(model) if any("float8" in dtype for dtype in trace.dtypes) else []
+    layers = swapped or others
+    if not layers:
+        return {}
+    worlds: Builders = {"module_bf16": partial(_without_fp8, step, trace, materials, layers)}
+    coarse = [path for path in swapped if eight_bits.is_tensorwise(model, path)]
+    if coarse:
+        scaled = partial(eight_bits.rowwise, model, coarse)
+        worlds["rowwise_scale"] = lambda: World(
+            "rowwise_scale", "a scale for each row in fp8", step.changed(scaled), "use rowwise scales", tuple(coarse)
+        )
+    return worlds
+
+
+def _without_fp8(step: Step, trace: Trace, materials: Materials, layers: list[str]) -> World:
+    """The fewest layers in bf16 that make the step good; all of them where that does not help either."""
+
+    def helps(some: Sequence[str]) -> bool:
+        outcome = step.changed(partial(eight_bits.in_bf16, step.model, some)).run()
+        return not outcome.error and not bad(outcome, materials)
+
+    origin = [path for path in layers if trace.module == path or trace.module.startswith(f"{path}.")]
+    found = origin if origin and helps(origin) else eight_bits.guilty(layers, helps)
+    named = found or layers
+    what = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    without = step.changed(partial(eight_bits.in_bf16, step.model, named))
+    return World("module_bf16", f"{what} in bf16, not fp8", without, f"keep {what} in bf16", tuple(named))
 
 
 def _of_the_origin(step: Step, trace: Trace) -> Builders:

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data import column_names as names
-from stayfinite.inspection.data.chats import is_chat
 from stayfinite.inspection.data.values import as_number, as_text, missing
+from stayfinite.readers.data.chats import is_chat
+from stayfinite.readers.data.shapes import shape_of
 
 Kind = Literal["pairs", "prompts", "chat", "classes", "text", "table", "tokens"]
 Columns = Mapping[str, Sequence[Any]]
@@ -80,12 +81,15 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
     numbers = tuple(name for name, values in columns.items() if _numeric(values))
     ids = tuple(named[name] for name in names.TOKEN_IDS if name in named and _ids(columns[named[name]]))
     if source is None and target is None:
-        for name in (*(named[n] for n in names.CHATS if n in named), *columns):
-            first = next((value for value in columns[name] if value is not None), None)
-            if is_chat(first) and names.plain(name) not in ("chosen", "rejected", "prompt", "completion"):
-                return Roles(kind="chat", source=(name,))
+        shape = shape_of(columns)
+        if shape is not None and shape.chat:
+            return Roles(kind="chat", source=shape.source)
         if any("label" not in name for name in ids):
             return Roles(kind="tokens", tokens=ids)
+        if shape is not None and shape.target is not None and not {*shape.source} & {*numbers}:
+            asked = shape.name == "list of pairs" and shape.target in numbers
+            kind: Kind = "prompts" if asked else _kind(columns, shape.source[0], shape.target, numbers)
+            return Roles(kind=kind, source=shape.source, target=shape.target, numbers=() if asked else numbers)
     words = [name for name, values in columns.items() if name not in numbers and _wordy(values)]
     source = source or _first(named, names.SOURCES, words)
     if target is None:

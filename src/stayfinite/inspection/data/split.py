@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.data.chats import conversation, is_chat
 from stayfinite.inspection.data.copies import SHORT, Keys, bare
 from stayfinite.inspection.data.lengths import Lengths
 from stayfinite.inspection.data.numbers import Numbers
@@ -20,7 +19,9 @@ from stayfinite.inspection.data.tokenizers import Tokenizer
 from stayfinite.inspection.data.tokens import MOST_ROWS, Tokens
 from stayfinite.inspection.data.values import as_text, missing
 from stayfinite.inspection.data.writing import Writing
+from stayfinite.readers.data.chats import conversation, is_chat
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
+from stayfinite.readers.data.opening import told
 
 Progress = Callable[[str, int, int], None]
 MOST_CLASSES = 10_000
@@ -49,6 +50,8 @@ class Split:
     sources: Sequence[Source]
     roles: Roles | None = None
     columns: tuple[str, ...] = ()
+    format: str = ""
+    """How the first file is written, in words."""
     places: Places = field(default_factory=Places)
     broken: list[tuple[str, Broken]] = field(default_factory=list)
     broken_count: int = 0
@@ -72,6 +75,7 @@ class Split:
     numbers: dict[str, Numbers] = field(default_factory=dict)
     tokens: Tokens | None = None
     ids: TokenIds | None = None
+    _reading: Source = field(init=False, repr=False)
 
     @property
     def rows(self) -> int:
@@ -84,6 +88,7 @@ class Split:
         total = sum(source.size for source in self.sources)
         before = 0
         for source in self.sources:
+            self._reading = source
             for chunk in source.chunks():
                 self._take(chunk, total)
                 if progress is not None:
@@ -100,6 +105,7 @@ class Split:
             self.roles = roles_of(chunk.columns, source=wanted.source, target=wanted.target, group=wanted.group)
         if not self.columns:
             self.columns = tuple(chunk.columns)
+            self.format = told(self._reading, chunk.columns)
             self._check_columns(chunk)
             self._begin(len(chunk.lines), total, max(1, chunk.done))
         first = len(self.places)

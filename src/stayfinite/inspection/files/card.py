@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.inspection.files.eight_bits import eight_bits_in
 from stayfinite.inspection.files.learning_rate import optimizer_of
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.cards import Card
 from stayfinite.rules.context import ATTENTION
+from stayfinite.rules.fp8_settings import MXFP8
 from stayfinite.rules.known import is_on
 from stayfinite.rules.plans import Remark
 
 _PARAMETERS = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)[ _-]?b(?![a-z])", re.IGNORECASE)
-_EIGHT_BITS = re.compile(
-    r"^(?:\S*[._-])?(?:fp8|float8)\w*: (?:true|1|hybrid|e4m3\w*|e5m2\w*)$|"
-    r"(?:precision|recipe)\w*: (?:fp8|float8|transformer-engine)",
-    re.IGNORECASE,
-)
 _SPREAD = re.compile(r"fsdp|megatron|tensor_parallel|offload|device_map|lomo|galore", re.IGNORECASE)
 """What spreads a model over several cards, or over the host's memory."""
 GIB = 2**30
@@ -74,15 +71,14 @@ def _lacking(plan: Plan, card: Card) -> list[Remark]:
             said = f"{attention.name}: {attention.value}"
             text = f"{said}, and FlashAttention 2 does not run on {card.with_article} ({card.architecture})"
             found.append((text, attention.where, 'FlashAttention off: attn_implementation="sdpa"'))
-    eight = plan.settings.search(_EIGHT_BITS)
+    eight = eight_bits_in(plan)
     if eight is not None and not card.fp8:
-        found.append(
-            (
-                f"{eight[1].strip()[:80]}, and {card.with_article} ({card.architecture}) has no fp8",
-                eight[0],
-                "bf16 in place of fp8" if card.bf16 else "fp16 in place of fp8, where the model bears it",
-            )
-        )
+        text = f"{eight.told.text.strip()[:80]}, and {card.with_article} ({card.architecture}) has no fp8"
+        instead = "bf16 in place of fp8" if card.bf16 else "fp16 in place of fp8, where the model bears it"
+        found.append((text, eight.told.where, instead))
+    elif eight is not None and eight.scaling is not None and eight.scaling.value == MXFP8 and not card.mxfp8:
+        text = f"{eight.scaling.text.strip()[:80]}, and {card.with_article} ({card.architecture}) has no MX formats"
+        found.append((text, eight.scaling.where, "blockwise or tensorwise scales in place of mxfp8"))
     return found
 
 

@@ -13,6 +13,7 @@ from stayfinite.inspection.files.card import look_at_card
 from stayfinite.inspection.files.clipping import look_at_clipping
 from stayfinite.inspection.files.code import look_at_code
 from stayfinite.inspection.files.contradictions import CAUSE, contradict
+from stayfinite.inspection.files.eight_bits import look_at_eight_bits
 from stayfinite.inspection.files.evaluation import look_at_evaluation
 from stayfinite.inspection.files.flags import look_at_flags
 from stayfinite.inspection.files.learning_rate import look_at_learning_rate
@@ -32,6 +33,7 @@ from stayfinite.rules.cards import card_asked_for
 
 TOPICS = (
     look_at_precision,
+    look_at_eight_bits,
     look_at_learning_rate,
     look_at_schedule,
     look_at_clipping,

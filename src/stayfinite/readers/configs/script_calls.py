@@ -17,7 +17,8 @@ _PRESENCE = re.compile(
     r"add_special_tokens|add_tokens|get_peft_model|DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP|"
     r"fully_shard|DataParallel|initialize|manual_seed|set_seed|set_default_dtype|set_default_tensor_type|"
     r"set_float32_matmul_precision|merge_and_unload|load_state_dict|freeze|unfreeze|manual_backward|toggle_optimizer|"
-    r"nan_to_num|load_model_from_checkpoint|apply_chat_template"
+    r"nan_to_num|load_model_from_checkpoint|apply_chat_template|"
+    r"convert_to_float8_training|swap_linear_with_float8_linear|fp8_autocast|fp8_model_init|DelayedScaling"
 )
 """Calls that matter by being made at all: `model.half()` is the setting `model.half` = True."""
 
@@ -25,7 +26,8 @@ _WITH_ALL_KEYWORDS = re.compile(
     r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|initialize|checkpoint|"
     r"prepare_model_for_\w+|gradient_checkpointing_enable|clip_grad\w*|get_\w*config\w*|create_optimizer\w*|create_\w*scheduler|"
     r"build_\w+|compile|init|load_dataset|generate|corpus_bleu|sentence_bleu|cross_entropy|\w*_loss|\w*_entropy\w*|"
-    r"scaled_dot_product_attention|train|fit|tokenizer|processor|encode_plus|batch_encode_plus|__call__|fully_shard|parametrize"
+    r"scaled_dot_product_attention|train|fit|tokenizer|processor|encode_plus|batch_encode_plus|__call__|fully_shard|parametrize|"
+    r"convert_to_float8_training|fp8_autocast|from_recipe_name"
 )
 _TELLING_KEYWORD = re.compile(
     r"(?:torch_|compute_|param_|model_|weight_)?dtype|precision|mixed_precision|fp16|bf16|half|use_amp|amp|use_fp16|lr|"
@@ -66,6 +68,7 @@ _POSITIONAL: dict[str, tuple[str, ...]] = {
     "to": ("dtype",),
     "type": ("dtype",),
     "pipeline": ("task", "model"),
+    "from_recipe_name": ("recipe_name",),
 }
 _MATTERS_BY_BOOL = frozenset({"requires_grad_", "set_grad_enabled", "set_detect_anomaly", "train", "enable_grad"})
 

@@ -40,10 +40,12 @@ class Source:
 
     path: Path
     kind: str
-    """csv, tsv, json, jsonl, parquet, arrow, txt, aligned."""
+    """csv, json, jsonl, parquet, arrow, txt, tmx, aligned."""
     size: int
     chunks: Callable[[], Iterator[Chunk]]
     remarks: list[str] = field(default_factory=list)
     """What a person should know of how it was read: `read as cp1252`."""
     encoding: str = ""
     """Set while it is read, where it is not UTF-8: what it was read as, and why."""
+    files: tuple[Path, ...] = ()
+    """The two files of an aligned pair."""

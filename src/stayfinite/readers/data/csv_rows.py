@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
 from stayfinite.readers.data.csv_dialect import SAMPLE_LINES, SPAN, NumberedRows, dialect_of, header_of, named
-from stayfinite.readers.data.text_lines import LONGEST, TORN, TextFile, ending, text_file
+from stayfinite.readers.data.text_lines import LONGEST, TextFile, ending, text_file
 
 
 def csv_chunks(source: Source) -> Iterator[Chunk]:
@@ -93,7 +93,7 @@ class _Table:
             except csv.Error as error:
                 self.broken.append(Broken(line, f"{error}: a quote that is never closed?"))
                 return
-            except (UnicodeError, OSError, *TORN) as error:
+            except (UnicodeError, OSError) as error:
                 self.broken.append(Broken(line, f"the file cannot be read on: {error}"))
                 return
             after = reader.line_num

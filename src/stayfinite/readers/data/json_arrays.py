@@ -1,4 +1,4 @@
-"""Rows of a JSON file that is one array of objects, taken from it piece by piece."""
+"""Rows of a JSON file that is one array of objects or of lists, taken from it piece by piece."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
 from stayfinite.readers.data.csv_rows import note_encoding
-from stayfinite.readers.data.nesting import as_columns
-from stayfinite.readers.data.text_lines import TORN, TextFile, text_file
+from stayfinite.readers.data.nesting import RowsAlike, as_columns
+from stayfinite.readers.data.text_lines import TextFile, text_file
 
 PIECE = 4 << 20
 WHOLE = 256 << 20
@@ -28,14 +28,15 @@ def json_chunks(source: Source) -> Iterator[Chunk]:
         held: list[dict[str, Any]] = []
         numbers: list[int] = []
         broken: list[Broken] = []
+        alike = RowsAlike()
         for number, row in enumerate(rows, 1):
             if isinstance(row, Broken):
                 broken.append(Broken(number, row.why))
-            elif isinstance(row, dict):
-                held.append(row)
-                numbers.append(number)
+            elif isinstance(made := alike.row(row), str):
+                broken.append(Broken(number, made))
             else:
-                broken.append(Broken(number, f"expected an object with fields, not {str(row)[:40]}"))
+                held.append(made)
+                numbers.append(number)
             if len(held) >= CHUNK_ROWS:
                 yield Chunk(path=source.path, columns=as_columns(held), lines=numbers, broken=broken, done=file.done)
                 held, numbers, broken = [], [], []
@@ -68,7 +69,7 @@ def _array(text: str, file: TextFile) -> Iterator[Any]:
             return
         try:
             piece = file.text.read(PIECE)
-        except (UnicodeError, OSError, *TORN) as caught:
+        except (UnicodeError, OSError) as caught:
             yield Broken(0, f"the file cannot be read on: {caught}")
             return
         text, place, ended = text[place:] + piece, 0, not piece
@@ -86,7 +87,8 @@ def _document(head: str, file: TextFile, source: Source) -> list[Any]:
     if isinstance(document, dict):
         lists = {name: part for name, part in document.items() if isinstance(part, list)}
         for name, part in lists.items():
-            if part and isinstance(part[0], dict):
+            # Lists of lists side by side are columns of lists.
+            if part and (isinstance(part[0], dict) or (isinstance(part[0], list) and len(lists) == 1)):
                 source.remarks.append(f"rows are those under {name!r}")
                 return part
         if lists and len({len(part) for part in lists.values()}) == 1:

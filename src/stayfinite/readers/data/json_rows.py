@@ -1,4 +1,4 @@
-"""Rows of JSON, one object a line; lines that are no object are named, and reading goes on."""
+"""Rows of JSON, one object or list a line; lines that are neither are named, and reading goes on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
 from stayfinite.readers.data.csv_rows import note_encoding
-from stayfinite.readers.data.nesting import as_columns
-from stayfinite.readers.data.text_lines import LONGEST, TORN, text_file
+from stayfinite.readers.data.nesting import RowsAlike, as_columns
+from stayfinite.readers.data.text_lines import LONGEST, text_file
 
 
 def jsonl_chunks(source: Source) -> Iterator[Chunk]:
@@ -17,7 +17,7 @@ def jsonl_chunks(source: Source) -> Iterator[Chunk]:
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     broken: list[Broken] = []
-    size, number, inside = 0, 0, False
+    size, number, inside, alike = 0, 0, False, RowsAlike()
     with text_file(source.path, newline="\n") as file:
         source.encoding = note_encoding(source, file)
         stream = file.lines()
@@ -27,11 +27,11 @@ def jsonl_chunks(source: Source) -> Iterator[Chunk]:
                 line = next(stream)
             except StopIteration:
                 break
-            except (UnicodeError, OSError, *TORN) as error:
+            except (UnicodeError, OSError) as error:
                 broken.append(Broken(number, f"the file cannot be read on: {error}"))
                 break
             rest, inside = inside, len(line) >= LONGEST and not line.endswith("\n")
-            if rest or not (row := _object(line, number, broken)):
+            if rest or not (row := _object(line, number, broken, alike)):
                 continue
             rows.append(row)
             lines.append(number)
@@ -43,19 +43,18 @@ def jsonl_chunks(source: Source) -> Iterator[Chunk]:
             yield Chunk(path=source.path, columns=as_columns(rows), lines=lines, broken=broken, done=file.done)
 
 
-def _object(line: str, number: int, broken: list[Broken]) -> dict[str, Any] | None:
+def _object(line: str, number: int, broken: list[Broken], alike: RowsAlike) -> dict[str, Any] | None:
     if len(line) >= LONGEST:
         broken.append(Broken(number, f"a line of more than {LONGEST >> 20} MiB"))
         return None
     try:
-        row = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError) as error:
         if line.strip():
             broken.append(Broken(number, f"no JSON: {str(error).partition(': line')[0]}"))
         return None
+    row = alike.row(value)
     if isinstance(row, str):
-        return {"text": row}
-    if not isinstance(row, dict) or not row:
-        broken.append(Broken(number, f"expected an object with fields, not {line.strip()[:40]}"))
+        broken.append(Broken(number, row))
         return None
     return row

@@ -1,9 +1,45 @@
-"""Rows that are objects: their keys as columns, one level of nested objects too."""
+"""Rows that are objects or lists: keys as columns, one level of nested objects too; values of lists are counted."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+NO_ROW = "expected an object with fields, or a list such as [question, answer], not"
+
+
+def counted(row: Sequence[Any]) -> dict[str, Any]:
+    """A row that is a list, under the names that a table without a header has."""
+    return {f"column {number}": value for number, value in enumerate(row, 1)}
+
+
+class RowsAlike:
+    """Turns the values of a JSON file into rows: objects, or lists of one length, or mere texts; never two of them."""
+
+    def __init__(self) -> None:
+        self._width: int | None = None
+
+    def row(self, value: Any) -> dict[str, Any] | str:
+        """The row, or why the value is none."""
+        if isinstance(value, str):
+            value = {"text": value}
+        if isinstance(value, dict) and value:
+            found, width = value, 0
+        elif isinstance(value, list) and len(value) > 1:
+            found, width = counted(value), len(value)
+        else:
+            told = (_kind(len(value)) if value else "[]") if isinstance(value, list) else json.dumps(value)[:40]
+            return f"{NO_ROW} {told}"
+        if self._width is None:
+            self._width = width
+        if width != self._width:
+            return f"expected {_kind(self._width)} as in the first row, not {_kind(width)}"
+        return found
+
+
+def _kind(width: int) -> str:
+    return f"a list of {width} value{'s' * (width > 1)}" if width else "an object with fields"
 
 
 def as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

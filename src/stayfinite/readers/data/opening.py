@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,13 +13,16 @@ from stayfinite.readers.data.chunk import Chunk, Source
 from stayfinite.readers.data.csv_rows import csv_chunks
 from stayfinite.readers.data.json_arrays import json_chunks
 from stayfinite.readers.data.json_rows import jsonl_chunks
-from stayfinite.readers.data.text_lines import PACKED, ending, text_file
+from stayfinite.readers.data.packed import PACKED, ZIP, archive_of, members_of, open_bytes, size_of
+from stayfinite.readers.data.shapes import Columns, shape_of
+from stayfinite.readers.data.text_lines import ending, text_file
 from stayfinite.readers.data.text_rows import aligned_chunks, txt_chunks
+from stayfinite.readers.data.tmx_rows import tmx_chunks
 
 FORMATS: dict[str, str] = {
     ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".jsonlines": "jsonl",
     ".json": "json", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".txt": "txt", ".text": "txt",
+    ".txt": "txt", ".text": "txt", ".tmx": "tmx",
 }  # fmt: skip
 READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
     "csv": csv_chunks,
@@ -27,15 +31,24 @@ READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
     "parquet": parquet_chunks,
     "arrow": arrow_chunks,
     "txt": txt_chunks,
+    "tmx": tmx_chunks,
 }
+TOLD = {
+    "csv": "CSV", "tsv": "TSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "arrow": "Arrow",
+    "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts",
+}  # fmt: skip
+"""The formats, for people."""
+NOTES = frozenset({"readme", "license", "licence", "copying", "notice", "changelog"})
+"""What lies in an archive beside the data."""
 _MAGIC = (
     (b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\xff\xff\xff\xff", "arrow"),
-    (b"PK\x03\x04", "a zip archive or an Excel sheet"),
+    (b"PK\x03\x04", "an Excel sheet or another zip archive"),
     (b"\x80\x04", "a pickle"), (b"\x80\x05", "a pickle"), (b"SQLite format 3", "an SQLite database"),
-    (b"\x93NUMPY", "a numpy array"), (b"\x28\xb5\x2f\xfd", "compressed with zstd"), (b"%PDF", "a PDF"),
+    (b"\x93NUMPY", "a numpy array"), (b"%PDF", "a PDF"),
     (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"\x89HDF", "HDF5"),
     (b"\xd0\xcf\x11\xe0", "an Office file"),
 )  # fmt: skip
+_LANGUAGE = re.compile(r"\.[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 _OPPOSITES = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "output"), ("inputs", "outputs"))
 
 
@@ -47,45 +60,91 @@ def open_data(paths: Sequence[str | Path]) -> list[Source]:
     return [_source(file) for file in files]
 
 
+def told(source: Source, columns: Columns) -> str:
+    """How a file is written, for people: `JSON lines, ShareGPT conversations`."""
+    shape = shape_of(columns)
+    inside = archive_of(source.path) is not None
+    kind = TOLD["tsv" if source.kind == "csv" and ending(source.path) in (".tsv", ".tab") else source.kind]
+    return ("zip of " if inside else "") + kind + (f", {shape.name}" if shape is not None else "")
+
+
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise UsageError(f"{path} does not exist", fix="name a csv, tsv, json, jsonl, parquet, arrow or txt file")
+    if not path.exists() and archive_of(path) is None:
+        raise UsageError(f"{path} does not exist", fix="name a csv, tsv, json, jsonl, parquet, arrow, tmx or txt file")
+    if path.is_file() and path.suffix.lower() == ZIP:
+        return _chosen(path, members_of(path))
     if not path.is_dir():
         return [path]
     if (path / "dataset_dict.json").is_file():
         parts = ", ".join(sorted(part.name for part in path.iterdir() if part.is_dir()))
         raise UsageError(f"{path} holds several parts: {parts}", fix=f"name one: --data {path / 'train'}")
-    found = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-    kinds = {file: FORMATS[ending(file)] for file in found if ending(file) in FORMATS}
+    return _chosen(path, [file for file in path.rglob("*") if file.is_file()])
+
+
+def _chosen(path: Path, files: Sequence[Path]) -> list[Path]:
+    """The files of data among those of a directory or archive: all of one kind, or two aligned texts."""
+    found = sorted(file for file in files if not file.name.startswith("."))
+    kinds = {
+        file: FORMATS[ending(file)] for file in found if ending(file) in FORMATS and file.stem.lower() not in NOTES
+    }
     if any(kind == "arrow" for kind in kinds.values()):
         # What `datasets` saves has its notes in JSON beside the rows.
         kinds = {file: kind for file, kind in kinds.items() if kind == "arrow"}
     if not kinds:
-        raise UsageError(f"{path} holds no file of data", fix=f"known endings are {' '.join(FORMATS)}")
+        return _moses(path, found)
     several = sorted(set(kinds.values()))
     if len(several) > 1:
         raise UsageError(f"{path} holds files of several kinds: {', '.join(several)}", fix="name the files themselves")
+    if archive_of(next(iter(kinds))) is not None and several[0] in ("parquet", "arrow"):
+        raise UsageError(f"{path} holds {several[0]}, which cannot be read in a zip archive", fix="unpack it first")
     return list(kinds)
+
+
+def _moses(path: Path, found: Sequence[Path]) -> list[Path]:
+    """The two sides of a corpus as OPUS packs it: `NAME.de-en.de` and `NAME.de-en.en`, with notes beside them."""
+    stems: dict[str, list[Path]] = {}
+    for file in found:
+        if _LANGUAGE.fullmatch(ending(file)) and ending(file) not in (".xml", ".ids", ".md", ".py"):
+            stems.setdefault(_plain(file).stem, []).append(file)
+    pairs = {stem: files for stem, files in stems.items() if len(files) == 2}
+    if len(pairs) == 1:
+        return next(iter(pairs.values()))
+    if pairs:
+        raise UsageError(
+            f"{path} holds several aligned corpora: {', '.join(sorted(pairs)[:5])}", fix="name the two files of one"
+        )
+    raise UsageError(
+        f"{path} holds no file of data",
+        fix=f"known endings are {' '.join(FORMATS)}; or two aligned texts, NAME.de and NAME.en",
+    )
+
+
+def _plain(path: Path) -> Path:
+    """The name without what says that it is compressed."""
+    return path.with_suffix("") if path.suffix.lower() in PACKED else path
 
 
 def _source(path: Path) -> Source:
     kind = _kind(path)
-    source = Source(path=path, kind=kind, size=path.stat().st_size, chunks=lambda: iter(()))
+    source = Source(path=path, kind=kind, size=size_of(path), chunks=lambda: iter(()))
     source.chunks = partial(READERS[kind], source)
     return source
 
 
 def _kind(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as (file, _):
             head = file.read(64)
     except OSError as error:
+        if path.suffix.lower() in PACKED and not error.strerror:
+            raise UsageError(f"{path}: cannot be unpacked: {error}", fix="download or write the file again") from error
         raise UsageError(f"{path}: {error.strerror or error}", fix="check the path and its permissions") from error
     for magic, name in _MAGIC:
         if head.startswith(magic):
-            if name in READERS:
+            if name in READERS and path.suffix.lower() not in PACKED:
                 return name
-            raise UsageError(f"{path} is {name}, not a table of rows", fix="save it as csv, jsonl or parquet")
+            what = f"{name} in another wrapping" if name in READERS else name
+            raise UsageError(f"{path} is {what}, not a table of rows", fix="save it as csv, jsonl or parquet")
     kind = FORMATS.get(ending(path), "")
     if kind in ("parquet", "arrow"):
         if not head:
@@ -97,8 +156,10 @@ def _kind(path: Path) -> str:
 
 
 def _guessed(path: Path, head: bytes) -> str:
-    if path.suffix.lower() not in PACKED and head.count(0) > len(head) // 2:
+    if head.count(0) > len(head) // 2:
         raise UsageError(f"{path} is not text", fix=f"known endings are {' '.join(FORMATS)}")
+    if b"<tmx" in head:
+        return "tmx"
     return "jsonl" if head.lstrip()[:1] == b"{" else "txt"
 
 
@@ -106,7 +167,10 @@ def _lines_of_json(path: Path) -> bool:
     with text_file(path, newline="\n") as file:
         lines = file.lines()
         first, second = next(lines, "").strip(), next(lines, "").strip()
-    return first.startswith("{") and first.endswith("}") and second.startswith("{")
+    return any(
+        first.startswith(left) and first.endswith(right) and second.startswith(left)
+        for left, right in (("{", "}"), ("[", "]"))
+    )
 
 
 def _aligned(files: Sequence[Path]) -> Source | None:
@@ -119,14 +183,15 @@ def _aligned(files: Sequence[Path]) -> Source | None:
     names = _sides(one, two)
     if names is None:
         return None
-    size = one.stat().st_size + two.stat().st_size
-    source = Source(path=one, kind="aligned", size=size, chunks=lambda: iter(()))
+    size = size_of(one) + size_of(two)
+    source = Source(path=one, kind="aligned", size=size, chunks=lambda: iter(()), files=(one, two))
     source.chunks = lambda: aligned_chunks(source, two, names)
     source.remarks.append(f"line by line, {one.name} belongs to {two.name}")
     return source
 
 
 def _sides(one: Path, two: Path) -> tuple[str, str] | None:
+    one, two = _plain(one), _plain(two)
     if one.stem == two.stem and one.suffix != two.suffix:
         return one.suffix.lstrip(".") or "source", two.suffix.lstrip(".") or "target"
     for left, right in _OPPOSITES:

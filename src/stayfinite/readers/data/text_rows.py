@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
 from stayfinite.readers.data.csv_rows import note_encoding
-from stayfinite.readers.data.text_lines import TORN, text_file
+from stayfinite.readers.data.text_lines import text_file
 
 
 def txt_chunks(source: Source) -> Iterator[Chunk]:
@@ -79,7 +79,7 @@ def _safe(lines: Iterator[str], broken: list[Broken]) -> Iterator[str]:
             line = next(lines)
         except StopIteration:
             return
-        except (UnicodeError, OSError, *TORN) as error:
+        except (UnicodeError, OSError) as error:
             broken.append(Broken(number, f"the file cannot be read on: {error}"))
             return
         yield line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ KEPT = "base"
 """Where a run keeps a base that was built for it."""
 
 
-def base_of(config: Any, place: Place, questions: Sequence[Question]) -> Base:
+def base_of(
+    config: Any, place: Place, questions: Sequence[Question], say: Callable[[str], None] = lambda _: None
+) -> Base:
     """The base of a run: loaded, or built once, kept in the run's directory, and loaded from there ever after."""
     if not is_size(config.model):
-        return load_base(config.model, bits=config.bits, cache_dir=config.cache_dir)
+        return load_base(config.model, bits=config.bits, cache_dir=config.cache_dir, say=say)
     kept = Path(config.output_dir) / KEPT
     if place.first and not (kept / "config.json").is_file():
         tokenizer = train_tokenizer(text for question in questions for text in (question.text, question.answer))

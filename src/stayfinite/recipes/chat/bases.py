@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.chat.converted import is_kept, keep, place_of
 from stayfinite.recipes.chat.tokenizers import load_tokenizer
 
 Bits = Literal["full", "8bit", "4bit"]
@@ -103,6 +105,7 @@ def load_base(
     dtype: torch.dtype = torch.float32,
     cache_dir: str | None = None,
     device: torch.device | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Base:
     """A causal language model and its tokenizer.
 
@@ -113,15 +116,16 @@ def load_base(
             rest, and fp16 weights cannot be trained.
         device: of weights in 8 or 4 bits, which cannot always be moved afterwards; by default where transformers puts
             them. Others can be moved, and are on the CPU.
+        say: is told what is loaded, before it is.
 
     Raises:
         UsageError: there is no such model here, or it cannot be loaded so.
     """
     file = packaged_file() if name == PACKAGED and not Path(name).exists() else Path(name)
     if file.suffix == ".gguf":
-        if bits != "full":
-            return _requantised(_load_gguf(file, dtype), bits, device)
-        return _load_gguf(file, dtype)
+        base = _read_once(file, dtype, cache_dir, say)
+        return base if bits == "full" else _requantised(base, bits, device)
+    say(f"loading the model {name}")
     options: dict[str, Any] = {"dtype": dtype, "cache_dir": cache_dir}
     if bits != "full":
         options["quantization_config"] = _quantised(bits)
@@ -151,9 +155,26 @@ def packaged_file() -> Path:
     return files[0]
 
 
-def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
+def _read_once(file: Path, dtype: torch.dtype, cache_dir: str | None, say: Callable[[str], None]) -> Base:
+    """A GGUF's model: from where an earlier run kept it, or read and kept."""
     if not file.is_file():
         raise UsageError(f"{file}: there is no such file", fix="name a GGUF file, or --model smollm2")
+    place = place_of(file, dtype, cache_dir)
+    if is_kept(place):
+        say(f"loading {file.name}, unpacked before, from {place}")
+        return load_base(str(place), dtype=dtype)
+    say(
+        f"reading {file.name} ({file.stat().st_size / 1e6:,.0f} MB) and unpacking its weights: a minute or two, once; "
+        f"kept in {place}"
+    )
+    began = time.monotonic()
+    base = _load_gguf(file, dtype)
+    say(f"read in {time.monotonic() - began:.0f} s")
+    keep(place, base.save)
+    return base
+
+
+def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
     if find_spec("gguf") is None:
         raise MissingExtra.of("gguf", extra="smollm2", what_for="reading a GGUF file")
     from transformers import AutoModelForCausalLM

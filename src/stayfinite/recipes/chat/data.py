@@ -23,9 +23,9 @@ def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question
         training = conversions(task_of(config), config.rows, held_out=False, seed=config.seed)
         validation = conversions(task_of(config), config.held_out, held_out=True, seed=config.seed)
     elif config.val:
-        training, validation = read_questions(config.train, columns), read_questions(config.val, columns)
+        training, validation = read_questions(config.train, columns, say), read_questions(config.val, columns, say)
     else:
-        training, validation = split(read_questions(config.train, columns), config.val_share)
+        training, validation = split(read_questions(config.train, columns, say), config.val_share)
     for name, found in (("train on", training), ("evaluate with", validation)):
         if not found:
             raise UsageError(f"no question is left to {name}", fix="more rows, another --val-share, or --val FILE")

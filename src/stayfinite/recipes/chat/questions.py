@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.opening import open_data
+from stayfinite.readers.data.chunk import Chunk
+from stayfinite.readers.data.opening import open_data, told
+from stayfinite.readers.data.shapes import shape_of, sides
 from stayfinite.recipes.chat.answers import CLOSE, OPEN, bare
 
 QUESTION_NAMES = ("question", "prompt", "instruction", "input", "query", "problem")
@@ -40,13 +42,28 @@ class Columns:
     reasoning: str | None = None
 
 
-def read_questions(paths: Sequence[str], columns: Columns) -> list[Question]:
-    """The questions of JSON, JSONL, CSV, TSV, Parquet or Arrow files; every row has a question and an answer.
+def read_questions(
+    paths: Sequence[str], columns: Columns, say: Callable[[str], None] = lambda _: None
+) -> list[Question]:
+    """The questions of data files; every row has a question and an answer.
+
+    Rows may be tables with columns of their own, JSON lists of pairs, chats (`messages`, ShareGPT), Alpaca or
+    preferences; ``say`` is told which they were.
 
     Raises:
         UsageError: a file or a column is missing, a row is broken or empty, or there is no row; with file and line.
     """
-    found = [question for source in open_data(paths) for question in _rows(source, columns)]
+    found: list[Question] = []
+    for source in open_data(paths):
+        before, format_ = len(found), ""
+        for chunk in source.chunks():
+            for broken in chunk.broken:
+                raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="repair or remove that row")
+            if chunk.lines:
+                format_ = format_ or told(source, chunk.columns)
+                found += _rows(chunk, columns)
+        if format_:
+            say(f"{source.path.name}: {format_}, {len(found) - before:,} rows")
     if not found:
         raise UsageError(f"{', '.join(map(str, paths))}: there is not one row", fix="a row each: question and answer")
     return found
@@ -81,32 +98,47 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
     aside.replace(path)
 
 
-def _rows(source: Any, columns: Columns) -> list[Question]:
-    found: list[Question] = []
-    for chunk in source.chunks():
-        for broken in chunk.broken:
+def _rows(chunk: Chunk, columns: Columns) -> list[Question]:
+    names = list(chunk.columns)
+    shape = None
+    if columns.question is None and columns.answer is None and not _usual(names):
+        shape = shape_of(chunk.columns)
+    asked: Sequence[Any]
+    said: Sequence[Any]
+    if shape is not None:
+        asked, said, wrong = sides(shape, chunk.columns, chunk.lines)
+        for broken in wrong:
             raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="repair or remove that row")
-        if not chunk.lines:
-            continue
-        names = list(chunk.columns)
-        question = _column(names, columns.question, QUESTION_NAMES, "question", chunk.path)
-        answer = _column(names, columns.answer, ANSWER_NAMES, "answer", chunk.path)
-        reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path)
-        assert question is not None
-        assert answer is not None
-        ways = chunk.columns[reasoning] if reasoning is not None else [None] * len(chunk.lines)
-        for line, asked, said, way in zip(
-            chunk.lines, chunk.columns[question], chunk.columns[answer], ways, strict=True
-        ):
-            where = f"{chunk.path}:{line}"
-            found.append(
-                Question(
-                    text=_text(asked, where, question),
-                    answer=_answer(said, where, answer),
-                    reasoning="" if way is None else str(way).strip(),
-                    where=where,
-                )
+        question, answer = shape.source[0], shape.target or "the last answer"
+    else:
+        question = _required(names, columns.question, QUESTION_NAMES, "question", chunk.path)
+        answer = _required(names, columns.answer, ANSWER_NAMES, "answer", chunk.path)
+        asked, said = chunk.columns[question], chunk.columns[answer]
+    reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path)
+    ways = chunk.columns[reasoning] if reasoning is not None else [None] * len(chunk.lines)
+    found: list[Question] = []
+    for line, one, two, way in zip(chunk.lines, asked, said, ways, strict=True):
+        where = f"{chunk.path}:{line}"
+        found.append(
+            Question(
+                text=_text(one, where, question),
+                answer=_answer(two, where, answer),
+                reasoning="" if way is None else str(way).strip(),
+                where=where,
             )
+        )
+    return found
+
+
+def _usual(names: Sequence[str]) -> bool:
+    """Whether the rows are questions and answers by name; then an `input` beside an `instruction` is not left out."""
+    lower = {name.lower() for name in names}
+    return "question" in lower and bool(lower.intersection(ANSWER_NAMES))
+
+
+def _required(names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path) -> str:
+    found = _column(names, asked, usual, what, path)
+    assert found is not None
     return found
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.images.rows import read_rows
 
 LABELS = ("First", "Second", "Similar")
 """The classes, in the order of their numbers."""
@@ -50,25 +50,30 @@ class Pair:
         return f"{self.first} | {self.second}: {LABELS[self.label]}"
 
 
-def read_pairs(path: str, *, image_dir: str | None = None, margin: float = 0.0) -> list[Pair]:
-    """The pairs of a CSV or TSV file.
+def read_pairs(
+    path: str, *, image_dir: str | None = None, margin: float = 0.0, say: Callable[[str], None] = lambda _: None
+) -> list[Pair]:
+    """The pairs of a table, or of a directory of images.
 
     Arguments:
-        path: has the columns img1 and img2, and label or score1 and score2; a column fold where folds are given.
+        path: has the columns img1 and img2, and label or score1 and score2; a column fold where folds are given. Or
+            chosen and rejected; or is an ImageFolder with metadata, or with the folders chosen/ and rejected/.
         image_dir: what the names of images are relative to; by default the directory of the file.
         margin: without a label, scores that are no further apart are `Similar`.
+        say: is told how the pairs were written, and how many there are.
 
     Raises:
         UsageError: the file, a column, a value or an image is not there or not what it should be; with its line.
     """
-    rows = list(_rows(path))
-    if not rows:
+    read = read_rows(path)
+    if not read.rows:
         raise UsageError(f"{path} has no pairs", fix="a line img1,img2,score1,score2,label and a line for each pair")
-    directory = Path(image_dir) if image_dir is not None else Path(path).parent
+    directory = Path(image_dir) if image_dir is not None else read.directory
     if not directory.is_dir():
         raise UsageError(f"--image-dir {directory}: there is no such directory", fix="name the images' own directory")
-    pairs = [_pair(row, where, directory, margin) for where, row in rows]
+    pairs = [_pair(row, where, directory, margin) for where, row in read.rows]
     _check_files(pairs)
+    say(f"{Path(path).name}: {read.format}, {len(pairs):,} rows")
     return pairs
 
 
@@ -120,32 +125,6 @@ def _against_scores(pairs: Iterable[Pair]) -> float:
     # Where most disagree, a low score is the good one: then the others are the odd ones out.
     wrong = judged.count(False) / len(judged) if judged else 0.0
     return min(wrong, 1 - wrong)
-
-
-def _rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
-    if not Path(path).is_file():
-        raise UsageError(f"{path}: there is no such file", fix="a CSV with img1,img2,score1,score2,label")
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter="\t" if path.endswith(".tsv") else ",", skipinitialspace=True)
-            names = [str(name).strip().lower() for name in reader.fieldnames or ()]
-            _check_columns(path, names)
-            for row in reader:
-                values = [str(value or "").strip() for name, value in row.items() if name is not None]
-                yield f"{path}:{reader.line_num}", dict(zip(names, values, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read as a table: {error}", fix="save it as CSV in UTF-8") from error
-
-
-def _check_columns(path: str, names: Sequence[str]) -> None:
-    missing = [name for name in ("img1", "img2") if name not in names]
-    if "label" not in names and not {"score1", "score2"} <= set(names):
-        missing.append("label (or score1 and score2)")
-    if missing:
-        raise UsageError(
-            f"{path}: there is no column {', '.join(missing)}; it has {', '.join(names) or 'none'}",
-            fix="name the columns img1,img2,score1,score2,label in the first line",
-        )
 
 
 def _pair(row: Mapping[str, str], where: str, directory: Path, margin: float) -> Pair:

@@ -31,7 +31,7 @@ def usable_pairs(
     Raises:
         UsageError: the table cannot be used, or an image cannot be read and is not to be dropped.
     """
-    found = sort_out(read_pairs(table, image_dir=image_dir, margin=margin))
+    found = sort_out(read_pairs(table, image_dir=image_dir, margin=margin, say=say))
     say(f"{table}: {found}")
     if found.against_scores > 0.05:
         say(f"check: warning: {found.against_scores:.0%} of the labels in {table} contradict the scores beside them")

@@ -29,6 +29,8 @@ def corpus(
     where = ", ".join(data) or "the built-in text"
     found = read_texts(data, column=column, shortest=shortest) if data else keep(travel_notes(), shortest=shortest)
     check_enough(found, where)
+    for format_, rows in found.formats.items():
+        say(f"{where}: {format_}, {rows:,} rows")
     for remark in found.remarks[:5]:
         say(f"note: {remark}")
     if val:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.headers import WRITTEN, is_header
+from stayfinite.readers.data.chats import conversation
 from stayfinite.readers.data.chunk import Chunk, Source
-from stayfinite.readers.data.opening import FORMATS, open_data
-from stayfinite.readers.data.text_lines import ending
+from stayfinite.readers.data.opening import open_data, told
+from stayfinite.readers.data.shapes import Shape, shape_of, sides
 
 COLUMNS = ("text", "content", "sentence", "document", "body", "line")
 """What a column of texts is usually called."""
@@ -30,6 +33,8 @@ class Texts:
     broken: int = 0
     remarks: tuple[str, ...] = ()
     """What a person should know of how the files were read."""
+    formats: Mapping[str, int] = field(default_factory=dict)
+    """How they were written, in words, and how many rows of each."""
 
     def __str__(self) -> str:
         left_out = {"short": self.short, "repeated": self.repeated, "unreadable": self.broken}
@@ -47,30 +52,57 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
     Raises:
         UsageError: a path does not exist, holds no text, or a table has no such column.
     """
-    sources = [source for path in paths for source in _sources(Path(path))]
-    broken = 0
-    remarks: list[str] = []
-
-    def values() -> Iterator[Any]:
-        nonlocal broken
-        for source in sources:
-            first = True
-            for chunk in source.chunks():
-                broken += len(chunk.broken)
-                remarks.extend(f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3])
-                if chunk.lines:
-                    named = _column(chunk, source, column)
-                    if first and column is None and not _is_name(named, source):
-                        remarks.append(f"{chunk.path}: no usual name is above the column: its first row is a text too")
-                        yield named
-                    first = False
-                    yield from chunk.columns[named]
-            remarks.extend([*source.remarks, *filter(None, [source.encoding])])
-
-    kept = keep(values(), shortest=shortest)
-    return Texts(
-        texts=kept.texts, short=kept.short, repeated=kept.repeated, broken=broken, remarks=tuple(dict.fromkeys(remarks))
+    reading = _Reading(column)
+    kept = keep(
+        chain.from_iterable(reading.texts(source) for path in paths for source in _sources(Path(path))),
+        shortest=shortest,
     )
+    return Texts(
+        texts=kept.texts, short=kept.short, repeated=kept.repeated, broken=reading.broken,
+        remarks=tuple(dict.fromkeys(reading.remarks)), formats=dict(reading.formats),
+    )  # fmt: skip
+
+
+class _Reading:
+    """Texts of one file after the other, and what was noticed in them."""
+
+    def __init__(self, column: str | None) -> None:
+        self._column = column
+        self.broken = 0
+        self.remarks: list[str] = []
+        self.formats: Counter[str] = Counter()
+
+    def texts(self, source: Source) -> Iterator[Any]:
+        """All texts of a file."""
+        rows, format_ = 0, ""
+        for chunk in source.chunks():
+            self.broken += len(chunk.broken)
+            self.remarks += [f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3]]
+            if not chunk.lines:
+                continue
+            shape = shape_of(chunk.columns) if self._column is None else None
+            if shape is not None and (shape.chat or shape.name == "Alpaca rows"):
+                yield from _whole(shape, chunk)
+            else:
+                named = _column(chunk, source, self._column)
+                if not rows and self._column is None and not _is_name(named, source):
+                    self.remarks.append(f"{chunk.path}: no usual name is above the column: its first row is a text too")
+                    yield named
+                yield from chunk.columns[named]
+            format_ = format_ or told(source, chunk.columns)
+            rows += len(chunk.lines)
+        self.formats[format_] += rows
+        self.remarks += [*source.remarks, *filter(None, [source.encoding])]
+
+
+def _whole(shape: Shape, chunk: Chunk) -> Iterator[str]:
+    """Rows with two sides as one text each; a conversation with all that was said."""
+    if shape.chat:
+        yield from (conversation(value).whole for value in chunk.columns[shape.source[0]])
+        return
+    made = sides(shape, chunk.columns, chunk.lines)
+    for one, two in zip(made.source, made.target, strict=True):
+        yield "\n".join(str(part) for part in (one, two) if part is not None)
 
 
 def keep(values: Iterable[Any], *, shortest: int = 10) -> Texts:
@@ -133,8 +165,7 @@ def _sources(path: Path) -> list[Source]:
     if found[0].kind != "aligned":
         return found
     # Two files whose names look like a pair are two texts here.
-    files = sorted(file for file in path.rglob("*") if file.is_file() and ending(file) in FORMATS)
-    return [source for file in files for source in open_data([file])]
+    return [source for file in found[0].files for source in open_data([file])]
 
 
 def _column(chunk: Chunk, source: Source, asked: str | None) -> str:

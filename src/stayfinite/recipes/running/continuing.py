@@ -20,12 +20,17 @@ def goes_on(directory: Path, recipe: str, config: Any, fixed: Collection[str], s
         recipe: the program that asks.
         config: its settings now.
         fixed: those that cannot change half-way: data, model, order.
-        say: is told which others have changed.
+        say: is told where everything is written, whether a run there goes on, and which settings have changed.
 
     Raises:
         UsageError: what lies there is a run of other data or another model.
     """
+    tell = (lambda _: None) if getattr(config, "dry_run", False) else say
     if not any((directory / "checkpoints").glob("step-*")) or not (directory / RUN).exists():
+        if (directory / RUN).exists():
+            tell(f"writing to {directory}: the run there has no checkpoint yet, so it starts from the beginning")
+        else:
+            tell(f"writing to {directory}; the same command resumes the run from its last checkpoint")
         return False
     before = read_launch(directory, recipe)
     now = json.loads(json.dumps(asdict(config)))
@@ -36,6 +41,7 @@ def goes_on(directory: Path, recipe: str, config: Any, fixed: Collection[str], s
             f"{directory} holds a run with other settings: {'; '.join(wrong)}",
             fix="name another --output-dir, or remove that directory to start afresh",
         )
+    tell(f"writing to {directory}: going on with the run there")
     if changed:
         say(f"going on with other settings than before: {'; '.join(words.values())}")
     return True

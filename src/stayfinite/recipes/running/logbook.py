@@ -19,9 +19,18 @@ class Logbook:
         steps: of the whole training; None where nobody knows.
         every: steps between lines.
         unit: what is counted for the speed.
+        until: gives the seconds that are left of the time that was asked for; None where no time ends the training.
     """
 
-    def __init__(self, say: Callable[[str], None], *, steps: int | None, every: int, unit: str = "tokens") -> None:
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        *,
+        steps: int | None,
+        every: int,
+        unit: str = "tokens",
+        until: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._say = say
         self._steps = steps
         self._every = max(1, every)
@@ -35,13 +44,16 @@ class Logbook:
         self._all_tokens = 0
         self._all_flops = 0.0
         self._silent = True
+        self._until = until
+        self._told_at = 0
+        self._timed_steps = 0
         self.steps_taken = 0
         self.first = float("nan")
         self.last = float("nan")
 
     def resume(self, step: int) -> None:
         """So many steps were taken by an earlier process."""
-        self.steps_taken = step
+        self.steps_taken = self._told_at = step
 
     def add(
         self, loss: Tensor, amount: Tensor | int, parts: Mapping[str, Tensor] | None = None, flops: float = 0.0
@@ -71,13 +83,21 @@ class Logbook:
     def _speak(self, lr: float | Tensor) -> None:
         parts = "".join(f"  {name} {_finite_mean(values):.4f}" for name, values in self._parts.items())
         counted = self._flops > 0
+        first_step = time.monotonic() - self._since
         speed, flops = self._take()
         self._silent = False
         of = "" if self._steps is None else f" of {self._steps}"
         self._say(
             f"step {self.steps_taken:>6}{of}  loss {self.last:8.4f}{parts}  lr {float(lr):.2e}  "
-            f"{speed:,.0f} {self._unit}/s" + (f"  {_flops_in_words(flops)}" if counted else "")
+            f"{speed:,.0f} {self._unit}/s" + (f"  {_flops_in_words(flops)}" if counted else "") + self._eta(first_step)
         )
+
+    def _eta(self, first_step: float) -> str:
+        """The time that is left, evaluations not counted; from the first step alone it is rather too long."""
+        each = self._seconds / self._timed_steps if self._timed_steps else first_step
+        by_steps = None if self._steps is None else (self._steps - self.steps_taken) * each
+        known = [seconds for seconds in (by_steps, self._until()) if seconds is not None]
+        return f"  {_time_in_words(max(0.0, min(known)))} left" if known else ""
 
     def _take(self) -> tuple[float, float]:
         """Average what was added since the last time; returns units and operations a second."""
@@ -92,6 +112,8 @@ class Logbook:
             # What a first step takes is mostly set-up, so it does not count for the speed.
             self._seconds, self._all_tokens = self._seconds + elapsed, self._all_tokens + tokens
             self._all_flops += self._flops
+            self._timed_steps += self.steps_taken - self._told_at
+        self._told_at = self.steps_taken
         speeds = tokens / max(elapsed, 1e-9), self._flops / max(elapsed, 1e-9)
         self._losses, self._tokens, self._parts, self._flops = [], [], {}, 0.0
         self._since = time.monotonic()
@@ -129,3 +151,9 @@ def _flops_in_words(rate: float) -> str:
         if rate >= size:
             return f"{rate / size:.1f} {unit}"
     return f"{rate / 1e6:.1f} MFLOP/s"
+
+
+def _time_in_words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

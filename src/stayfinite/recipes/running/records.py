@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +27,11 @@ def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None
     known = _read(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
     known = {name: value for name, value in known.items() if name not in PLAN}
     write_record(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
+
+
+def figures(training: Sized, validation: Sized) -> dict[str, int]:
+    """How many rows are trained on and held out, for run.json and the card of an export."""
+    return {"training_rows": len(training), "validation_rows": len(validation)}
 
 
 def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> None:

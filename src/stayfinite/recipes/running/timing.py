@@ -50,6 +50,10 @@ class Stopwatch:
         """Whether the time is up."""
         return self.minutes is not None and self.seconds >= 60 * self.minutes
 
+    def left(self) -> float | None:
+        """Seconds that are left; None where no time ends it."""
+        return None if self.minutes is None else max(0.0, 60 * self.minutes - self.seconds)
+
     def recall(self, seconds: float) -> None:
         """So much had been used; within a process no time is given back."""
         self._before += max(0.0, seconds - self.seconds)
@@ -138,6 +142,10 @@ class TimedSchedule:
     def seconds(self) -> float:
         """Time used so far, by this process and those before it."""
         return self._watch.seconds
+
+    def left(self) -> float | None:
+        """Seconds that are left; None where no time ends it."""
+        return self._watch.left()
 
     @property
     def share(self) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
 from stayfinite.readers.data.opening import FORMATS
+from stayfinite.readers.data.packed import ZIP
 from stayfinite.readers.data.text_lines import ending
 from stayfinite.readers.data.text_rows import aligned_chunks
 from stayfinite.recipes.seq2seq.built_in import Pair
@@ -37,13 +38,15 @@ def read_pairs(
     for path in paths:
         if not Path(path).exists():
             raise UsageError(
-                f"{path}: there is no such file", fix="name a CSV, TSV, JSONL or Parquet file, or two texts"
+                f"{path}: there is no such file",
+                fix="name a CSV, TSV, JSON, JSONL, Parquet or TMX file, a zip archive, or two texts",
             )
-    plain = [path for path in paths if Path(path).is_file() and FORMATS.get(ending(Path(path)), "txt") == "txt"]
+    plain = [path for path in paths if Path(path).is_file() and _is_text(Path(path))]
     if not plain:
         pairs = pairs_of_tables(paths, columns, say, usual)
     elif len(plain) == len(paths) == 2:
         pairs = _aligned(Path(paths[0]), Path(paths[1]))
+        say(f"{Path(paths[0]).name}, {Path(paths[1]).name}: Moses, two aligned texts, {len(pairs):,} rows")
     else:
         raise UsageError(
             f"{', '.join(paths)}: expected tables, or two aligned text files, source first",
@@ -52,6 +55,10 @@ def read_pairs(
     if not pairs:
         raise UsageError(f"{', '.join(paths)}: there is no pair in it", fix="one pair a row, source and target")
     return pairs
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix.lower() != ZIP and FORMATS.get(ending(path), "txt") == "txt"
 
 
 def _aligned(one: Path, two: Path) -> list[Pair]:

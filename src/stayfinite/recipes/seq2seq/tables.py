@@ -12,8 +12,9 @@ from stayfinite.inspection.data.column_names import SPLITS_BY, plain
 from stayfinite.inspection.data.headers import WRITTEN, has_header
 from stayfinite.inspection.data.roles import roles_of
 from stayfinite.inspection.data.values import as_text
-from stayfinite.readers.data.chunk import Broken, Source
-from stayfinite.readers.data.opening import open_data
+from stayfinite.readers.data.chunk import Broken, Chunk, Source
+from stayfinite.readers.data.opening import open_data, told
+from stayfinite.readers.data.shapes import Shape, shape_of, sides
 from stayfinite.recipes.seq2seq.built_in import Pair
 
 SHOWN = 30
@@ -41,24 +42,67 @@ def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str],
     """
     pairs: list[Pair] = []
     for source in open_data(paths):
-        known: Columns | None = None
+        before = len(pairs)
+        read: _Table | None = None
         for chunk in source.chunks():
             refuse_broken(source.path, chunk.broken)
             if not any(chunk.columns.values()):
                 continue
-            if known is None:
-                if not any((columns.source, columns.target, columns.group)):
-                    refuse_without_header(
-                        source, chunk.columns, (usual.source, usual.target), "--source NAME --target NAME"
-                    )
-                known = known_columns(source.path, chunk.columns, columns, usual)
-                if known != columns:
-                    say(f"{source.path.name}: {_told(known)}")
-            pairs += _rows(chunk.columns, known)
+            if read is None:
+                read = _Table.begun(source, chunk.columns, columns, usual)
+            pairs += read.pairs(source.path, chunk)
+        if read is not None:
+            say(f"{source.path.name}: {read.format}, {len(pairs) - before:,} rows: {read}")
         for remark in (*source.remarks, source.encoding):
             if remark:
                 say(remark)
     return pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """How the rows of one file become pairs."""
+
+    format: str
+    columns: Columns
+    shape: Shape | None
+    """What makes the two sides, where the rows have a known shape and nobody asked for other columns."""
+
+    @classmethod
+    def begun(cls, source: Source, table: Mapping[str, list[Any]], asked: Columns, usual: Columns) -> _Table:
+        """From the first rows of a file.
+
+        Raises:
+            UsageError: there is no such column, or which is which cannot be told.
+        """
+        wanted = (asked.source, asked.target)
+        shape = None if any(wanted) or {usual.source, usual.target} & {*table} else shape_of(table)
+        if shape is None and not any((*wanted, asked.group)):
+            refuse_without_header(source, table, (usual.source, usual.target), "--source NAME --target NAME")
+        if shape is None:
+            known = known_columns(source.path, table, asked, usual)
+        else:
+            target = shape.target or "the last answer"
+            known = Columns(source=" + ".join(shape.source), target=target, group=_group(source.path, table, asked))
+        return cls(format=told(source, table), columns=known, shape=shape)
+
+    def pairs(self, path: Path, chunk: Chunk) -> list[Pair]:
+        """The pairs of some rows.
+
+        Raises:
+            UsageError: a row is not what it should be; with its line.
+        """
+        if self.shape is None:
+            return _rows(chunk.columns, self.columns)
+        made = sides(self.shape, chunk.columns, chunk.lines)
+        refuse_broken(path, made.broken)
+        blank = [None] * len(chunk.lines)
+        groups = chunk.columns.get(self.columns.group, blank) if self.columns.group else blank
+        rows = zip(made.source, made.target, groups, strict=True)
+        return [Pair(*(as_text(value) for value in row)) for row in rows]
+
+    def __str__(self) -> str:
+        return _told(self.columns)
 
 
 def refuse_without_header(
@@ -100,8 +144,8 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
     Raises:
         UsageError: there is no such column, or which is which cannot be told.
     """
-    source = asked.source or (usual.source if usual.source in table else None)
-    target = asked.target or (usual.target if usual.target in table else None)
+    source = _meant(asked.source, table) or (usual.source if usual.source in table else None)
+    target = _meant(asked.target, table) or (usual.target if usual.target in table else None)
     first = {name: values[:500] for name, values in table.items()}
     try:
         roles = roles_of(first, source=source, target=target, group=asked.group)
@@ -113,8 +157,18 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
             f"{path}: which column is the source and which the target cannot be told from their names",
             fix=f"--source NAME --target NAME; the columns are {', '.join(table)}",
         )
-    group = asked.group or next((name for name in table if _groups(name)), None)
-    return Columns(source=source, target=target, group=group)
+    return Columns(source=source, target=target, group=_group(path, table, asked))
+
+
+def _meant(name: str | None, table: Mapping[str, list[Any]]) -> str | None:
+    """The column of a name; `en` is `translation.en` too."""
+    return f"translation.{name}" if name not in table and f"translation.{name}" in table else name
+
+
+def _group(path: Path, table: Mapping[str, list[Any]], asked: Columns) -> str | None:
+    if asked.group is not None and asked.group not in table:
+        raise UsageError(f"{path}: there is no column {asked.group!r}", fix=f"choose one of: {', '.join(table)}")
+    return asked.group or next((name for name in table if _groups(name)), None)
 
 
 def _groups(name: str) -> bool:

@@ -68,7 +68,7 @@ _REFUSAL = (
 )
 _CHANGED_INTERFACE = (
     r"cannot import name|got an unexpected keyword argument|module '[\w.]+' has no attribute|importerror|"
-    r"has been removed (?:in|from)|"
+    r"has been removed (?:in|from)|requires\s.{0,40}\sto be installed|"
     r"attempting to deserialize object on a cuda device but torch\.cuda\.is_available\(\) is false"
 )
 _LIBRARY_STATUS = (

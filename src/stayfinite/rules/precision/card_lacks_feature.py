@@ -11,7 +11,7 @@ services get another card from one day to the next.
 
 ## How to recognise it
 - `--tf32 requires Ampere or a newer GPU arch`; `FlashAttention only supports Ampere GPUs or newer`;
-  `fp8 is only supported on devices with compute capability 8.9 or higher`.
+  `Device compute capability 8.9 or higher required for FP8 execution`; MX formats ask for 10.0 (Blackwell).
 - Before the launch: `stayfinite check train.yaml --gpu T4`.
 
 ## How to fix it
@@ -29,14 +29,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfinite.rules.cards import card_named
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+
+_REFUSED = (
+    r"\b(?:fp8|float8|mxfp8|_scaled_mm|e4m3\w*|fp8e\w+)\b.{0,80}\b(?:not (?:natively )?supported|only supported|"
+    r"unsupported|requires?|needs?)\b.{0,80}\b(?:capability|sm_?\d+|architecture|hopper|ada|blackwell|h100|mi300|"
+    r"devices?|gpus?|hardware)|"
+    r"\bcompute capability\b.{0,40}\b(?:8\.9|9\.0|9\.x|10\.0)\b.{0,60}\b(?:required|needed)\b.{0,30}\b(?:mx)?fp8|"
+    r"\b(?:fp8|float8)\b.{0,40}\b(?:compute capability|sm)\b ?(?:>=? ?)?(?:8\.9|9\.0|89|90)"
+)
+"""What libraries say on a card without fp8."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """What the settings ask for, held against the card that was named."""
+    """What the settings ask for, held against the card that was named; what a library said of the card it met."""
     yield from planned(facts, "plan.card_lacks")
+    refused = facts.said(_REFUSED)
+    if refused is not None:
+        yield Clue(refused.text, PROOF, refused.where, fix="bf16 in place of fp8, or a card from Ada or Hopper on")
+    eight, gpu = facts.context.eight_bits, facts.context.gpu
+    card = None if gpu is None else card_named(str(gpu.value))
+    if eight is not None and card is not None and not card.fp8 and facts.symptoms.crash is not None:
+        text = f"fp8 is on ({eight.told.text[:60]}), and {card.with_article} ({card.architecture}) has none"
+        yield Clue(text, STRONG, eight.told.where, risk=True)
 
 
 RULE = Rule(
@@ -47,5 +65,6 @@ RULE = Rule(
     fix='tf32=False, attn_implementation="sdpa", bf16 in place of fp8; or a card of a newer generation',
     judge=judge,
     page=__doc__,
+    beats=("step-fails", "environment", "upstream-bug"),
     observes={"plan.card_lacks": REMARKS},
 )

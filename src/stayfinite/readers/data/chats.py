@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 ANSWERS = frozenset({"assistant", "gpt", "model", "bot", "chatgpt", "bing", "bard"})
+
+
+def is_from(value: Any) -> bool:
+    """Whether a chat is written as ShareGPT does: `from` and `value` instead of `role` and `content`."""
+    return is_chat(value) and "from" in value[0]
 
 
 def is_chat(value: Any) -> bool:
@@ -22,6 +27,10 @@ class Conversation(NamedTuple):
     whole: str
     spoken: str
     """The whole without what every conversation begins with, the system's message."""
+    before_last: str = ""
+    """All that stands before the last answer; with its speakers where there were answers before."""
+    last: str = ""
+    """The last answer."""
 
 
 def conversation(value: Any) -> Conversation:
@@ -31,18 +40,41 @@ def conversation(value: Any) -> Conversation:
     if not is_chat(value):
         return Conversation("", "", "", "")
     before, answers, whole, spoken = [], [], [], []
+    turns: list[tuple[str, str]] = []
     for message in value:
         if not isinstance(message, Mapping):
             continue
         text, role = _content(message), _role(message)
         whole.append(text)
+        turns.append((role or "", text))
         if role != "system":
             spoken.append(text)
         if role in ANSWERS:
             answers.append(text)
         elif not answers:
             before.append(text)
-    return Conversation(*("\n".join(part) for part in (before, answers, whole, spoken)))
+    prompt, said, everything, heard = ("\n".join(part) for part in (before, answers, whole, spoken))
+    before_last, last = _last_answer(turns)
+    return Conversation(prompt, said, everything, heard, before_last, last)
+
+
+def _last_answer(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """What stands before the last answer, and that answer; what follows it has none and is left out."""
+    at = next((at for at in range(len(turns) - 1, -1, -1) if turns[at][0] in ANSWERS), None)
+    if at is None:
+        return "\n".join(text for _, text in turns), ""
+    earlier = turns[:at]
+    if any(role in ANSWERS for role, _ in earlier):
+        said = [text if role == "system" else f"{_speaker(role)}: {text}" for role, text in earlier]
+    else:
+        said = [text for _, text in earlier]
+    if not any(role != "system" and text.strip() for role, text in earlier):
+        said = []
+    return "\n".join(said), turns[at][1]
+
+
+def _speaker(role: str) -> str:
+    return "Assistant" if role in ANSWERS else "User" if role in ("user", "human") else role.capitalize()
 
 
 def _role(message: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,124 @@
+"""Worlds of layers that compute in fp8: some of them in bf16, or with a scale for each row."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stayfinite.autopsy.steps.function_mode import FunctionChange
+
+EIGHT_BITS = frozenset(
+    dtype
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+    if (dtype := getattr(torch, name, None)) is not None
+)
+
+
+def torchao_layers(model: nn.Module) -> list[str]:
+    """Paths of torchao's float8 linear layers. Nothing is imported: a model that has them has torchao."""
+    library: Any = sys.modules.get("torchao.float8.float8_linear")
+    if library is None:
+        return []
+    return [path for path, module in model.named_modules() if isinstance(module, library.Float8Linear)]
+
+
+def casting_layers(model: nn.Module) -> list[str]:
+    """Paths of other modules that cast to fp8 themselves: those that keep a scale or a history of largest values."""
+    found = []
+    for path, module in model.named_modules():
+        kept = {*module._buffers, *vars(module)}
+        if path and any("amax" in name or "fp8" in name or name in ("scale", "input_scale") for name in kept):
+            found.append(path)
+    return found
+
+
+@contextmanager
+def in_bf16(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
+    """These layers compute without fp8: torchao's as plain linear ones, others with their casts to bf16."""
+    known = set(torchao_layers(model))
+    kept: list[tuple[nn.Module, Any]] = []
+    try:
+        for path in paths:
+            module = model.get_submodule(path)
+            kept.append((module, vars(module).get("forward")))
+            module.forward = _plain(module) if path in known else _uncast(module.forward)
+        yield
+    finally:
+        for module, own in reversed(kept):
+            if own is None:
+                del module.forward
+            else:
+                module.forward = own
+
+
+@contextmanager
+def rowwise(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
+    """torchao's layers have a scale for each row of a tensor, not one for the whole of it."""
+    library: Any = import_module("torchao.float8")
+    recipe = library.Float8LinearConfig.from_recipe_name("rowwise")
+    layers: list[Any] = [model.get_submodule(path) for path in paths]
+    kept = [layer.config for layer in layers]
+    try:
+        for layer in layers:
+            layer.config = dataclasses.replace(recipe, emulate=layer.config.emulate)
+        yield
+    finally:
+        for layer, config in zip(layers, kept, strict=True):
+            layer.config = config
+
+
+def is_tensorwise(model: nn.Module, path: str) -> bool:
+    """Whether one scale serves a whole tensor of this layer."""
+    layer: Any = model.get_submodule(path)
+    return bool(layer.config.cast_config_input.scaling_granularity.value == "tensorwise")
+
+
+def guilty(paths: Sequence[str], helps: Callable[[Sequence[str]], bool]) -> list[str]:
+    """The smallest half of halves of these layers that helps by itself; none where not even all of them do."""
+    found = list(paths)
+    if not found or not helps(found):
+        return []
+    while len(found) > 1:
+        middle = len(found) // 2
+        half = next((part for part in (found[:middle], found[middle:]) if helps(part)), None)
+        if half is None:  # it takes several of them
+            return found
+        found = half
+    return found
+
+
+def _plain(module: Any) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        # Under autocast linear() casts by itself; elsewhere weight and input already agree.
+        return functional.linear(x, module.weight, module.bias)
+
+    return forward
+
+
+def _uncast(computing: Callable[..., Any]) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with _NoEightBits():
+            return computing(*args, **kwargs)
+
+    return forward
+
+
+class _NoEightBits(FunctionChange):
+    """Casts to fp8 go to bf16, which has the range of fp32."""
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function with bf16 wherever fp8 is asked for."""
+        args = tuple(_wider(arg) for arg in args)
+        return func(*args, **{name: _wider(value) for name, value in kwargs.items()})
+
+
+def _wider(value: Any) -> Any:
+    return torch.bfloat16 if isinstance(value, torch.dtype) and value in EIGHT_BITS else value

@@ -1,0 +1,58 @@
+"""``stayfinite export``: what a run trained, as a plain directory that others load."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from stayfinite.cli.ending import exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write the best model of a run as a plain transformers directory: weights, tokenizer, generation settings, card.
+
+    It loads with two lines of transformers, and nothing of stayfinite is needed.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The directory of a run, or of one of its models (runs/sft/best)."""
+
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])]
+    """The directory to write: one that is not there, or empty."""
+
+    merge: bool = False
+    """Add an adapter into the weights of its base, so that one whole model is written."""
+
+    force: bool = False
+    """Replace an earlier export in that directory."""
+
+    json: bool = False
+    """Print what was written as JSON and nothing else."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 0 when the directory is there, 2 when it cannot be."""
+    settings = tyro.cli(Export, args=list(arguments), prog="stayfinite export")
+    return exit_code("export", lambda: _run(settings), also=(OSError,))
+
+
+def _run(settings: Export) -> int:
+    from stayfinite.recipes.exporting.exporting import export
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr if settings.json else sys.stdout, flush=True)
+
+    done = export(str(settings.run), str(settings.out), merge=settings.merge, force=settings.force, say=say)
+    if settings.json:
+        words = {"directory": str(done.directory), "recipe": done.recipe, "kind": done.kind, "files": done.files}
+        print(json.dumps(words, indent=1))
+    else:
+        print(f"Wrote {settings.out}: {', '.join(done.files)}\n\n{done.use}")
+    return 0

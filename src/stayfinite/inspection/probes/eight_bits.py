@@ -1,0 +1,51 @@
+"""Layers in fp8: those whose sides it refuses, and those that need more bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from stayfinite.autopsy.worlds.eight_bits import torchao_layers
+from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.notes import Notes
+from stayfinite.rules.fp8_modules import MULTIPLE, is_head, is_router
+from stayfinite.state.parts import unwrapped
+
+
+def look(bench: Bench, notes: Notes) -> None:
+    """Note the layers of torchao and Transformer Engine; nothing where there are none."""
+    model = unwrapped(bench.model)
+    layers = _layers(model)
+    if not layers:
+        return
+    where = f"{len(layers)} layers in fp8"
+    shapes = {path: (layer.in_features, layer.out_features) for path, layer in layers.items()}
+    unaligned = [
+        f"{path} {list(sides)}"
+        for path, sides in shapes.items()
+        if any(side % MULTIPLE for side in sides) and not _emulated(layers[path])
+    ]
+    notes.saw("fp8.unaligned", unaligned, where)
+    notes.saw("fp8.heads", [path for path in layers if is_head(path)], where)
+    notes.saw("fp8.routers", [path for path in layers if is_router(path)], where)
+    title = "layers in fp8 have sides of 16, and are no head or router"
+    notes.check("Precision", title, "fp8-unaligned-dims", "fp8-sensitive-module", seen=where)
+
+
+def _layers(model: nn.Module) -> dict[str, Any]:
+    swapped = set(torchao_layers(model))
+    return {
+        path: module
+        for path, module in model.named_modules()
+        if path in swapped or (_of_transformer_engine(module) and hasattr(module, "in_features"))
+    }
+
+
+def _of_transformer_engine(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("transformer_engine.")
+
+
+def _emulated(layer: Any) -> bool:
+    """Whether products are computed in fp32, which takes every shape."""
+    return bool(getattr(getattr(layer, "config", None), "emulate", False))

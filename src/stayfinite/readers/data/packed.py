@@ -1,0 +1,221 @@
+"""Bytes of a file of data: plain, compressed, or a member of a zip archive; cut files and bombs are errors.
+
+A member of an archive is named as if the archive were a directory: `corpus.zip/corpus.de-en.en`.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from stayfinite.errors import MissingExtra, UsageError
+
+ZIP = ".zip"
+FREE = 256 << 20
+"""Bytes that may always come out of a compressed file."""
+RATIO = 250
+"""Times its own size that a file may unpack to beyond that. Text packs 3 to 20 times; only a bomb comes near 1,000."""
+MOST_MEMBERS = 100_000
+PIECE = 1 << 10
+"""Bytes of zstd that are unpacked at once: a block of 128 KiB may stand in four of them."""
+
+
+class Unpackable(OSError):
+    """A compressed file that is cut, damaged or a bomb."""
+
+
+TORN = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
+"""What the libraries raise for one, beside OSError; `unpacked` turns them into `Unpackable`."""
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
+    """A readable stream of what a path holds, unpacked, and a function that says how many bytes on disk are read.
+
+    Raises:
+        UsageError: it cannot be opened.
+        MissingExtra: it is compressed with zstd, and `zstandard` is not installed.
+    """
+    if (archive := archive_of(path)) is not None:
+        with opened_zip(archive) as held, _member(held, archive, path) as stream:
+            inner = unpacker(path)
+            if inner is None:
+                yield io.BufferedReader(stream, 1 << 16), stream.tell
+            else:
+                with inner(io.BufferedReader(stream)) as plain:
+                    yield _bounded(plain, size_of(path), path), stream.tell
+        return
+    with path.open("rb") as raw:
+        unpack = unpacker(path)
+        if unpack is None:
+            yield raw, raw.tell
+        else:
+            with unpack(raw) as plain:
+                yield _bounded(plain, path.stat().st_size, path), raw.tell
+
+
+def unpacker(path: Path) -> Callable[[IO[bytes]], Any] | None:
+    """What unpacks a file of this name; None where it is not compressed."""
+    known: dict[str, Callable[[IO[bytes]], Any]] = {
+        ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+        ".bz2": bz2.BZ2File,
+        ".xz": lzma.LZMAFile,
+        ".zst": lambda raw: _zstd(raw, path),
+    }
+    return known.get(path.suffix.lower())
+
+
+PACKED = frozenset({".gz", ".bz2", ".xz", ".zst"})
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk; of a member of an archive, those that it unpacks to."""
+    archive = archive_of(path)
+    if archive is None:
+        return path.stat().st_size
+    with opened_zip(archive) as held:
+        return held.getinfo(_inside(archive, path)).file_size
+
+
+def archive_of(path: Path) -> Path | None:
+    """The zip archive that a path leads into; None for a path on disk."""
+    if path.exists():
+        return None
+    return next((parent for parent in path.parents if parent.suffix.lower() == ZIP and parent.is_file()), None)
+
+
+def members_of(archive: Path) -> list[Path]:
+    """The files of an archive, as paths that lead into it.
+
+    Raises:
+        UsageError: it is damaged, encrypted, or unpacks to far more than its size.
+    """
+    with opened_zip(archive) as held:
+        entries = [entry for entry in held.infolist() if not entry.is_dir()]
+    if len(entries) > MOST_MEMBERS:
+        raise UsageError(
+            f"{archive} holds {len(entries):,} files; at most {MOST_MEMBERS:,} are read",
+            fix="unpack it, name the files",
+        )
+    for entry in entries:
+        if entry.flag_bits & 1:
+            raise UsageError(f"{archive}: {entry.filename} is encrypted", fix="unpack it with its password first")
+        if entry.file_size > max(FREE, RATIO * max(1, entry.compress_size)):
+            raise UsageError(
+                f"{archive}: {entry.filename} unpacks from {entry.compress_size:,} to {entry.file_size:,} bytes: "
+                "no text packs so well",
+                fix="get the archive from another place; where it is sound, unpack it yourself",
+            )
+    names = [entry.filename for entry in entries]
+    return [archive / name for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()]
+
+
+@contextmanager
+def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An archive.
+
+    Raises:
+        UsageError: it is cut or damaged.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, ValueError, *TORN) as error:
+        raise UsageError(
+            f"{path}: cannot be read as a zip archive: {error}; it may be cut", fix="download it again"
+        ) from error
+    with archive:
+        yield archive
+
+
+@contextmanager
+def _member(held: zipfile.ZipFile, archive: Path, path: Path) -> Iterator[Any]:
+    try:
+        stream = held.open(_inside(archive, path))
+    except (OSError, KeyError, RuntimeError, *TORN) as error:
+        raise UsageError(f"{archive}: {path.name} cannot be opened: {error}", fix="download it again") from error
+    with stream:
+        yield _Torn(stream)
+
+
+def _inside(archive: Path, path: Path) -> str:
+    return path.relative_to(archive).as_posix()
+
+
+def _zstd(raw: IO[bytes], path: Path) -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtra.of("zstandard", extra="data", what_for=f"reading {path.name}") from None
+    return _Whole(zstandard.ZstdDecompressor(max_window_size=1 << 27), raw)
+
+
+class _Whole(io.RawIOBase):
+    """A stream of zstd frames. The library's own reader takes a frame that is cut for one that has ended."""
+
+    def __init__(self, unpacker: Any, raw: IO[bytes]) -> None:
+        self._new, self._raw = unpacker.decompressobj, raw
+        self._inner: Any = None
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            ended = self._inner is not None and self._inner.eof
+            piece = (self._inner.unused_data if ended else b"") or self._raw.read(PIECE)
+            if not piece:
+                if self._inner is not None and not ended:
+                    raise Unpackable("the compressed stream ends in the middle")
+                return 0
+            if self._inner is None or ended:
+                self._inner = self._new()
+            try:
+                self._ready = self._inner.decompress(piece)
+            except Exception as error:  # zstandard.ZstdError, which only exists where it is installed
+                raise Unpackable(str(error)) from error
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+
+def _bounded(stream: Any, size: int, path: Path) -> IO[bytes]:
+    return io.BufferedReader(_Torn(stream, most=max(FREE, RATIO * size), name=path.name), 1 << 16)
+
+
+class _Torn(io.RawIOBase):
+    """A stream that ends in `Unpackable` where the one below it is damaged, or gives more than it may."""
+
+    def __init__(self, below: Any, most: int | None = None, name: str = "") -> None:
+        self._below, self._most, self._given, self._name = below, most, 0, name
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            piece = self._below.read(len(buffer))
+        except Unpackable:
+            raise
+        except (OSError, *TORN) as error:
+            raise Unpackable(str(error)) from error
+        self._given += len(piece)
+        if self._most is not None and self._given > self._most:
+            raise Unpackable(
+                f"{self._name} unpacks to more than {self._most >> 20:,} MiB, over {RATIO} times its size: "
+                "no text packs so well"
+            )
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._given

@@ -1,0 +1,193 @@
+"""``stayfinite export``: the best model of a run as a plain directory, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.recipes.exporting.bases import base_named, is_public, merged
+from stayfinite.recipes.exporting.card import card
+from stayfinite.recipes.exporting.finding import Found, find
+from stayfinite.recipes.exporting.using import FRAME, generation_of, notes_of, use_of
+from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.running.whole import write_whole
+from stayfinite.recipes.running.writable import require_room
+
+OURS = frozenset({"translate.json", "language.json", "sft.json", "compare.json", "mmdit.json", "README.md"})
+"""Records beside a model that only this package reads; the card says what is in them."""
+CARD = "README.md"
+MARK = "Trained with `stayfinite train "
+TRIED = (
+    "How many g is 2 kg?",
+    "  two  spaces, ä, a-na šarri, 你好 🐎\n\tand a tab",
+    "<extra_id_0> <answer>12.5</answer>",
+)
+"""Texts whose tokens must be the same before and after."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written."""
+
+    directory: Path
+    recipe: str
+    kind: str
+    """whole model, merged model, adapter, or weights."""
+    files: Sequence[str]
+    use: str
+
+
+def export(
+    run: str, into: str, *, merge: bool = False, force: bool = False, say: Callable[[str], None] = print
+) -> Exported:
+    """Write the best model of a run as others load it.
+
+    Arguments:
+        run: its directory, or that of one of its models.
+        into: a directory that is not there, or empty.
+        merge: add an adapter into the weights of its base.
+        force: replace an earlier export.
+
+    Raises:
+        UsageError: there is no model, its base cannot be loaded, or the place is taken.
+    """
+    found = find(run)
+    place = Path(into).resolve()
+    _require_free(place, found, force=force)
+    require_room(place, "-o")
+    if found.adapted and not merge and not is_public(base := base_named(found)):
+        raise UsageError(
+            f"{found.model} is an adapter, and its base is {base}, which others cannot load by that name",
+            fix="--merge writes base and adapter as one model",
+        )
+    kind = "weights" if found.recipe == "mmdit" else "whole model"
+    if found.adapted:
+        kind = "merged model" if merge else "adapter"
+    elif merge:
+        say("--merge changes nothing: the run trained the whole model")
+    say(f"{found.recipe} run, {kind} from {found.model}")
+    joined = found.adapted and merge
+    use = use_of(found, place.name, merged=not found.adapted or joined)
+
+    def save(aside: Path) -> None:
+        if joined:
+            say("loading the base and merging the adapter into it")
+            _save_merged(found, aside)
+        else:
+            _copy(found, aside)
+        notes = notes_of(found, merged=joined)
+        (aside / CARD).write_text(card(found, use, notes), encoding="utf-8")
+
+    aside = place.with_name(place.name + ".new")
+    try:
+        write_whole(place, save)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    files = sorted(file.name for file in place.iterdir())
+    return Exported(directory=place, recipe=found.recipe, kind=kind, files=files, use=use)
+
+
+def _require_free(place: Path, found: Found, *, force: bool) -> None:
+    run = found.run.resolve()
+    if place == run or place in run.parents or found.model.resolve() in (place, *place.parents):
+        raise UsageError(f"-o {place} is where the run itself lies", fix="name another directory")
+    if place.is_file():
+        raise UsageError(f"-o {place} is a file", fix="name a directory")
+    if not place.is_dir() or not any(place.iterdir()):
+        return
+    if not force:
+        raise UsageError(
+            f"-o {place} is not empty", fix="name another directory, or --force to replace an export there"
+        )
+    readme = place / CARD
+    if not readme.is_file() or MARK not in readme.read_text(encoding="utf-8", errors="replace"):
+        raise UsageError(
+            f"-o {place} holds files that no export wrote; --force replaces exports only",
+            fix="name another directory, or empty that one yourself",
+        )
+
+
+def _copy(found: Found, aside: Path) -> None:
+    """A model that lies there as others load it, without what only this package reads."""
+    for file in sorted(found.model.iterdir()):
+        if file.is_file() and file.name not in OURS:
+            shutil.copy2(file, aside / file.name)
+    if found.recipe == "mmdit":
+        shutil.copy2(found.model / "mmdit.json", aside / "config.json")
+        return
+    if found.adapted:
+        _name_base(aside / "adapter_config.json", base_named(found))
+    if found.recipe == "compare":
+        return
+    before, after = _tokenizer(found.model), _tokenizer(aside)
+    _frame(after, aside, found)
+    _require_same_tokens(before, _tokenizer(aside))
+    _write_generation(found, aside, after)
+
+
+def _save_merged(found: Found, aside: Path) -> None:
+    model, tokenizer = merged(found)
+    with quiet_transformers():
+        model.save_pretrained(str(aside))
+        tokenizer.save_pretrained(str(aside))
+    if found.recipe == "compare":
+        return
+    _frame(tokenizer, aside, found)
+    _require_same_tokens(tokenizer, _tokenizer(aside))
+    _write_generation(found, aside, tokenizer)
+
+
+def _tokenizer(directory: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    kind: Any = AutoTokenizer
+    with quiet_transformers():
+        return kind.from_pretrained(str(directory))
+
+
+def _frame(tokenizer: Any, aside: Path, found: Found) -> None:
+    """A chat model whose tokenizer has no chat template gets the one frame that it was trained with."""
+    if found.recipe in ("sft", "grpo") and not getattr(tokenizer, "chat_template", None):
+        start = tokenizer.bos_token or ""
+        tokenizer.chat_template = ("{{ " + repr(start) + " }}" if start else "") + FRAME
+        tokenizer.save_pretrained(str(aside))
+
+
+def _require_same_tokens(before: Any, after: Any) -> None:
+    """Refuse to hand out a tokenizer that reads a text in another way.
+
+    Raises:
+        UsageError: the ids of a text differ.
+    """
+    for text in TRIED:
+        one, two = before(text).input_ids, after(text).input_ids
+        if one != two or before.decode(one) != after.decode(two):
+            raise UsageError(
+                f"the exported tokenizer reads {text!r} as {two[:8]}, the run's own as {one[:8]}: nothing was written",
+                fix="update transformers and tokenizers to the versions of the training (run.json has them)",
+            )
+
+
+def _write_generation(found: Found, aside: Path, tokenizer: Any) -> None:
+    """generation_config.json with what the recipe asks its model with."""
+    from transformers import GenerationConfig
+
+    kind: Any = GenerationConfig
+    path = aside / "generation_config.json"
+    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    marks = {"pad_token_id": tokenizer.pad_token_id}
+    marks |= {"eos_token_id": tokenizer.eos_token_id} if found.recipe in ("sft", "grpo") else {}
+    sampled = ("temperature", "top_p", "top_k", "max_length") if found.recipe in ("sft", "grpo") else ("max_length",)
+    kept = {name: value for name, value in held.items() if name not in sampled}
+    kind(**(kept | marks | generation_of(found))).save_pretrained(str(aside))
+
+
+def _name_base(path: Path, base: str) -> None:
+    held = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(held | {"base_model_name_or_path": base}, indent=2), encoding="utf-8")

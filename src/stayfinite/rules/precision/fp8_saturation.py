@@ -1,0 +1,84 @@
+"""One fp8 scale does not hold the values of a tensor.
+
+## What it means
+fp8 has 8 bits: E4M3 ends at 448 and has 3 bits of mantissa, E5M2 ends at 57,344 and has 2. Each tensor is multiplied by
+a scale first, so that its largest value (amax) fits. Where one channel or token is thousands of times larger than the
+rest, a scale for the whole tensor fits that one and rounds the rest to 0; a scale that fits the rest clips the large
+one. The loss climbs away from the bf16 run, or becomes NaN.
+
+## Why it happens
+- Outlier channels: SwiGLU's product, residual streams late in training, models fine-tuned from bf16 with outliers.
+- E4M3 for gradients under one scale a tensor: gradients span more than its range.
+- Everything was converted, also layers whose inputs are wide: first and last block, head.
+
+## How to recognise it
+- The same run in bf16 is fine; with rowwise or blockwise scales it is fine as well.
+- A guarded run's autopsy, or `stayfinite replay`, tries the step with `module_bf16` and `rowwise_scale`, and names the
+  layer.
+
+## How to fix it
+- torchao: `Float8LinearConfig.from_recipe_name("rowwise")`, or `rowwise_with_gw_hp`, in place of tensorwise.
+- torchtitan: `recipe_name = "rowwise"`, and the module's name in `filter_fqns`.
+- Transformer Engine: `fp8_format=Format.HYBRID`; `with te.fp8_autocast(enabled=False)` round the module; on Blackwell
+  `MXFP8BlockScaling`. Megatron: `--fp8-recipe blockwise` (Hopper) or `mxfp8`, `--first-last-layers-bf16`.
+
+## When it is a false alarm
+Early in training a loss up to a few percent above bf16's is usual and closes. NaN in bf16 as well has another cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.fp8_settings import ROWWISE, EightBits
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.fp8_loss import lost
+from stayfinite.rules.signs.going_bad import remark
+
+_OUT_OF_RANGE = (
+    r"\b(?:fp8|float8|e4m3|e5m2)\b.{0,60}\b(?:saturat\w+|clipp?ed|overflow\w*|out of range|underflow\w*)|"
+    r"\b(?:saturat\w+|overflow\w*|underflow\w*)\b.{0,40}\b(?:fp8|float8|e4m3|e5m2)\b"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """fp8 and a run that is lost; the words of somebody who measured amax; a remark that bf16 is fine."""
+    eight = facts.context.eight_bits
+    if eight is None:
+        yield Clue("nothing speaks of fp8", REFUTED)
+        return
+    said = remark(facts, _OUT_OF_RANGE)
+    if said is not None:
+        yield Clue(said[1].strip(), STRONG, said[0])
+    sign = lost(facts)
+    if sign is None:
+        return
+    yield sign
+    yield Clue(f"fp8 is on ({eight.told.text[:80]})", FAIR, eight.told.where, risk=True)
+    yield from _scales(facts, eight)
+
+
+def _scales(facts: Facts, eight: EightBits) -> Iterator[Clue]:
+    if (outliers := remark(facts, r"\boutliers?\b")) is not None:
+        yield Clue(outliers[1].strip(), FAIR, outliers[0])
+    if eight.delayed_by_word:
+        yield Clue("delayed scales are a finding of their own", -HINT)
+    elif eight.scaling is not None and eight.scaling.value == ROWWISE:
+        yield Clue(f"each row has a scale of its own ({eight.scaling.text[:60]})", AGAINST / 2, eight.scaling.where)
+    form = facts.settings.find("fp8_format")
+    if form is not None and eight.coarse and re.search(r"e4m3", str(form.value), re.IGNORECASE):
+        yield Clue(f"gradients in E4M3, which ends at 448 ({form.name}: {form.value})", HINT, form.where, risk=True)
+
+
+RULE = Rule(
+    code="SF118",
+    slug="fp8-saturation",
+    severity="error",
+    title="One fp8 scale does not hold the values of a tensor.",
+    fix="use rowwise scales (torchao: recipe rowwise; Megatron: --fp8-recipe blockwise), or keep the module in bf16",
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-diverging", "exploding-gradient", "loss-collapse"),
+)

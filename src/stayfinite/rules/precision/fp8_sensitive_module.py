@@ -1,0 +1,74 @@
+"""A head or a router computes in fp8.
+
+## What it means
+fp8 has 3 bits of mantissa: values 6 % apart are one value. In most linear layers such errors average out. The head's
+logits go into a softmax over the vocabulary, and a router's decide which expert a token is sent to: an error there
+changes the answer. The run trains, with a loss that stays above bf16's, or with experts that take turns.
+
+## Why it happens
+- A conversion without a filter: `convert_to_float8_training(model)` swaps every linear layer.
+- A filter by a name that the model does not have: `filter_fqns = ["output"]` where the head is called `lm_head`.
+- An option that asks for it: an fp8 output projection.
+
+## How to recognise it
+- `print(model)` shows `(lm_head): Float8Linear`, or `(router)` or `(gate)` of it.
+- `stayfinite check --build train:build` names such modules before training.
+
+## How to fix it
+- torchao: `convert_to_float8_training(model, module_filter_fn=lambda module, name: "lm_head" not in name and "router"
+  not in name)`.
+- torchtitan: `filter_fqns = ["lm_head", "router.gate"]`, the names as `print(model)` has them.
+- accelerate with torchao leaves the first and the last linear layer in bf16 by itself.
+- Transformer Engine: `nn.Linear`, not `te.Linear`, for head and router. Megatron: `--moe-router-dtype fp32`.
+
+## When it is a false alarm
+Large heads were trained in fp8 with rowwise or MX scales. Compare the losses of 1,000 steps with and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import in_short
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
+
+_PRINTED = r"\((?:lm_head|output|output_layer|router|gate|score|classifier|embed_out)\): (?:Float8Linear|MXLinear)\("
+_SAID = (
+    r"\b(?:lm[ _-]?head|output (?:layer|projection)|router|gate)\b[^.;\n]{0,60}\b(?:quantized|converted|cast|computed|"
+    r"running|runs|trained|is|was)\b[^.;\n]{0,12}\b(?:to|in|as) (?:fp8|float8)\b"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Modules that a build, a printed model or the settings show in fp8."""
+    for name, what in (("fp8.heads", "puts out the logits"), ("fp8.routers", "chooses experts")):
+        seen = facts.seen(name)
+        if seen is not None and seen.value:
+            fix = f"leave {in_short(seen.value)} out of the conversion (module_filter_fn, filter_fqns)"
+            yield Clue(f"{in_short(seen.value)} {what} and computes in fp8", PROOF, seen.where, fix=fix, mild=True)
+    yield from planned(facts, "plan.fp8_sensitive_module", mild=True)
+    printed = facts.mentioned(_PRINTED)
+    if printed is not None:
+        yield Clue(printed[1].strip()[:120], STRONG, printed[0], mild=True)
+    said = remark(facts, _SAID) or facts.settings.search(_SAID)
+    if said is not None:
+        yield Clue(said[1].strip()[:160], STRONG + 1, said[0], mild=True)
+
+
+RULE = Rule(
+    code="SF121",
+    slug="fp8-sensitive-module",
+    severity="warning",
+    title="A head or a router computes in fp8.",
+    fix='keep it in bf16: module_filter_fn, or filter_fqns = ["lm_head", "router.gate"] with the names of your model',
+    judge=judge,
+    page=__doc__,
+    observes={
+        "fp8.heads": "modules in fp8 that put out the logits, a list",
+        "fp8.routers": "modules in fp8 that choose experts, a list",
+        "plan.fp8_sensitive_module": REMARKS,
+    },
+)

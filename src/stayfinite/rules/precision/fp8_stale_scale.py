@@ -1,0 +1,114 @@
+"""An fp8 scale from earlier steps, or from other ranks, does not fit the values.
+
+## What it means
+Delayed scaling multiplies a tensor by a scale that was made from the largest values of earlier steps. It saves a pass
+over the tensor. Where values grow faster than the history, they are clipped at the end of fp8's range; where the scale
+was made on other ranks, it fits the others' part of the tensor.
+
+## Why it happens
+- A short memory: `amax_history_len=1` or `amax_compute_algo="most_recent"`. Megatron's defaults are both.
+- The scale is updated every n-th step: `interval` above 1.
+- The largest values are not shared by the ranks that share the tensor: `reduce_amax=False`, or a group that leaves the
+  tensor-parallel ranks out.
+- The history was not restored: a checkpoint without `_extra_state`, a resume from a bf16 checkpoint, an evaluation with
+  other data between two steps.
+
+## How to recognise it
+- The loss follows bf16's for a while, then spikes or diverges, sooner with a high learning rate or a jump in the data.
+- With current (dynamic) scaling the same run is fine.
+- `stayfinite check` reads history, interval and group in scripts, yaml files and Megatron's flags.
+
+## How to fix it
+- Transformer Engine: `DelayedScaling(fp8_format=Format.HYBRID, amax_history_len=1024, amax_compute_algo="max")`, or
+  `Float8CurrentScaling()`, which looks at the tensor itself.
+- Megatron: `--fp8-amax-history-len 1024 --fp8-amax-compute-algo max`, or `--fp8-recipe tensorwise`.
+- accelerate: `fp8_config: {backend: TE, amax_history_len: 1024, amax_compute_algo: max}`.
+- torchao's training scales are dynamic: this cannot happen there.
+
+## When it is a false alarm
+A long history is slow to come down after an outlier, which costs precision and no range. `interval` is ignored by newer
+releases of Transformer Engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.fp8_settings import EightBits
+from stayfinite.rules.known import first_number
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.signs.fp8_loss import lost
+from stayfinite.rules.signs.going_bad import began_well, remark
+
+_HISTORY = r"\bamax\b.{0,40}\b(?:history|stale|reduc\w+|sync\w*|roll\w*)|\bstale (?:fp8 )?scales?\b|\bdelayed scal\w+"
+_RESUMED = r"\b(?:load(?:ing|ed)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|state_dict)|\bload_state_dict\b"
+_LOST_STATE = r"(?:missing|unexpected)\W.{0,120}_extra_state|_extra_state.{0,60}\b(?:missing|not found)"
+_OTHER_GROUP = r"\bfp8_group\s*=.{0,40}data_parallel"
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Delayed scales and a run that is lost; the shorter the memory, the likelier."""
+    yield from planned(facts, "plan.fp8_stale_scale", mild=True)
+    if facts.seen("plan.fp8_stale_scale") is not None:
+        return
+    eight = facts.context.eight_bits
+    if eight is None or not (eight.delayed or facts.mentioned(_OTHER_GROUP)):
+        yield Clue("no delayed scale is in use", REFUTED)
+        return
+    sign = lost(facts)
+    if sign is None:
+        return
+    yield sign
+    given = "" if eight.scaling is None else f" ({eight.scaling.text[:60]})"
+    weight = FAIR if eight.delayed_by_word else HINT
+    yield Clue(f"fp8 scales come from earlier steps{given}", weight, eight.told.where, risk=True)
+    if began_well(facts) is not None:
+        yield Clue("it worked while the values were those of the history", HINT, sign.where)
+    yield from short_memory(eight)
+    yield from _unshared(facts, eight)
+    said = remark(facts, _HISTORY)
+    if said is not None:
+        yield Clue(said[1].strip(), HINT, said[0])
+    resumed = remark(facts, _RESUMED)
+    if resumed is not None:
+        yield Clue(f"scales start anew after loading: {resumed[1].strip()[:120]}", FAIR, resumed[0])
+    dropped = facts.mentioned(_LOST_STATE)
+    if dropped is not None:
+        yield Clue(f"the history was not restored: {dropped[1].strip()[:120]}", FAIR + HINT, dropped[0])
+
+
+def short_memory(eight: EightBits) -> Iterator[Clue]:
+    """Settings that make the scale follow one step, or lag behind by several."""
+    if eight.history is not None and eight.history.value <= 1:
+        yield Clue(f"the history has one step ({eight.history.text})", FAIR, eight.history.where, risk=True)
+    elif eight.algorithm is not None and eight.algorithm.value == "most_recent":
+        yield Clue(f"only the last step counts ({eight.algorithm.text})", HINT, eight.algorithm.where, risk=True)
+    if eight.interval is not None and eight.interval.value > 1:
+        text = f"the scale is updated every {eight.interval.value:g} steps ({eight.interval.text})"
+        yield Clue(text, FAIR, eight.interval.where, risk=True)
+
+
+def _unshared(facts: Facts, eight: EightBits) -> Iterator[Clue]:
+    """Ranks hold parts of a tensor and make scales of their own."""
+    ranks = first_number(facts.settings, "tensor_model_parallel_size", "tensor_parallel_size", "tp_size")
+    if eight.synchronised is not None and not eight.synchronised.value:
+        yield Clue(f"ranks do not share amax ({eight.synchronised.text})", FAIR, eight.synchronised.where, risk=True)
+    group = facts.mentioned(_OTHER_GROUP)
+    if group is not None and ranks is not None and ranks.value > 1:
+        text = f"amax is shared by data-parallel ranks alone, with {ranks.value:g} tensor-parallel ones"
+        yield Clue(text, STRONG, group[0], fix="reduce amax over the tensor-parallel ranks as well")
+
+
+RULE = Rule(
+    code="SF119",
+    slug="fp8-stale-scale",
+    severity="error",
+    title="An fp8 scale from earlier steps or other ranks does not fit the values.",
+    fix='amax_history_len=1024, amax_compute_algo="max", reduce_amax=True; or current scaling in place of delayed',
+    judge=judge,
+    page=__doc__,
+    beats=("nan-loss", "loss-diverging", "exploding-gradient", "loss-collapse"),
+    observes={"plan.fp8_stale_scale": REMARKS},
+)
