@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 
@@ -127,6 +128,40 @@ def test_a_planted_failure_is_found_by_its_name_in_the_first_fifty_steps(cause, 
 @given(seed=SEEDS)
 def test_a_healthy_look_alike_stays_quiet(name, seed):
     assert signs_of(run(seed, **HEALTHY[name])) == []
+
+
+@pytest.mark.parametrize("cut", [5, 25, 40])
+@pytest.mark.parametrize("cause", PLANTED)
+def test_a_watch_that_was_saved_and_loaded_tells_the_same_at_the_same_steps(cause, cut):
+    rows = run(7, **PLANTED[cause])
+    watch = PostTraining()
+    told = [sign for step in range(cut) for sign in watch.take(step + 1, rows[step])]
+    resumed = PostTraining()
+    resumed.load(json.loads(json.dumps(watch.to_json(), allow_nan=False)))
+    assert resumed.standing == watch.standing
+    told += [sign for step in range(cut, STEPS) for sign in resumed.take(step + 1, rows[step])]
+    assert told == signs_of(rows)
+
+
+def wandering(seed: int, level: float, memory: float, deviation: float, steps: int = 300) -> list[float]:
+    """A level with noise that remembers: AR(1)."""
+    draw, away, found = random.Random(seed), 0.0, []
+    for _ in range(steps):
+        away = memory * away + deviation * math.sqrt(1 - memory**2) * draw.gauss(0, 1)
+        found.append(level + away)
+    return found
+
+
+def called_falling(rewards: list[list[float]]) -> int:
+    return sum(any(sign.cause == "reward-falls" for sign in signs_of([{"reward": r} for r in run])) for run in rewards)
+
+
+def test_a_reward_that_wanders_is_rarely_called_falling_and_one_that_breaks_down_always_is():
+    still = [wandering(seed, 0.5, 0.95, 0.08) for seed in range(40)]
+    broken = [[value - 0.45 * (step > 150) for step, value in enumerate(run)] for run in still]
+    noisy = [wandering(seed, 0.5, 0.0, 0.08) for seed in range(10)]
+    assert (called_falling(noisy), called_falling(broken)) == (0, 40)
+    assert called_falling(still) <= 4  # of 40; 12 before wandering was measured
 
 
 @settings(max_examples=30, deadline=None)

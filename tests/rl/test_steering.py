@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -18,10 +20,14 @@ class Told:
     def __init__(self, *, known_good: bool = True) -> None:
         self.standing_signs: set[str] = set()
         self.done: list[str] = []
+        self.steered: dict[str, Any] = {}
         self._known_good = known_good
 
     def agree(self, number: int) -> int:
         return number
+
+    def raised_kl(self, kl: float, why: str) -> None:
+        self.done.append(f"kl {kl:g}: {why}")
 
     def cut_rate(self, why: str) -> None:
         self.done.append(f"cut: {why}")
@@ -53,7 +59,7 @@ def test_rungs_are_taken_in_order_and_each_is_given_time() -> None:
     taken = {step: rung for step in range(1, 100) if (rung := steering.follow())}
     assert taken == {1: Rung.KL, 12: Rung.KL, 23: Rung.RATE, 34: Rung.ROLL_BACK}
     assert steering.kl == pytest.approx(0.4)
-    assert guard.done == ["cut: kl-runaway", "back: kl-runaway"]
+    assert guard.done == ["kl 0.2: kl-runaway", "kl 0.4: kl-runaway", "cut: kl-runaway", "back: kl-runaway"]
 
 
 def test_without_a_kl_term_the_rate_is_first_and_without_a_snapshot_it_is_the_last() -> None:
@@ -61,6 +67,21 @@ def test_without_a_kl_term_the_rate_is_first_and_without_a_snapshot_it_is_the_la
     guard.standing_signs = {"ratio-explosion"}
     steering = rl.Steering(guard, patience=5)
     assert [rung for _ in range(60) if (rung := steering.follow())] == [Rung.RATE]
+
+
+def test_rungs_go_on_where_a_killed_run_had_left_them() -> None:
+    guard = Told()
+    guard.standing_signs = {"kl-runaway"}
+    steering = rl.Steering(guard, kl=0.1, most=2.0, patience=3)
+    for _ in range(5):
+        steering.follow()
+    assert steering.done == [Rung.KL, Rung.RATE]
+    again = Told()
+    resumed = rl.Steering(again, kl=0.1, most=2.0, patience=3)
+    again.steered.update(json.loads(json.dumps(guard.steered)))
+    again.standing_signs = {"kl-runaway"}
+    assert (resumed.kl, resumed.done) == (0.2, [Rung.KL, Rung.RATE])
+    assert [resumed.follow() for _ in range(4)] == [Rung.NOTHING] * 3 + [Rung.ROLL_BACK]
 
 
 def test_after_a_long_calm_it_begins_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable
@@ -143,4 +144,53 @@ def reward_model(spread: float, lines: int = LINES) -> str:
                 "accuracy": 0.5 + 0.3 * (spread > 0) * i / lines, "margin": wide / 2, "epoch": round(i / lines, 2),
             })
         )  # fmt: skip
+    return "\n".join(rows)
+
+
+def slime(lines: int = LINES, **changed: Shape) -> str:
+    """slime's two lines a step, from the rollout and from the update; the loss is 0 at the first update."""
+    rows = []
+    for i, now in enumerate(_values(changed, lines)):
+        rollout = {
+            "rollout/response_lengths": now["length"], "rollout/rewards": 0.0, "rollout/truncated": now["cut_off"],
+            "rollout/raw_reward": now["reward"], "rollout/log_probs": -0.27,
+        }  # fmt: skip
+        update = {
+            "train/loss": 1e-6 * (i % 3 - 1), "train/pg_loss": 1e-6 * (i % 3 - 1), "train/entropy_loss": now["entropy"],
+            "train/pg_clipfrac": now["clipped"], "train/ppo_kl": 6e-12, "train/kl_loss": now["kl"],
+            "train/train_rollout_logprob_abs_diff": now["mismatch"], "train/grad_norm": 0.36 + 0.01 * (i % 4),
+            "train/lr-pg_0": 1e-6, "train/step": i,
+        }  # fmt: skip
+        rows += [
+            f"(Actor pid=1) model.py:847 - rollout {i}: {rollout}",
+            f"(Actor pid=1) model.py:9 - step {i}: {update}",
+        ]
+    return "\n".join(rows)
+
+
+def tracked(kind: str, lines: int = LINES, **changed: Shape) -> str:
+    """What wandb was told, as JSON lines."""
+    rows = []
+    for i, now in enumerate(_values(changed, lines)):
+        small = 0.01 + 0.001 * (i % 5)
+        known: dict[str, dict[str, float]] = {
+            "OpenRLHF": {
+                "train/policy_loss": small, "train/kl": now["kl"], "train/reward": now["reward"],
+                "train/response_length": now["length"], "train/ppo_clip_ratio": now["clipped"],
+                "train/response_clip_ratio": now["cut_off"], "train/entropy_loss": now["entropy"],
+                "train/global_step": i,
+            },
+            "SkyRL": {
+                "policy/policy_loss": small, "policy/policy_entropy": now["entropy"], "policy/policy_kl": now["kl"],
+                "policy/ppo_clip_ratio": now["clipped"], "policy/raw_grad_norm": 0.3 + small,
+                "reward/avg_raw_reward": now["reward"], "generate/avg_num_tokens": now["length"],
+                "trainer/global_step": i,
+            },
+            "AReaL": {
+                "ppo_actor/update/actor_loss/avg": small, "ppo_actor/update/entropy/avg": now["entropy"],
+                "ppo_actor/update/clip_ratio/avg": now["clipped"], "ppo_actor/task_reward/avg": now["reward"],
+                "ppo_actor/no_eos_ratios/avg": now["cut_off"], "global_step": i,
+            },
+        }  # fmt: skip
+        rows.append(json.dumps(known[kind]))
     return "\n".join(rows)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, verl
+from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, slime, tracked, verl
 from stayfinite.diagnosis.diagnose import judge_reading, read_text
 
 RUNAWAY = {"kl": growth(0.002, 40.0), "entropy": growth(0.5, 0.01), "reward": ramp(0.5, 0.02)}
@@ -39,6 +39,11 @@ SICK = [
     ("value-explains-nothing", verl(explained=level(0.001), value_loss=level(0.5))),
     ("grpo-zero-advantage", grpo(equal_groups=level(1.0), reward=level(0.0))),
     ("grpo-zero-advantage", verl(advantage=level(0.0), reward=level(0.906))),
+    ("kl-runaway", slime(**RUNAWAY)),
+    ("kl-runaway", tracked("OpenRLHF", **RUNAWAY)),
+    ("kl-runaway", tracked("SkyRL", **RUNAWAY)),
+    ("sampler-mismatch", slime(mismatch=level(0.4))),
+    ("entropy-collapse", tracked("AReaL", **COLLAPSE)),
     ("dpo-both-fall", dpo(lambda t: -120 - 300 * t, lambda t: -130 - 700 * t)),
 ]
 
@@ -49,6 +54,10 @@ HEALTHY = {
     "verl": verl(),
     "verl, three digits": verl(digits=3),
     "OpenRLHF": openrlhf(),
+    "slime": slime(),
+    "OpenRLHF in wandb": tracked("OpenRLHF"),
+    "SkyRL in wandb": tracked("SkyRL"),
+    "AReaL in wandb": tracked("AReaL"),
     "KL to a plateau": grpo(kl=lambda t: 0.7 * min(1.0, 3 * t)),
     "entropy settles": verl(entropy=lambda t: 0.2 + 0.4 * 0.1**t),
     "a solved task": grpo(entropy=growth(0.6, 0.003), reward=ramp(0.1, 0.98)),

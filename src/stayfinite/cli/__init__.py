@@ -31,6 +31,8 @@ COMMANDS = {
     "hardware": "add up over runs, restarts and ranks which machine gives wrong results",
     "replay": "run a captured incident again and prove what caused it",
     "doctor": "run a training program as it is, watch it from outside, and prove what is wrong",
+    "mcp": "serve assistants over the Model Context Protocol: diagnose, check, explain and more as tools",
+    "schema": "print the JSON Schema of what --json prints and of what a run writes",
     "explain": "tell what a rule means, why it happens and how to fix it",
     "rules": "list every known cause",
     "completion": "print a script that lets bash or zsh complete commands and flags",

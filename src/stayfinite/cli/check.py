@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 from stayfinite.inspection.files.inspecting import inspect_files
 from stayfinite.inspection.ignoring import without_ignored
@@ -145,7 +146,7 @@ def run(arguments: Sequence[str]) -> int:
     own, others = _own_flags(list(arguments))
     settings = tyro.cli(Check, args=own, prog="stayfinite check")
     try:
-        return exit_code("check", lambda: _run(settings, others))
+        return exit_code("check", lambda: _run(settings, others), as_json=settings.json)
     except KeyboardInterrupt:
         print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
         return 130
@@ -193,7 +194,7 @@ def _exit_code(found: Inspection, settings: Check) -> int:
 def _print(found: Inspection, settings: Check) -> None:
     data = found.to_json()
     if settings.format == "json":
-        print(json.dumps(data, indent=1, ensure_ascii=False))
+        print(json.dumps(tagged("check", data), indent=1, ensure_ascii=False))
     elif settings.format == "text":
         from stayfinite.report.inspection import show_inspection
         from stayfinite.report.standard_output import StandardOutput

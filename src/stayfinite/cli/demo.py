@@ -12,6 +12,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from stayfinite.core.schema_names import tagged
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -50,5 +51,5 @@ def run(arguments: Sequence[str]) -> int:
             console=Console(quiet=True) if settings.json else StandardOutput(),
         )
     if settings.json:
-        print(json.dumps(result.to_json(), indent=1, default=str))
+        print(json.dumps(tagged("demo", result.to_json()), indent=1, default=str))
     return 0

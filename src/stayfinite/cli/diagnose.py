@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 
 
@@ -40,7 +41,7 @@ class Diagnose:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when nothing is wrong, 1 with findings, 2 when nothing could be read."""
     settings = tyro.cli(Diagnose, args=list(arguments), prog="stayfinite diagnose")
-    return exit_code("diagnose", lambda: _run(settings))
+    return exit_code("diagnose", lambda: _run(settings), as_json=settings.json)
 
 
 def _run(settings: Diagnose) -> int:
@@ -67,7 +68,7 @@ def _run(settings: Diagnose) -> int:
         told = understand_told(interview(reading, settings.tell))
     found = judge_reading(reading, told)
     if settings.json:
-        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        print(json.dumps(tagged("diagnosis", found.to_json()), indent=1, ensure_ascii=False))
     else:
         from stayfinite.report.diagnosis import show_diagnosis
         from stayfinite.report.standard_output import StandardOutput

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Diff:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when both are the same, 1 when they differ, 2 on wrong use."""
     settings = tyro.cli(Diff, args=list(arguments), prog="stayfinite diff")
-    return exit_code("diff", lambda: _run(settings))
+    return exit_code("diff", lambda: _run(settings), as_json=settings.json)
 
 
 def _run(settings: Diff) -> int:
@@ -43,7 +44,7 @@ def _run(settings: Diff) -> int:
 
     found = compare(settings.left, settings.right)
     if settings.json:
-        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        print(json.dumps(tagged("diff", found.to_json()), indent=1, ensure_ascii=False))
     else:
         from stayfinite.report.difference import show_difference
         from stayfinite.report.standard_output import StandardOutput

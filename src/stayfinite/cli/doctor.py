@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from stayfinite.cli.ending import tell_error
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import StayfiniteError
 
 if TYPE_CHECKING:
@@ -74,8 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     settings = tyro.cli(Doctor, args=own, prog="stayfinite doctor")
     wrong = _wrong_use(settings)
     if wrong:
-        print(f"stayfinite doctor: {wrong}", file=sys.stderr)
-        return 2
+        return tell_error("doctor", wrong, as_json=settings.json)
     if settings.second_run is not None:
         return _run_to_the_bad_step(settings, its)
     from stayfinite.core.policy import Policy
@@ -113,7 +114,8 @@ def run(arguments: Sequence[str]) -> int:
         return code or 2
     said |= {"exit_code": code, "attached": len(found.guards), "runs": [str(place) for place in found.run_dirs]}
     if settings.json:
-        print(json.dumps(said, indent=1, ensure_ascii=False))
+        kind = "diagnosis" if found.guards or found.own else "doctor"
+        print(json.dumps(tagged(kind, said), indent=1, ensure_ascii=False))
     elif found.guards or found.own:
         from stayfinite.report.diagnosis import show_diagnosis
         from stayfinite.report.standard_output import StandardOutput

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import MissingExtra, NotReady, StayfiniteError, TrainingStopped
 
 EXTRAS = {
     "lightning": "lightning", "pyarrow": "data", "bitsandbytes": "quant", "matplotlib": "report", "gguf": "smollm2",
-    "tensorboard": "loggers", "wandb": "loggers", "trackio": "loggers",
+    "mcp": "mcp", "tensorboard": "loggers", "wandb": "loggers", "trackio": "loggers",
 } | dict.fromkeys(
     ("transformers", "tokenizers", "accelerate", "peft", "sentencepiece", "sacrebleu", "PIL", "numpy"), "recipes"
 )  # fmt: skip
 """Packages that a command may lack, as they are imported, and the extra of stayfinite that brings each."""
 
 
-def exit_code(command: str, work: Callable[[], int], *, also: tuple[type[Exception], ...] = ()) -> int:
+def exit_code(
+    command: str, work: Callable[[], int], *, also: tuple[type[Exception], ...] = (), as_json: bool = False
+) -> int:
     """Do the work of a command; an error is told in its name.
 
     Arguments:
         command: as it was typed, after `stayfinite`.
         also: further errors that are for the user to mend, such as OSError where the work is to read and write files.
+        as_json: the error is also told on standard output, as JSON.
 
     Returns:
         What the work returned; 1 when a check refused to start, 2 on wrong use; a training that stopped has its own.
@@ -35,21 +40,30 @@ def exit_code(command: str, work: Callable[[], int], *, also: tuple[type[Excepti
     except BrokenPipeError:
         raise  # whoever read the output has seen enough
     except told as error:
-        _tell(command, error)
-        if isinstance(error, TrainingStopped):
-            return error.exit_code
-        return 1 if isinstance(error, NotReady) else 2
+        code = error.exit_code if isinstance(error, TrainingStopped) else 1 if isinstance(error, NotReady) else 2
+        return tell_error(command, error, as_json=as_json, code=code)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise  # no package of an extra: a fault that somebody has to see
-        _tell(command, MissingExtra.of(package, extra=EXTRAS[package], what_for="this command"))
-        return 2
+        missing = MissingExtra.of(package, extra=EXTRAS[package], what_for="this command")
+        return tell_error(command, missing, as_json=as_json)
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":  # torch's, which need not be loaded for it
             raise
-        _tell(command, _no_memory(error))
-        return 2
+        return tell_error(command, _no_memory(error), as_json=as_json)
+
+
+def tell_error(command: str, error: Exception | str, *, as_json: bool = False, code: int = 2) -> int:
+    """Say on standard error why a command could not do its work, and with --json on standard output; its exit code."""
+    if _in_full.get() and isinstance(error, Exception):
+        traceback.print_exception(error)
+    print(f"stayfinite {command}: {error}", file=sys.stderr)
+    if as_json:
+        what, fix = (error.message, error.fix) if isinstance(error, StayfiniteError) else (str(error), "")
+        record = tagged("error", {"command": command, "error": what, "fix": fix, "exit_code": code})
+        print(json.dumps(record, indent=1, ensure_ascii=True))
+    return code
 
 
 def _no_memory(error: RuntimeError) -> StayfiniteError:
@@ -74,9 +88,3 @@ def told_in_full() -> Iterator[None]:
         yield
     finally:
         _in_full.reset(token)
-
-
-def _tell(command: str, error: Exception) -> None:
-    if _in_full.get():
-        traceback.print_exception(error)
-    print(f"stayfinite {command}: {error}", file=sys.stderr)

@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 
 
@@ -49,7 +50,7 @@ class Evaluate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when it was scored, 2 on wrong use."""
     settings = tyro.cli(Evaluate, args=list(arguments), prog="stayfinite evaluate")
-    return exit_code("evaluate", lambda: _run(settings))
+    return exit_code("evaluate", lambda: _run(settings), as_json=settings.json)
 
 
 def _run(settings: Evaluate) -> int:
@@ -76,7 +77,7 @@ def _run(settings: Evaluate) -> int:
         rows = [[pair.source, pair.target] for pair in known]
         write_table(Asked(names=["source", "target"], rows=rows, source="source"), translations, settings.output)
     if settings.json:
-        print(json.dumps({"version": 1, **scores.to_json(), "beams": settings.beams}))
+        print(json.dumps(tagged("evaluation", {"version": 1, **scores.to_json(), "beams": settings.beams})))
     else:
         print(scores)
         if len(known) < len(pairs):

@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from stayfinite.cli.ending import tell_error
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 
 
@@ -26,11 +28,11 @@ def run(arguments: Sequence[str]) -> int:
     try:
         rules = [rule_of(name) for name in asked.rule]
     except UsageError as error:
-        print(f"stayfinite explain: {error}", file=sys.stderr)
-        return 2
+        return tell_error("explain", error, as_json=asked.json)
     pages = [page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix) for rule in rules]
     if asked.json:
-        print(json.dumps(pages[0] if len(pages) == 1 else pages, indent=1, ensure_ascii=False))
+        shown = [tagged("rule", page) for page in pages]
+        print(json.dumps(shown[0] if len(shown) == 1 else shown, indent=1, ensure_ascii=False))
     else:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         print("\n\n".join(page_as_text(page, colour=colour) for page in pages))

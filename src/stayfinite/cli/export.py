@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Export:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the directory is there, 2 when it cannot be."""
     settings = tyro.cli(Export, args=list(arguments), prog="stayfinite export")
-    return exit_code("export", lambda: _run(settings), also=(OSError,))
+    return exit_code("export", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 
 def _run(settings: Export) -> int:
@@ -52,7 +53,7 @@ def _run(settings: Export) -> int:
     done = export(str(settings.run), str(settings.out), merge=settings.merge, force=settings.force, say=say)
     if settings.json:
         words = {"directory": str(done.directory), "recipe": done.recipe, "kind": done.kind, "files": done.files}
-        print(json.dumps(words, indent=1))
+        print(json.dumps(tagged("export", words), indent=1))
     else:
         print(f"Wrote {settings.out}: {', '.join(done.files)}\n\n{done.use}")
     return 0

@@ -71,7 +71,7 @@ class Generate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when all prompts were answered, 2 on wrong use."""
     settings = tyro.cli(Generate, args=list(arguments), prog="stayfinite generate")
-    return exit_code("generate", lambda: _run(settings))
+    return exit_code("generate", lambda: _run(settings), as_json=settings.json)
 
 
 def _run(settings: Generate) -> int:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 from stayfinite.report.standard_output import StandardOutput
 
@@ -33,7 +34,7 @@ class Hardware:
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when no machine is suspect, 1 when one is, 2 when there is nothing to read."""
     settings = tyro.cli(Hardware, args=list(arguments), prog="stayfinite hardware")
-    return exit_code("hardware", lambda: _run(settings), also=(OSError,))
+    return exit_code("hardware", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 
 def _run(settings: Hardware) -> int:
@@ -56,7 +57,7 @@ def _run(settings: Hardware) -> int:
     judged.sort(key=lambda each: (order.index(each["verdict"]), -each["persistent"] - each["transient"]))
     result = {"runs": [str(path) for path in runs], "machines": judged}
     if settings.json:
-        print(json.dumps(result, indent=1))
+        print(json.dumps(tagged("hardware", result), indent=1))
     else:
         show(result, StandardOutput())
     return int(any(each["verdict"] == "suspect" for each in judged))

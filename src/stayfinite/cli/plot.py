@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 from stayfinite.report.printable import printable
 
@@ -35,7 +36,7 @@ class Plot:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the picture is there, 2 when it cannot be."""
     settings = tyro.cli(Plot, args=list(arguments), prog="stayfinite plot")
-    return exit_code("plot", lambda: _run(settings), also=(OSError,))
+    return exit_code("plot", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 
 def _run(settings: Plot) -> int:
@@ -50,7 +51,7 @@ def _run(settings: Plot) -> int:
     save_plot(runs, settings.out, title=settings.title)
     if settings.json:
         drawn = [{"source": run.source, "points": run.points_seen} for run in runs]
-        print(json.dumps({"out": str(settings.out), "runs": drawn}, indent=1))
+        print(json.dumps(tagged("plot", {"out": str(settings.out), "runs": drawn}), indent=1))
     else:
         names = ", ".join(f"{run.source} ({run.points_seen:,} points)" for run in runs)
         print(printable(f"{settings.out}: {names}"))

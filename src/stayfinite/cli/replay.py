@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
+from stayfinite.cli.ending import tell_error
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import StayfiniteError
 from stayfinite.report.standard_output import StandardOutput
 
@@ -45,7 +46,6 @@ class Replay:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the step is finite, 1 with a cause, 2 on wrong use."""
     settings = tyro.cli(Replay, args=list(arguments), prog="stayfinite replay")
-    console = Console(stderr=True, soft_wrap=True)
     try:
         with warnings.catch_warnings():
             # The bare install has no numpy, and torch says so when it is first used.
@@ -60,12 +60,11 @@ def run(arguments: Sequence[str]) -> int:
                 seconds=settings.seconds,
             )
     except StayfiniteError as error:
-        console.print(f"stayfinite replay: {error}", style="red", markup=False, highlight=False)
-        return 2
+        return tell_error("replay", error, as_json=settings.json)
     if settings.write and settings.world is None:
         notes += _write(settings.incident, found)
     if settings.json:
-        print(json.dumps(found | {"notes": notes}, indent=1, default=str))
+        print(json.dumps(tagged("replay", found | {"notes": notes}), indent=1, default=str))
     else:
         from stayfinite.report.autopsy import draw_autopsy
 

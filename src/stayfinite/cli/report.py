@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 from stayfinite.report.printable import printable
 
@@ -40,7 +41,7 @@ class Report:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the page is there, 2 when it cannot be."""
     settings = tyro.cli(Report, args=list(arguments), prog="stayfinite report")
-    return exit_code("report", lambda: _run(settings), also=(OSError,))
+    return exit_code("report", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 
 def _run(settings: Report) -> int:
@@ -56,7 +57,7 @@ def _run(settings: Report) -> int:
     size = write_page(page_data(runs, title=settings.title), settings.out)
     if settings.json:
         told = {"out": str(settings.out), "bytes": size, "runs": [_facts(each) for each in runs]}
-        print(json.dumps(told, indent=1, ensure_ascii=False))
+        print(json.dumps(tagged("report", told), indent=1, ensure_ascii=False))
     else:
         for each in runs:
             print(printable(f"{each['name']}: {each['sentence']}"))

@@ -13,6 +13,8 @@ from typing import Annotated
 
 import tyro
 
+from stayfinite.cli.ending import tell_error
+from stayfinite.core.schema_names import tagged
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -41,8 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when all is good, 1 with findings, 2 when there is nothing to scan."""
     settings = tyro.cli(Scan, args=list(arguments), prog="stayfinite scan")
     if not settings.paths:
-        print("stayfinite scan: expected a checkpoint or a directory of them", file=sys.stderr)
-        return 2
+        return tell_error("scan", "expected a checkpoint or a directory of them", as_json=settings.json)
     with warnings.catch_warnings():
         # The bare install has no numpy, and torch says so when it is first used.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
@@ -55,14 +56,14 @@ def run(arguments: Sequence[str]) -> int:
                 progress = partial(told, "scanning") if told else None
                 result = scan(settings.paths, quick=settings.quick, hashes=settings.hashes, progress=progress)
         except OSError as error:
-            print(f"stayfinite scan: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
-            return 2
+            why = f"{error.filename or ''}: {error.strerror or error}"
+            return tell_error("scan", why, as_json=settings.json)
         except KeyboardInterrupt:
             print("stayfinite scan: stopped before its end; nothing is known", file=sys.stderr)
             return 130
     record = result.to_json()
     if settings.json:
-        print(json.dumps(record, indent=1, allow_nan=False))
+        print(json.dumps(tagged("scan", record), indent=1, allow_nan=False))
     else:
         show(record, StandardOutput())
     if result.verdict == "unknown" and not settings.quick:

@@ -13,7 +13,9 @@ from typing import Annotated
 
 import tyro
 
+from stayfinite.cli.ending import tell_error
 from stayfinite.core.finding import Finding
+from stayfinite.core.schema_names import tagged
 from stayfinite.core.series import Point
 from stayfinite.errors import StayfiniteError
 from stayfinite.report.printable import printable
@@ -46,12 +48,10 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; 1 when something turned, 0 when not, 2 on wrong use."""
     settings = tyro.cli(Tail, args=list(arguments), prog="stayfinite tail")
     if not (math.isfinite(settings.poll) and settings.poll > 0):
-        print(f"stayfinite tail: --poll {settings.poll}: expected seconds above 0", file=sys.stderr)
-        return 2
+        return tell_error("tail", f"--poll {settings.poll}: expected seconds above 0", as_json=settings.json)
     if settings.path.is_dir() or (settings.once and not settings.path.exists()):
         kind = "is a directory: name a log in it" if settings.path.is_dir() else "there is no such file"
-        print(f"stayfinite tail: {settings.path}: {kind}", file=sys.stderr)
-        return 2
+        return tell_error("tail", f"{settings.path}: {kind}", as_json=settings.json)
     from stayfinite.core.settings import Settings
     from stayfinite.diagnosis.following import Follower, new_bytes
     from stayfinite.readers.configs import read_config
@@ -75,8 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (StayfiniteError, OSError) as error:
-        print(f"stayfinite tail: {error}", file=sys.stderr)
-        return 2
+        return tell_error("tail", error, as_json=settings.json)
     except KeyboardInterrupt:
         pass
     return int(turned)
@@ -92,7 +91,7 @@ class _Screen:
 
     def tell(self, finding: Finding) -> None:
         if self._json:
-            print(json.dumps(finding.to_json(), ensure_ascii=False), flush=True)
+            print(json.dumps(tagged("finding", finding.to_json()), ensure_ascii=False), flush=True)
             return
         self._clear()
         print(f"{time.strftime('%H:%M:%S')} {finding.code} {finding.cause} ({finding.confidence:.0%}): {finding.title}")

@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Translate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when it was translated, 2 on wrong use."""
     settings = tyro.cli(Translate, args=list(arguments), prog="stayfinite translate")
-    return exit_code("translate", lambda: _run(settings))
+    return exit_code("translate", lambda: _run(settings), as_json=settings.json)
 
 
 def _run(settings: Translate) -> int:
@@ -74,7 +75,7 @@ def _run(settings: Translate) -> int:
         write_table(asked, translations, settings.output)
     if settings.json:
         for source, translation in zip(asked.texts, translations, strict=True):
-            print(json.dumps({"source": source, "translation": translation}, ensure_ascii=False))
+            print(json.dumps(tagged("translation", {"source": source, "translation": translation}), ensure_ascii=False))
     elif settings.output is None:
         write_table(asked, translations, sys.stdout)
     else:

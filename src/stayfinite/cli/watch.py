@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import sys
 import time
@@ -14,12 +15,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from stayfinite.cli.ending import tell_error
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import StayfiniteError, UsageError
 
 if TYPE_CHECKING:
     from stayfinite.core.run_status import RunStatus
     from stayfinite.diagnosis.watching import Followed, WatchedRuns
     from stayfinite.report.live.page import LivePage, Shown
+
+
+SHARE = 0.03
+"""Of a core that looking may take, once everything was read."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two looks at most, however many runs there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +68,9 @@ class Watch:
     stop: bool = False
     """Leave, with exit code 1, as soon as a run is unhealthy or critical: for scripts that end it."""
 
+    metrics: Path | None = None
+    """Write Prometheus metrics to this file at every look, in one go, for the node exporter's textfile collector."""
+
     json: bool = False
     """Print JSON and nothing else: a line whenever a run has changed, or with --once one object."""
 
@@ -68,8 +80,7 @@ def run(arguments: Sequence[str]) -> int:
     settings = tyro.cli(Watch, args=list(arguments), prog="stayfinite watch")
     wrong = _wrong(settings)
     if wrong:
-        print(f"stayfinite watch: {wrong}", file=sys.stderr)
-        return 2
+        return tell_error("watch", wrong, as_json=settings.json)
     from stayfinite.core.settings import Settings
     from stayfinite.diagnosis.watching import WatchedRuns, run_around
     from stayfinite.readers.configs import read_config
@@ -85,8 +96,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except (StayfiniteError, OSError) as error:
-        print(f"stayfinite watch: {error}", file=sys.stderr)
-        return 2
+        return tell_error("watch", error, as_json=settings.json)
 
 
 def _wrong(settings: Watch) -> str:
@@ -107,12 +117,13 @@ def _wrong(settings: Watch) -> str:
 def _once(settings: Watch, watched: WatchedRuns) -> int:
     watched.look(at_once=True)
     statuses = watched.statuses()
+    _write_metrics(settings, statuses)
     from stayfinite.report.live.lines import PlainLines, strict_json
 
     if settings.json:
         worst = max((status.health.word for status in statuses), key=list(type(statuses[0].health.word)).index)
         runs = [status.to_json() for status in statuses]
-        print(strict_json({"health": worst, "runs": runs}, indent=1))
+        print(strict_json(tagged("watch", {"health": worst, "runs": runs}), indent=1))
     elif sys.stdout.isatty():
         from stayfinite.report.live.screen import screen
         from stayfinite.report.standard_output import StandardOutput
@@ -137,23 +148,40 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
     with _interruptible(), contextlib.ExitStack() as stack:
         page, url = stack.enter_context(_served(settings)) if settings.web else (None, "")
         show = stack.enter_context(chosen_show(as_json=settings.json, url=url))
+        first = True
         while True:
+            begun = time.process_time()
             with contextlib.nullcontext() if page is None else page.hub.lock:
                 changed = watched.look()
                 statuses = watched.statuses()
                 if page is not None and (changed or page.late):
                     page.publish([_shown(run, status) for run, status in zip(watched.runs, statuses, strict=True)])
             show(statuses)
+            _write_metrics(settings, statuses)
             over = all(status.ended in ("closed", "stopped") for status in statuses) and page is None
             if over:
                 # The last word is on all of a run, also on what was not due to be read or judged yet.
                 watched.look(at_once=True)
                 show(statuses := watched.statuses())
+                _write_metrics(settings, statuses)
             if over or (settings.stop and any(_alarming(status) for status in statuses)):
                 break
             if not watched.behind:
-                time.sleep(settings.poll)
+                # Looking at a thousand runs takes its time; a watcher leaves the machine to those who train.
+                spent = 0.0 if first else time.process_time() - begun
+                time.sleep(max(settings.poll, min(LONGEST_PAUSE, spent / SHARE)))
+                first = False
     return _exit_code(statuses)
+
+
+def _write_metrics(settings: Watch, statuses: Sequence[RunStatus]) -> None:
+    if settings.metrics is None:
+        return
+    from stayfinite.report.live.metrics import metrics_text
+
+    aside = settings.metrics.with_name(f".{settings.metrics.name}.{os.getpid()}")
+    aside.write_text(metrics_text(statuses), encoding="utf-8")
+    aside.replace(settings.metrics)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stayfinite.diagnosis.diagnosis import Diagnosis
 
 SHARE = 0.05
-"""Of the time that judging may take."""
+"""Of the time that judging a run may take."""
 
 LEAST_PAUSE = 1.0
 """Seconds between two judgements, however quick they are."""
@@ -21,6 +21,8 @@ class PacedJudge:
         self._judge = judge
         self._due = 0.0
         self._stale = False
+        self.share = SHARE
+        """Of the time; less where many runs are judged in one process."""
         self.found: Diagnosis | None = None
         """The last judgement."""
 
@@ -39,6 +41,6 @@ class PacedJudge:
             return False
         self.found = self._judge()
         took = time.monotonic() - start
-        self._due = start + max(LEAST_PAUSE, took / SHARE)
+        self._due = start + max(LEAST_PAUSE, took / self.share)
         self._stale = False
         return True

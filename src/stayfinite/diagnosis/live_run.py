@@ -72,6 +72,10 @@ class LiveRun:
                 break
         return self._judge.look(at_once=at_once) or changed
 
+    def judge_at_most(self, share: float) -> None:
+        """Let the rules take this share of the time, 0 to 1."""
+        self._judge.share = share
+
     @property
     def behind(self) -> bool:
         """Whether more is waiting to be read at once."""

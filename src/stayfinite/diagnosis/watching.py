@@ -12,6 +12,7 @@ from typing import Any
 from stayfinite.core.run_status import RunStatus
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.gathering import gather, named_like_a_log
+from stayfinite.diagnosis.judging import SHARE
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
 from stayfinite.readers.runs.directory import RUN, STEPS
@@ -25,9 +26,18 @@ FIND_AGAIN = 5.0
 LONGEST_RECORD = 1 << 20
 """Bytes of a first step or of run.json that are read to see whether a guard wrote them."""
 
-MOST_RUNS = 200
+MOST_RUNS = 2_000
 """Runs that a directory of runs stands for; the newest ones."""
 
+
+MANY = 50
+"""Above so many runs, those in which nothing happens are looked at less and less often."""
+LONGEST_REST = 120.0
+"""Seconds between two looks at a run in which nothing happens, among many."""
+FIND_SHARE = 0.01
+"""Of the time that looking for runs that have begun may take."""
+JUDGED_SHARE = 0.02
+"""Of the time that judging may take, among many runs, all of them together."""
 
 MOST_FOLDERS = 200
 """Directories in one that holds neither a run nor a log, which are looked into for runs."""
@@ -114,13 +124,31 @@ class WatchedRuns:
         self._total, self._settings, self._drawn = total_steps, settings, drawn
         self._runs: dict[Path, Followed] = {}
         self._looked = -math.inf
+        self._finding = 0.0
+        """Seconds that the last look for runs took."""
+        self._rests: dict[Path, tuple[float, float]] = {}
+        """Among many runs, when each was looked at, and for how long it is left alone since."""
+        self._statuses: dict[Path, RunStatus] = {}
+        """Of those that were not looked at since."""
 
     def look(self, *, at_once: bool = False) -> bool:
         """Read what is new in each of them; returns whether anything changed."""
         changed = self._find()
-        for run in self._runs.values():
-            changed = run.look(at_once=at_once) or changed
+        now = time.monotonic()
+        for path, run in self._runs.items():
+            looked, rest = self._rests.get(path, (now, 0.0))
+            if self._many and now < looked + rest and not at_once:
+                continue
+            news = run.look(at_once=at_once)
+            self._statuses.pop(path, None)
+            rest = 0.0 if news or run.behind else min(LONGEST_REST, max(1.0, 2 * (now - looked)))
+            self._rests[path] = (now, rest)
+            changed = news or changed
         return changed
+
+    @property
+    def _many(self) -> bool:
+        return len(self._runs) > MANY
 
     @property
     def runs(self) -> list[Followed]:
@@ -134,15 +162,21 @@ class WatchedRuns:
 
     def statuses(self) -> list[RunStatus]:
         """How each of them stands now."""
-        return [run.status() for run in self._runs.values()]
+        if not self._many:
+            return [run.status() for run in self._runs.values()]
+        for path, run in self._runs.items():
+            if path not in self._statuses:
+                self._statuses[path] = run.status()
+        return [self._statuses[path] for path in self._runs]
 
     def _find(self) -> bool:
         # A log that a guarded run has begun around is not judged alone for a moment longer.
         outrun = any(isinstance(run, LiveLog) and run_around(path) is not None for path, run in self._runs.items())
-        if time.monotonic() - self._looked < FIND_AGAIN and not outrun:
+        if time.monotonic() - self._looked < max(FIND_AGAIN, self._finding / FIND_SHARE) and not outrun:
             return False
         self._looked = time.monotonic()
         found = list(dict.fromkeys(each for path in self._paths for each in runs_under(path)))
+        self._finding = time.monotonic() - self._looked
         # What was followed stays, also where its directory is gone for now; a path that was waited for gives way to
         # the runs that have appeared in it, or to the log, and a log to the run around it.
         known = {
@@ -158,6 +192,8 @@ class WatchedRuns:
         self._runs = known
         for run, name in zip(known.values(), short_names(list(known)), strict=True):
             run.name = name
+            run.judge_at_most(SHARE if len(known) <= MANY else JUDGED_SHARE / len(known))
+            self._statuses.clear()
         return True
 
 

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.decision import Decision
+from stayfinite.core.post_training.signs import Sign
 from stayfinite.core.stalls import Phase
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import check_max_norm
@@ -219,6 +220,10 @@ class DrivenGuard(Guard):
     def record(self, event: str, line: str = "", **details: Any) -> None:
         """Write down what the framework did: a checkpoint, an evaluation; ``line`` goes to the terminal too."""
         self._recorder.announce(event, self._step, line, **details)
+
+    def tell_sign(self, sign: Sign) -> None:
+        """Tell of a sign of post-training that was seen in the training itself, and not in its signals."""
+        self._post_training.tell(sign)
 
     # -- what belongs to a plain loop --------------------------------------------------------------------------------
 

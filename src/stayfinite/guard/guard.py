@@ -246,6 +246,21 @@ class Guard(Machinery):
         """Causes that the signals of the last steps show (`kl-runaway`, ...), on rank 0; the others do not judge."""
         return self._post_training.standing
 
+    @property
+    def steered(self) -> dict[str, Any]:
+        """What `rl.Steering` has done, as plain data: saved with the guard's state, and resumed with it."""
+        return self._post_training.steered
+
+    def raised_kl(self, kl: float, why: str) -> None:
+        """Record that the loop has raised its KL coefficient. Call it on all ranks.
+
+        Arguments:
+            kl: what it is now.
+            why: for the record, such as `kl-runaway`.
+        """
+        self._life.check_open()
+        self._recorder.announce("kl-raised", self._step, f"KL coefficient {kl:g} from now on: {why}", reason=why, kl=kl)
+
     def agree(self, number: int) -> int:
         """The highest of all ranks' numbers. Call it on all ranks."""
         return self._ranks.highest(number)

@@ -166,7 +166,9 @@ class Machinery:
             passes=self._passes,
             buffers=self._shop.buffers,
         )
-        self._own = OwnState(self._shop, self._judge, self._intake, self._loaders, cut, self._precision)
+        self._own = OwnState(
+            self._shop, self._judge, self._intake, self._loaders, cut, self._precision, self._post_training
+        )
         parts = TrainingParts(
             model=model,
             optimizer=optimizer,

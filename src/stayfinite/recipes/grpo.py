@@ -13,9 +13,8 @@ start, data, model, check, loop, result.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,15 +28,25 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.batching import Padding, rows_in_words
+from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.data import questions_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.policy.groups import Portion, Sampled, StartWeights, portions_of, sample_groups, scored
+from stayfinite.recipes.policy.groups import (
+    Portion,
+    Sampled,
+    StartWeights,
+    endless,
+    portions_of,
+    sample_groups,
+    scored,
+)
 from stayfinite.recipes.policy.losses import PolicyLoss
 from stayfinite.recipes.policy.refusals import refuse_equal_rewards, refuse_impossible, refuse_too_few
 from stayfinite.recipes.policy.starting import Start, scores_of_start, start_of, without_dropout
+from stayfinite.recipes.policy.steered import Steered
+from stayfinite.recipes.policy.telling import in_words_of, shown
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
 from stayfinite.recipes.running.continuing import goes_on
@@ -67,7 +76,7 @@ class Grpo:
     (tiny, small). tiny where neither is given."""
     sft_rows: int = 5000
     """Built-in questions for the fine-tuning of a model that is built here; many lengths in them are wrong."""
-    sft_epochs: int = 2
+    sft_epochs: int = 4
     """And how often that passes over its questions."""
 
     # -- data
@@ -134,6 +143,9 @@ class Grpo:
     """A token's probability earns nothing more once it has changed by this share within a sampling."""
     kl: float = 0.0
     """Weight of the distance (KL) to the start; 0 for none, which saves a pass."""
+    steer: bool = True
+    """Act when the signals show that it goes wrong: leave out groups with runaway ratios, raise --kl, cut the learning
+    rate, roll back. Without a sign nothing changes."""
     length_normalized: bool = False
     """Every answer counts the same, however long; by default every token does."""
     learning_rate: float = 1e-4
@@ -181,7 +193,7 @@ BUILT_IN: dict[str, Any] = {
 FIXED = (
     "start", "model", "sft_rows", "sft_epochs", "train", "val", "question", "answer", "val_share", "task", "rows",
     "held_out", "system", "max_length", "prompts", "group_size", "updates", "temperature", "new_tokens",
-    "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "length_normalized", "seed",
+    "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "steer", "length_normalized", "seed",
 )  # fmt: skip
 """Settings that a run which is resumed must share with the one that was begun."""
 
@@ -259,7 +271,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
             batch_size=max(1, (4096 if device.type == "cuda" else 512) // config.group_size),
         )  # fmt: skip
 
-    def portions(sampled: Sampled, steps: int, autocast: Any) -> list[Portion]:
+    def portions(sampled: Sampled, steps: int, autocast: Any, kl: float) -> list[Portion]:
         """What each step learns from; all of it is scored before the first one is taken."""
         found = portions_of(
             sampled, padding, steps=steps, rows=config.batch_size, keep_equal=bool(config.kl),
@@ -267,7 +279,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         )  # fmt: skip
         score = compute_loss.score
         return [
-            replace(each, batches=[scored(batch, score, autocast, reference) for batch in each.batches])
+            replace(each, batches=[scored(batch, score, autocast, reference, kl) for batch in each.batches])
             for each in found
         ]
 
@@ -289,7 +301,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
             autocast = PrecisionControl(precision, device).autocast
             first = sample(training[: config.prompts], autocast)
             refuse_equal_rewards(first, config, say)
-            batch = portions(first, 1, autocast)[0].batches[0]
+            batch = portions(first, 1, autocast, config.kl)[0].batches[0]
         look_before_start(
             model, optimizer, batch, compute_loss, precision=precision, scaler=None, then=config.check,
             directory=output, say=say,
@@ -299,7 +311,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     began = time.monotonic()
     with telling(config.log_to, output) as tell, Guard(
         model, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=lambda batch: _in_words(base.tokenizer, batch),
+        forward=compute_loss, describe=lambda batch: in_words_of(base.tokenizer, batch),
     ) as guard:  # fmt: skip
         before = scores_of_start(output, lambda: ask(None, guard.autocast))
         say(f"the start: {in_words(before)}")
@@ -323,15 +335,17 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         def over() -> bool:
             return logbook.steps_taken >= config.steps or scheduler.over or best.over
 
+        steered = Steered(guard, config, say)
         judge()  # the start is the one to beat
         write_end(output, config.minutes, used=scheduler.seconds / 60)
-        for questions in _endless(lambda: guard.batches(loader), over):
+        for questions in endless(lambda: guard.batches(loader), over):
+            steered.follow()
             sampled = sample(questions, guard.autocast)
-            for portion in portions(sampled, config.updates, guard.autocast):
+            for portion in portions(sampled, config.updates, guard.autocast, steered.kl):
                 for batch, share in zip(portion.batches, portion.shares, strict=True):
                     loss = guard.forward(batch)
                     guard.backward(loss * share, signals={**compute_loss.signals(), **portion.signals})
-                    logbook.add(loss, batch["attention_mask"].sum(), _shown(portion))
+                    logbook.add(loss, batch["attention_mask"].sum(), shown(portion))
                 guard.step()
                 logbook.step(scheduler.get_last_lr()[0])
                 if logbook.steps_taken % config.eval_steps == 0:
@@ -388,30 +402,8 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
     return PolicyLoss(
         model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
-        length_normalized=config.length_normalized,
+        length_normalized=config.length_normalized, group_size=config.group_size if config.steer else None,
     )  # fmt: skip
-
-
-def _endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
-    """The batches of one epoch after the other, until it is over."""
-    for _ in count():
-        if over():
-            return
-        for batch in batches():
-            yield batch
-            if over():
-                return
-
-
-def _shown(portion: Portion) -> dict[str, Tensor]:
-    """Signals that stand in the program's own lines."""
-    return {name: torch.tensor(portion.signals[name]) for name in ("right", "length")}
-
-
-def _in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
-    """What each row was asked, what was said, and how much better than its siblings it was."""
-    worth = batch["advantages"].tolist()
-    return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]
 
 
 def _silent(_: str) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -48,6 +48,13 @@ class Guarded(Protocol):
     def standing_signs(self) -> AbstractSet[str]:
         """Causes that the last steps' signals show."""
 
+    @property
+    def steered(self) -> dict[str, Any]:
+        """Plain data that is saved and resumed with the guard."""
+
+    def raised_kl(self, kl: float, why: str) -> None:
+        """Tell that the KL coefficient is this now."""
+
     def agree(self, number: int) -> int:
         """The highest of all ranks' numbers."""
 
@@ -63,7 +70,7 @@ class Steering:
 
     Arguments:
         guard: of the training.
-        kl: coefficient of the KL term at the beginning; 0 for a loss without one, whose first rung is the rate.
+        kl: coefficient of the KL term when the run began; 0 for a loss without one, whose first rung is the rate.
         most: highest multiple of it.
         patience: steps that a rung is given before the next is taken.
     """
@@ -75,44 +82,58 @@ class Steering:
                 fix="kl 0 or more, most and patience 1 or more",
             )
         self._guard, self._patience = guard, patience
-        self.kl = kl
+        self._first, self._highest = kl, kl * most
+
+    @property
+    def kl(self) -> float:
         """The coefficient to multiply the KL term by."""
-        self._highest = kl * most
-        self._waited = patience
-        self._calm = 0
-        self._taken = Rung.NOTHING
-        self.done: list[Rung] = []
-        """The rungs that were taken."""
+        return float(self._state["kl"])
+
+    @property
+    def done(self) -> list[Rung]:
+        """The rungs that were taken, also before a resume."""
+        return [Rung(each) for each in self._state["done"]]
+
+    @property
+    def _state(self) -> dict[str, Any]:
+        """Kept by the guard, so that it survives a kill: coefficient, rungs, and how long ago the last was."""
+        state = self._guard.steered
+        if not state:
+            state.update(kl=self._first, done=[], taken=int(Rung.NOTHING), waited=self._patience, calm=0)
+        return state
 
     def follow(self) -> Rung:
         """Look at the signs of the last steps, and do what is due; returns what was done."""
-        self._waited += 1
+        state = self._state
+        state["waited"] += 1
         wanted = next((cause for cause in CURABLE if cause in self._guard.standing_signs), "")
         # The rank that judges the signals speaks for all of them.
         place = self._guard.agree(CURABLE.index(wanted) + 1 if wanted else 0)
         if not place:
-            self._calm += 1
-            if self._calm > 2 * self._patience:
-                self._taken = Rung.NOTHING  # trouble that comes back later begins at the first rung
+            state["calm"] += 1
+            if state["calm"] > 2 * self._patience:
+                state["taken"] = int(Rung.NOTHING)  # trouble that comes back later begins at the first rung
             return Rung.NOTHING
-        self._calm = 0
-        if self._waited <= self._patience:
+        state["calm"] = 0
+        if state["waited"] <= self._patience:
             return Rung.NOTHING
-        self._waited = 0
-        rung = self._take(CURABLE[place - 1])
+        state["waited"] = 0
+        rung = self._take(CURABLE[place - 1], state)
         if rung:
-            self._taken = rung
-            self.done.append(rung)
+            state["taken"] = int(rung)
+            state["done"].append(int(rung))
         return rung
 
-    def _take(self, cause: str) -> Rung:
-        if self._taken <= Rung.KL and 0 < self.kl < self._highest:
-            self.kl = min(2 * self.kl, self._highest)
+    def _take(self, cause: str, state: dict[str, Any]) -> Rung:
+        taken, kl = state["taken"], self.kl
+        if taken <= Rung.KL and 0 < kl < self._highest:
+            state["kl"] = min(2 * kl, self._highest)
+            self._guard.raised_kl(state["kl"], cause)
             return Rung.KL
-        if self._taken < Rung.RATE:
+        if taken < Rung.RATE:
             self._guard.cut_rate(cause)
             return Rung.RATE
-        if self._taken < Rung.ROLL_BACK and self._guard.roll_back(cause):
+        if taken < Rung.ROLL_BACK and self._guard.roll_back(cause):
             return Rung.ROLL_BACK
         return Rung.NOTHING
 
@@ -145,9 +166,14 @@ def sound_groups(
         )
     groups = rewards.float().reshape(-1, group_size)
     good = groups.isfinite().all(1) & (groups != groups[:, :1]).any(1)
-    if ratio is not None:
-        tame = ratio.isfinite() & (ratio <= widest) & (ratio >= 1 / widest)
-        if mask is not None:
-            tame = tame | ~mask.bool()
-        good = good & tame.reshape(len(groups), -1).all(1)
-    return good.repeat_interleave(group_size)
+    kept = good.repeat_interleave(group_size)
+    return kept if ratio is None else kept & tame_groups(ratio, group_size, mask=mask, widest=widest)
+
+
+@torch.no_grad()
+def tame_groups(ratio: Tensor, group_size: int, *, mask: Tensor | None = None, widest: float = WIDEST) -> Tensor:
+    """True for each answer of a group in which no token's importance ratio would carry the batch by itself."""
+    tame = ratio.isfinite() & (ratio <= widest) & (ratio >= 1 / widest)
+    if mask is not None:
+        tame = tame | ~mask.bool()
+    return tame.reshape(len(ratio) // group_size, -1).all(1).repeat_interleave(group_size)

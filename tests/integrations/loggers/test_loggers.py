@@ -230,3 +230,13 @@ def test_loading_the_module_loads_no_logger():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
     assert loggers.__all__
+
+
+def test_a_refused_step_is_an_alert_of_wandb_and_a_mark_of_tensorboard(run, tmp_path, wandb_at_leisure):
+    mirror(run, WandbSink(project="first", mode="offline", dir=tmp_path / "wandb"), TensorBoardSink(tmp_path / "board"))
+    wandb_history(tmp_path / "wandb")  # waits for the end
+    alerts = [each.alert for each in wandb_records(tmp_path / "wandb") if each.WhichOneof("record_type") == "alert"]
+    assert [each.title for each in alerts] == ["stayfinite: veto", "stayfinite: autopsy"]
+    assert "bad-data-row" in alerts[1].text
+    board = EventAccumulator(str(tmp_path / "board")).Reload()
+    assert [each.step for each in board.Scalars("stayfinite/marks/veto")] == [7]

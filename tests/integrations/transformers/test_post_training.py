@@ -102,6 +102,29 @@ def test_on_two_ranks_a_bad_answer_of_one_is_refused_by_both_and_without_it_the_
     assert "reward reward_even " in incident["rows"][0]["text"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kind", ["dpo", "kto", "reward", "rloo", "sft"])
+def test_on_two_ranks_a_nan_of_one_is_refused_by_both_with_every_trainer(tmp_path, kind):
+    ways = [f"{kind}-{way}" for way in ("plain", "good", "bad")]
+    for way in ways:
+        (tmp_path / way).mkdir()
+    acts = {way: (tmp_path / way, way) for way in ways}
+    for played in play(
+        "integrations.transformers.trl_rank_job", acts, tmp_path / "stage", ranks=2, timeout=1000
+    ).values():
+        played.check()
+    plain, good, (first, second) = (
+        [json.loads((tmp_path / way / f"rank{rank}.json").read_text()) for rank in range(2)] for way in ways
+    )
+    assert [each["weights"] for each in plain] == [each["weights"] for each in good]
+    assert first == second
+    assert (first["finite"], first["vetoes"]) == (True, 1)
+    assert first["reference"] == plain[0]["reference"]
+    (veto,) = events(tmp_path / ways[2], "veto")
+    assert (veto["step"], veto["bad_ranks"]) == (4, [1])
+
+
 def constant(completions, **_):
     return [1.0] * len(completions)
 
@@ -137,3 +160,27 @@ def test_a_healthy_run_of_trl_hears_of_nothing(tmp_path, kind):
     trainer = trl_trainer(kind, tmp_path, StayFinite(), **WIDE | settings)
     trainer.train()
     assert events(tmp_path, "sign") + events(tmp_path, "veto") + events(tmp_path, "finding") == []
+
+
+def test_a_healthy_run_that_may_be_steered_has_the_bits_of_a_plain_one(tmp_path):
+    plain = trl_trainer("grpo", tmp_path / "plain")
+    steered = trl_trainer("grpo", tmp_path / "steered", StayFinite(steer=True))
+    for trainer in (plain, steered):
+        torch.manual_seed(11)
+        trainer.train()
+    assert same(weights(plain), weights(steered))
+    assert steered.beta == 0.04
+
+
+@pytest.mark.slow
+def test_a_policy_of_trl_that_runs_away_is_tied_closer_to_its_reference(tmp_path):
+    settings = WIDE | PLANTED["kl-runaway"][1] | {"beta": 0.02, "max_steps": 120}
+    distances = {}
+    for name, callback in (("free", StayFinite()), ("held", StayFinite(steer=True))):
+        trainer = trl_trainer("grpo", tmp_path / name, callback, **settings)
+        torch.manual_seed(11)
+        trainer.train()
+        assert trainer.beta == 0.02  # as it was, when training has ended
+        distances[name] = sorted(step["kl"] for step in signals_of(tmp_path / name)[-20:])[10]
+    assert events(tmp_path / "held", "kl-raised")[0]["reason"] == "kl-runaway"
+    assert distances["held"] < 0.7 * distances["free"]

@@ -1,4 +1,4 @@
-"""Played on a stage under torchrun: GRPO of trl in several processes, with trouble in answers of the last rank only."""
+"""Played on a stage under torchrun: trainers of trl in several processes, with trouble on the last rank only."""
 
 import json
 import math
@@ -25,18 +25,47 @@ class BadOnTheLastRank(trl.GRPOTrainer):
         return logps, *rest
 
 
+def bad_loss(base: Any) -> Any:
+    """A trainer whose loss is no number at step 4, on the last rank."""
+
+    class Bad(base):  # type: ignore[misc]
+        bad = False
+
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            found = super().compute_loss(*args, **kwargs)
+            last = self.args.process_index == self.args.world_size - 1
+            if not (self.bad and last and self.state.global_step == 3):
+                return found
+            return (found[0] * math.nan, *found[1:]) if isinstance(found, tuple) else found * math.nan
+
+    return Bad
+
+
+TRAINERS = {
+    "dpo": trl.DPOTrainer, "kto": trl.KTOTrainer, "reward": trl.RewardTrainer, "rloo": trl.RLOOTrainer,
+    "sft": trl.SFTTrainer,
+}  # fmt: skip
+
+
 def main(place: str, kind: str) -> None:
-    """Train, and write down what this rank has in the end."""
+    """Train, and write down what this rank has in the end; ``kind`` is `good`, or `dpo-good`."""
     folder = Path(place)
-    callbacks = [] if kind == "plain" else [StayFinite()]
-    trainer = trl_trainer("grpo", folder, *callbacks, base=BadOnTheLastRank, num_iterations=2, ddp_backend="gloo")
-    trainer.bad = kind == "bad"
+    trainer_kind, _, way = kind.rpartition("-")
+    callbacks = [] if way == "plain" else [StayFinite()]
+    if trainer_kind:
+        trainer = trl_trainer(
+            trainer_kind, folder, *callbacks, base=bad_loss(TRAINERS[trainer_kind]), ddp_backend="gloo"
+        )
+    else:
+        trainer = trl_trainer("grpo", folder, *callbacks, base=BadOnTheLastRank, num_iterations=2, ddp_backend="gloo")
+    trainer.bad = way == "bad"
     trainer.train()
     state = trainer.model.state_dict()
+    reference = getattr(trainer, "ref_model", None)
     found = {
         "finite": all(bool(torch.isfinite(tensor).all()) for tensor in state.values()),
         "weights": [float(tensor.double().abs().sum()) for tensor in state.values()],
-        "reference": [float(tensor.double().abs().sum()) for tensor in trainer.ref_model.state_dict().values()],
+        "reference": [] if reference is None else [float(each.double().abs().sum()) for each in reference.parameters()],
         "lr": trainer.lr_scheduler.get_last_lr()[0],
         "vetoes": trainer.state.log_history[-1].get("stayfinite/vetoes"),
     }

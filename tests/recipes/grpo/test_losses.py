@@ -67,6 +67,26 @@ def test_a_token_that_has_gone_far_enough_is_pushed_no_further_and_may_come_back
     assert (float(new.grad) == 0.0) == held
 
 
+def test_a_group_with_a_runaway_ratio_is_left_out_whole_and_sound_groups_keep_their_bits() -> None:
+    torch.manual_seed(0)
+    new, old, gains = -torch.rand(4, 3), -torch.rand(4, 3), torch.randn(4)
+    mask = torch.ones(4, 3, dtype=torch.bool)
+    assert torch.equal(
+        policy_loss(new, old, gains, mask, clip=0.2, group_size=2), policy_loss(new, old, gains, mask, clip=0.2)
+    )
+    wild = new.clone()
+    wild[0, 1] = old[0, 1] + 200.0  # e^200: infinite
+    wild.requires_grad_()
+    loss = policy_loss(wild, old, gains, mask, clip=0.2, group_size=2)
+    loss.backward()
+    assert wild.grad is not None
+    assert bool(loss.isfinite())
+    assert not wild.grad[:2].any()
+    # The groups that are left count as much as they did.
+    kept = policy_loss(new[2:], old[2:], gains[2:], mask[2:], clip=0.2)
+    assert loss.item() == pytest.approx(kept.item() / 2, rel=1e-6)
+
+
 def test_log_probabilities_are_those_of_the_sampling_temperature_and_of_answers_alone() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(2, 3, 5), torch.tensor([[1, 4, IGNORED], [IGNORED, 0, 2]])

@@ -104,6 +104,17 @@ def test_the_start_stays_the_best_where_nothing_was_better(
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_a_run_without_a_sign_has_the_same_bits_steered_or_not(start: Path, run: Path, tmp_path: Path) -> None:
+    train(small(start, tmp_path / "free", check="warn", kl=0.01, steer=False), quiet)
+    steered, free = (
+        [json.loads(line) for line in (place / "steps.jsonl").read_text().splitlines()]
+        for place in (run, tmp_path / "free")
+    )
+    # Each step's numbers come of the weights that the steps before it have left.
+    for name in ("loss", "grad_norm", "signals"):
+        assert [step[name] for step in steered] == [step[name] for step in free]
+
+
 @pytest.mark.parametrize(("name", "value"), [("seed", 1), ("group_size", 8), ("kl", 0.0), ("temperature", 0.7)])
 def test_a_run_is_not_gone_on_with_other_settings(
     start: Path, run: Path, tmp_path: Path, name: str, value: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from stayfinite.core.post_training.course import Course
+from stayfinite.core.post_training.course import LATE, LONG, Course
 from stayfinite.core.post_training.signs import (
     ALL_RIGHT,
     ALL_WRONG,
@@ -82,6 +82,9 @@ REWARD_DROP = 0.5
 
 SUDDEN, LASTING = 5.0, 3.0
 """Deviations by which a short level, and one of four times as many values, lie below the best: noise alone does not."""
+
+WANDERING = 5.0
+"""The same for rewards that wander with a memory of their own, in deviations of such a level."""
 
 Courses = Mapping[str, Course]
 
@@ -303,13 +306,13 @@ def _reward_falls(step: int, courses: Courses) -> Iterator[Sign]:
     reward = courses.get("reward")
     if reward is None or not reward.judged:
         return
-    for best, level, deviations in (
-        (reward.best, reward.late, SUDDEN),
-        (reward.best_long, reward.late_long, LASTING),
+    for best, level, least in (
+        (reward.best, reward.late, max(SUDDEN * reward.noise, WANDERING * reward.spread(LATE))),
+        (reward.best_long, reward.late_long, max(LASTING * reward.noise, WANDERING * reward.spread(LONG * LATE))),
     ):
         lost = best - level
         deep = REWARD_DROP * max(abs(best), abs(best - reward.early))
-        if not (math.isfinite(lost) and lost > 0 and lost >= max(deep, deviations * reward.noise)):
+        if not (math.isfinite(lost) and lost > 0 and lost >= max(deep, least)):
             continue
         more = _level(courses, "kl", "entropy", "length", "cut_off")
         yield Sign(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stayfinite.core.post_training.course import EARLY, LATE, LONG, Course
 from stayfinite.core.post_training.judging import TESTS
@@ -50,6 +51,28 @@ class PostTraining:
                 self._shown[sign.cause] = self._taken
         self.standing = frozenset(standing)
         return new
+
+    def to_json(self) -> dict[str, Any]:
+        """All that it has seen, in bounded size, as plain data."""
+        return {
+            "taken": self._taken,
+            "shown": dict(self._shown),
+            "standing": sorted(self.standing),
+            "courses": {name: course.to_json() for name, course in self._courses.items()},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_json` wrote; an empty state is a new beginning.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it is something else; nothing was changed then.
+        """
+        courses = {
+            name: Course.from_json(each, self._early, self._late) for name, each in state.get("courses", {}).items()
+        }
+        shown = {str(cause): int(taken) for cause, taken in state.get("shown", {}).items()}
+        self._taken, self.standing = int(state.get("taken", 0)), frozenset(state.get("standing", ()))
+        self._courses, self._shown = courses, shown
 
 
 def signs_of(

@@ -13,7 +13,6 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
 from stayfinite.measure.checksum import checksum
 from stayfinite.state.shards import is_spread
@@ -82,6 +81,8 @@ class GradientSums:
 
 def sharding_modules(model: nn.Module) -> list[nn.Module]:
     """The modules that torch's ``fully_shard`` was applied to."""
+    from torch.distributed.fsdp import FSDPModule  # loads sympy, which changes the filters of warnings
+
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 

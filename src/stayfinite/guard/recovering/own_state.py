@@ -8,6 +8,7 @@ from stayfinite.guard.gates.gates import Workshop
 from stayfinite.guard.gates.judge import Judge
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.telling.post_training import PostTrainingWatch
 from stayfinite.measure.intake import Intake
 
 
@@ -22,9 +23,11 @@ class OwnState:
         loaders: Loaders,
         cut: LearningRateCut,
         precision: PrecisionControl,
+        post_training: PostTrainingWatch,
     ) -> None:
         self._shop, self._judge, self._intake = shop, judge, intake
         self._loaders, self._cut, self._precision = loaders, cut, precision
+        self._post_training = post_training
 
     def gather(self, step: int) -> Remembered:
         """Everything as it is after this step."""
@@ -35,6 +38,7 @@ class OwnState:
             cut=self._cut.state_dict(),
             precision=self._precision.state_dict(),
             ledger=self._loaders.ledger(),
+            post_training=self._post_training.state_dict(),
         )
 
     def give_back(self, remembered: Remembered) -> None:
@@ -45,3 +49,4 @@ class OwnState:
         if self._judge.policy.precision == "fp16" and self._precision.current != "fp16":
             self._shop.scaler = None
         self._loaders.load_ledger(remembered.ledger)
+        self._post_training.load_state_dict(remembered.post_training)

@@ -11,6 +11,7 @@ import torch
 
 from stayfinite.core.judge import Memory
 from stayfinite.core.policy import Policy
+from stayfinite.core.post_training.watch import PostTraining
 from stayfinite.errors import StateError
 from stayfinite.guard.feeding.loaders import read_ledgers
 from stayfinite.guard.gates.cut import LearningRateCut
@@ -29,6 +30,8 @@ class Remembered:
     cut: Mapping[str, Any]
     precision: Mapping[str, Any]
     ledger: Mapping[str, Any]
+    post_training: Mapping[str, Any]
+    """Signals of post-training so far; empty in states that were saved before it was kept."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data: numbers, texts, lists and dicts, which JSON and ``torch.load(weights_only=True)`` take."""
@@ -40,6 +43,7 @@ class Remembered:
             "cut": dict(self.cut),
             "precision": dict(self.precision),
             "ledger": dict(self.ledger),
+            "post_training": dict(self.post_training),
         }
         plain: dict[str, Any] = json.loads(json.dumps(record))
         return plain
@@ -61,6 +65,7 @@ class Remembered:
             LearningRateCut(Policy()).load_state_dict(state["cut"])
             PrecisionControl(None, torch.device("cpu")).load_state_dict(state["precision"])
             read_ledgers(state["ledger"])
+            PostTraining().load(state.get("post_training", {}).get("judge", {}))
             return cls(
                 step=int(state["step"]),
                 batch=int(state["batch"]),
@@ -68,6 +73,7 @@ class Remembered:
                 cut=dict(state["cut"]),
                 precision=dict(state["precision"]),
                 ledger=dict(state["ledger"]),
+                post_training=dict(state.get("post_training", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, StateError):

@@ -13,6 +13,8 @@ Words = list[tuple[int, str, str]]
 
 CURVES = ("loss", "grad_norm", "lr", "loss_scale")
 REFUSED = ("veto", "cut", "rollback", "escalate", "stop")
+ALARMING = (*REFUSED, "finding", "autopsy")
+"""Events that a person should be told of."""
 SILENT = ("start", "closed", "checkpoint", "incident")
 """Events that say nothing of trouble."""
 

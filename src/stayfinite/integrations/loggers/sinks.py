@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from stayfinite.errors import MissingExtra
+from stayfinite.integrations.loggers.reading import ALARMING
+
+ALERT_PAUSE = 300
+"""Seconds before W&B alerts of the same kind of event again."""
 
 
 class Sink(Protocol):
@@ -23,7 +27,7 @@ class Sink(Protocol):
 
 
 class TensorBoardSink:
-    """Event files for TensorBoard: curves under ``stayfinite/``, words under Text.
+    """Event files for TensorBoard: curves under ``stayfinite/``, words under Text, a mark at the step of each event.
 
     Arguments:
         directory: what ``tensorboard --logdir`` is given.
@@ -41,9 +45,10 @@ class TensorBoardSink:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def event(self, step: int, title: str, words: str) -> None:  # noqa: ARG002
-        """Something happened."""
+    def event(self, step: int, title: str, words: str) -> None:
+        """Something happened: its words, and a point under ``stayfinite/marks``."""
         self._writer.add_text("stayfinite/events", words, step)
+        self._writer.add_scalar(f"stayfinite/marks/{title}", 1.0, step)
 
     def close(self) -> None:
         """Write the rest."""
@@ -51,7 +56,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """A run of Weights & Biases, beside the one that the loop may have.
+    """A run of Weights & Biases, beside the one that the loop may have. Refused steps and findings are alerts too.
 
     W&B counts a step at every call and drops what is logged for an earlier one; so by default the curves go to a run of
     their own, in the group of the present one, and what the loop logs is not disturbed.
@@ -85,6 +90,9 @@ class WandbSink:
         """Something happened."""
         self._table.add_data(step, title, words)
         self._run.summary[f"stayfinite/last_{title}"] = words
+        if title in ALARMING:
+            # W&B sends one alert of a title at a time: a hundred vetoes in a row are one message.
+            self._run.alert(title=f"stayfinite: {title}", text=words, level="WARN", wait_duration=ALERT_PAUSE)
 
     def close(self) -> None:
         """Send the table of what happened; a run of one's own ends here."""

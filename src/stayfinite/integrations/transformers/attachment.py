@@ -20,10 +20,12 @@ from stayfinite.integrations.transformers.logs import TrueLogs
 from stayfinite.integrations.transformers.own_signals import OwnSignals
 from stayfinite.integrations.transformers.patches import Patches
 from stayfinite.integrations.transformers.precision import change_precision, precision_of
+from stayfinite.integrations.transformers.reference import TrainerReference
 from stayfinite.integrations.transformers.rerun import Rerun, prepares_in_its_own_way
 from stayfinite.integrations.transformers.seams import layers_of, plain_optimizer
 from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
+from stayfinite.rl import Steering
 
 MARK = "_stayfinite"
 
@@ -40,12 +42,16 @@ class Attachment:
         policy: how a step is judged.
         run_dir: where the run is written; None for nowhere.
         console: where lines go.
+        steer: whether signs of post-training are acted on.
     """
 
-    def __init__(self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console) -> None:
-        self._trainer = trainer
+    def __init__(
+        self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console, *, steer: bool = False
+    ) -> None:
+        self._trainer: Any = trainer
         self._rerun = Rerun(trainer)
         self._signals = OwnSignals(trainer)
+        self._reference = TrainerReference(trainer, plain_optimizer(trainer.optimizer))
         if policy.precision is None:
             policy = replace(policy, precision=precision_of(trainer))
         self._optimizer: Any = trainer.optimizer
@@ -68,6 +74,8 @@ class Attachment:
         self._clipped = self._warned = False
         self._patches = Patches()
         self._attach()
+        beta = float(getattr(trainer, "beta", None) or 0.0)
+        self._steering = Steering(self.driven, kl=beta) if steer and self._signals.samples else None
         if policy.replay_every:
             backward = trainer.accelerator.backward
             self._patches.put(trainer.accelerator, "backward", self._around(backward, self._backward))
@@ -81,6 +89,7 @@ class Attachment:
         else:
             self.driven.start_at(step)
         self._follow_precision()
+        self._follow_steering()
 
     def end(self) -> None:
         """Training has ended as it should."""
@@ -226,8 +235,12 @@ class Attachment:
             return
         self._clipped = False
         self._logs.settled(self.driven.judge())
+        if (sign := self._reference.look(self._trainer.state.global_step)) is not None:
+            self.driven.tell_sign(sign)
         self.driven.settle()
         self._follow_precision()
+        if self._steering is not None and self._steering.follow():
+            self._follow_steering()
 
     def _log(self, method: Callable[..., None], logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         self._logs.complete(logs)
@@ -244,6 +257,10 @@ class Attachment:
     def _tell_skipped(self, *, skipped: bool) -> None:
         for layer in layers_of(self._optimizer):
             layer._is_overflow = skipped
+
+    def _follow_steering(self) -> None:
+        if self._steering is not None and self._steering.kl:
+            self._patches.put(self._trainer, "beta", self._steering.kl)
 
     def _follow_precision(self) -> None:
         if self.driven.precision != self._precision and self.driven.precision is not None:

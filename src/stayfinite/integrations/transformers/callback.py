@@ -47,6 +47,8 @@ class StayFinite(TrainerCallback, ExportableState):
         run_dir: where steps, events and incidents are written; by default ``stayfinite`` under ``args.output_dir``,
             numbered where there is one of an earlier training already. None for nowhere.
         explain: whether the first bad step of each kind is run again at once, to find its cause.
+        steer: whether GRPO and RLOO of trl are steered when their signals show that they go wrong: ``beta`` is raised,
+            the learning rate cut, weights are rolled back. Without a sign nothing changes.
         console: where lines go when something happens; by default to stderr, beside the progress bar.
     """
 
@@ -55,6 +57,7 @@ class StayFinite(TrainerCallback, ExportableState):
         policy: Policy | Mapping[str, Any] | None = None,
         run_dir: str | os.PathLike[str] | Default | None = DEFAULT,
         explain: bool = True,
+        steer: bool = False,
         *,
         console: Console | None = None,
     ) -> None:
@@ -63,7 +66,7 @@ class StayFinite(TrainerCallback, ExportableState):
         policy = Policy() if policy is None else policy
         self._policy = policy if isinstance(policy, Policy) else Policy(**policy)
         self._run_dir = run_dir if run_dir != Default.PLACE.value else DEFAULT
-        self._explain = explain
+        self._explain, self._steer = explain, steer
         self._console = console
         self._attachment: Attachment | None = None
         self.run_dir: Path | None = None
@@ -89,7 +92,8 @@ class StayFinite(TrainerCallback, ExportableState):
         self.run_dir = self._place(trainer, resumed=resumed)
         policy = self._policy if self._explain else _unexplained(self._policy)
         try:
-            attachment = _kind_for(trainer)(trainer, policy, self.run_dir, self._console or _BesideTheBar())
+            kind, console = _kind_for(trainer), self._console or _BesideTheBar()
+            attachment = kind(trainer, policy, self.run_dir, console, steer=self._steer)
         except (ModelError, OptimizerError) as error:
             if policy.gate == "device":
                 raise
@@ -127,7 +131,12 @@ class StayFinite(TrainerCallback, ExportableState):
         run_dir = place.value if isinstance(place, Default) else None if place is None else os.fspath(place)
         attachment = self._present()
         return {
-            "args": {"policy": self._policy.to_json(), "run_dir": run_dir, "explain": self._explain},
+            "args": {
+                "policy": self._policy.to_json(),
+                "run_dir": run_dir,
+                "explain": self._explain,
+                "steer": self._steer,
+            },
             "attributes": {} if attachment is None else {GUARD_STATE: attachment.driven.state_dict()},
         }
 

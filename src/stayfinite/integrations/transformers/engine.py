@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from stayfinite.integrations.transformers.attachment import MARK, Attachment
 from stayfinite.integrations.transformers.logs import TrueLogs
 from stayfinite.integrations.transformers.own_signals import OwnSignals
 from stayfinite.integrations.transformers.patches import Patches
+from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 
 
@@ -27,9 +29,14 @@ class EngineAttachment(Attachment):
         policy: how a step is judged.
         run_dir: where the run is written; None for nowhere.
         console: where lines go.
+        steer: not here; the engine has the optimizer's state.
     """
 
-    def __init__(self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console) -> None:
+    def __init__(
+        self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console, *, steer: bool = False
+    ) -> None:
+        if steer:
+            warnings.warn("an engine's training is not steered: steer=True does nothing", NotGuarded, stacklevel=4)
         self._trainer = trainer
         self._guard = deepspeed_guard(trainer.model_wrapped, policy=policy, run_dir=run_dir, console=console)
         tell_of_skips(trainer.optimizer)

@@ -60,6 +60,8 @@ class OwnSignals:
         metrics = getattr(trainer, "_metrics", None)
         self.known = isinstance(metrics, Mapping) and "train" in metrics
         """Whether it measures anything by itself."""
+        self.samples = self.known and hasattr(trainer, GENERATE)
+        """Whether it learns from answers of its own."""
         self._heard: dict[str, int] = {}
         """How many of each list of measurements are older than this batch."""
         self._now: tuple[Tensor, Tensor | None] | None = None

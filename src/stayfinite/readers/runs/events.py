@@ -14,7 +14,7 @@ KINDS = {
     "veto": "veto", "cut": "cut", "rollback": "rollback", "escalate": "escalate", "stop": "stop",
     "checkpoint": "checkpoint", "incident": "incident", "finding": "finding", "restart": "restart", "resume": "restart",
     "failed": "error", "stopped": "stop", "bound": "bound", "new-phase": "phase",
-    "stall": "error", "sign": "finding",
+    "stall": "error", "sign": "finding", "kl-raised": "finding",
 }  # fmt: skip
 """What is marked, and as what. Anything else that failed is an error; the rest is no mark."""
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 import torch
 import tyro
 
+from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.answers import is_right, number_in, parsed
 from stayfinite.recipes.chat.bases import Bits
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str]) -> None:
     config = read_settings(Examine, arguments, "stayfinite sft test")
     figures = examine(config, _silent if config.json else print)
     if config.json:
-        sys.stdout.write(json.dumps(figures, indent=1) + "\n")
+        sys.stdout.write(json.dumps(tagged("chat_test", figures), indent=1) + "\n")
 
 
 def _built_in(config: Examine, ready: Ready) -> list[Question]:

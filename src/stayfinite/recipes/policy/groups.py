@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -108,7 +109,9 @@ def portions_of(
     found = []
     for first in range(0, len(sampled.examples), total):
         own = range(first, first + total)
-        kept = [row for row in own if keep_equal or float(sampled.advantages[row])] or list(own[:size])
+        groups = [own[start : start + size] for start in range(0, total, size)]
+        telling = [group for group in groups if keep_equal or bool(sampled.advantages[group.start : group.stop].any())]
+        kept = [row for group in telling or groups[:1] for row in group]
         pieces = [kept[start : start + width] for start in range(0, len(kept), width)]
         weight = [1 if length_normalized else len(each.completion) for each in sampled.examples]
         rewards = sampled.rewards[own.start : own.stop]
@@ -137,8 +140,11 @@ def scored(
     score: Score,
     autocast: Callable[[], AbstractContextManager[Any]],
     reference: Callable[[], AbstractContextManager[Any]] | None,
+    kl: float | None = None,
 ) -> dict[str, Tensor]:
     """A batch with the log-probabilities of its tokens before the step and, where it is asked for, by the reference.
+
+    The weight of the distance goes with it: it may change during a run, and a replay needs the one of its step.
 
     By the training pass rather than by the sampling: the two differ by rounding, and a ratio begins at 1.
     """
@@ -147,7 +153,20 @@ def scored(
         if reference is not None:
             with reference():
                 known["reference"] = score(batch)[0]
+            if kl is not None:
+                known["kl"] = torch.full_like(batch["advantages"], kl)
     return batch | known
+
+
+def endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
+    """The batches of one epoch after the other, until it is over."""
+    for _ in count():
+        if over():
+            return
+        for batch in batches():
+            yield batch
+            if over():
+                return
 
 
 class StartWeights:

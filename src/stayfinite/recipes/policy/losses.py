@@ -11,6 +11,7 @@ from torch import Tensor
 from stayfinite.recipes.chat.losses import predictions_of
 from stayfinite.recipes.chat.prompts import IGNORED
 from stayfinite.rl import signals
+from stayfinite.rl.steering import tame_groups
 
 
 def log_probabilities(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -27,9 +28,10 @@ def policy_loss(
     mask: Tensor,
     *,
     clip: float,
-    kl: float = 0.0,
+    kl: float | Tensor = 0.0,
     reference: Tensor | None = None,
     length_normalized: bool = False,
+    group_size: int | None = None,
 ) -> Tensor:
     """The clipped policy-gradient loss of a batch.
 
@@ -39,15 +41,26 @@ def policy_loss(
         advantages: of each answer (B,).
         mask: true where a token was sampled.
         clip: a ratio beyond ``1 ± clip`` earns nothing more.
-        kl: weight of the distance to the reference.
+        kl: weight of the distance to the reference; one number, or one for each answer.
         reference: log-probabilities by the model that the distance is measured from.
         length_normalized: every answer counts the same; otherwise every token does.
+        group_size: answers to one question, next to each other. A group in which one token's ratio would carry the
+            batch by itself is then left out whole, and still counts in the mean.
     """
+    tame = None
+    if group_size is not None:
+        # A replay looks at single rows, which are no groups.
+        size = group_size if len(new) % group_size == 0 else 1
+        tame = tame_groups((new.detach() - old).exp(), size, mask=mask).unsqueeze(1)
+        new = torch.where(tame, new, old)  # before exp(): the gradient of an infinite ratio is NaN, also times 0
     ratio = (new - old).exp()
     gain = advantages.unsqueeze(1)
     losses = -torch.minimum(ratio * gain, ratio.clamp(1.0 - clip, 1.0 + clip) * gain)
     if reference is not None:
-        losses = losses + kl * distance(new, reference)
+        weight = kl.unsqueeze(1) if isinstance(kl, Tensor) else kl
+        losses = losses + weight * distance(new, reference)
+    if tame is not None:
+        losses = torch.where(tame, losses, 0.0)
     counted = losses * mask
     if length_normalized:
         return (counted.sum(1) / mask.sum(1).clamp(min=1)).mean()
@@ -78,15 +91,23 @@ class PolicyLoss:
 
     Arguments:
         temperature: of the sampling.
-        clip, kl, length_normalized: as of :func:`policy_loss`.
+        clip, kl, length_normalized, group_size: as of :func:`policy_loss`. A batch may bring its own ``kl``.
     """
 
     def __init__(
-        self, model: Any, device: torch.device, *, temperature: float, clip: float, kl: float, length_normalized: bool
+        self,
+        model: Any,
+        device: torch.device,
+        *,
+        temperature: float,
+        clip: float,
+        kl: float,
+        length_normalized: bool,
+        group_size: int | None = None,
     ) -> None:
         self.score = scores_of(model, device, temperature)
         self._device = device
-        self._clip, self._kl, self._length_normalized = clip, kl, length_normalized
+        self._clip, self._kl, self._length_normalized, self._group_size = clip, kl, length_normalized, group_size
         self._last: dict[str, Tensor] = {}
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -94,8 +115,8 @@ class PolicyLoss:
         given = {name: batch[name].to(self._device, non_blocking=True) for name in OF_SAMPLING if name in batch}
         self._last = {"logprobs": new.detach(), "mask": mask, **given}
         return policy_loss(
-            new, given["old"], given["advantages"], mask, clip=self._clip, kl=self._kl,
-            reference=given.get("reference"), length_normalized=self._length_normalized,
+            new, given["old"], given["advantages"], mask, clip=self._clip, kl=given.get("kl", self._kl),
+            reference=given.get("reference"), length_normalized=self._length_normalized, group_size=self._group_size,
         )  # fmt: skip
 
     def signals(self) -> dict[str, Tensor]:
@@ -106,5 +127,5 @@ class PolicyLoss:
         )
 
 
-OF_SAMPLING = ("old", "advantages", "reference")
+OF_SAMPLING = ("old", "advantages", "reference", "kl")
 """What a batch of sampled answers has beside its tokens."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stayfinite.core.run_status import Happening, HealthWord, RunStatus
+from stayfinite.core.schema_names import tagged
 from stayfinite.report.live.spells import spells
 from stayfinite.report.live.words import one_line, spell_line
 
@@ -60,7 +61,7 @@ class JsonLines:
                 continue
             self._told[status.path] = stable
             record["happenings"] = [happening.to_json() for happening in self._newest.of(status)]
-            self._write(strict_json(record))
+            self._write(strict_json(tagged("status", record)))
 
 
 def strict_json(record: Mapping[str, Any], indent: int | None = None) -> str:

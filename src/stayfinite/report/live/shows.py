@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from stayfinite.core.run_status import RunStatus
+from stayfinite.core.schema_names import tagged
 from stayfinite.report.live.lines import JsonLines, PlainLines
 from stayfinite.report.live.screen import screen
 
@@ -32,7 +33,7 @@ def chosen_show(*, as_json: bool, url: str = "") -> Iterator[Show]:
     """
     if as_json:
         if url:
-            _write(json.dumps({"url": url}))
+            _write(json.dumps(tagged("address", {"url": url})))
         yield JsonLines(_write).show
     elif sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in UNMOVING:
         with _view(url) as show:

@@ -16,24 +16,33 @@ LEAST_LINES = 4
 """Lines from which a log is judged."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "kl": ("kl", "actor/kl_loss", "actor/reward_kl_penalty"),
-    "entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "policy/entropy_avg"),
+    "kl": ("kl", "actor/kl_loss", "actor/reward_kl_penalty", "kl_loss", "policy/policy_kl"),
+    "entropy": (
+        "entropy", "actor/entropy", "actor/entropy_loss", "policy/entropy_avg", "policy/policy_entropy", "entropy_loss",
+        "approx_entropy", "ppo_actor/update/entropy/avg", "ppo/policy/entropy",
+    ),
     "ratio_mean": ("ratio_mean", "val/ratio"),
     "ratio_max": ("ratio_max",),
     "clipped": (
         "clipped", "clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac", "ppo_clip_ratio",
-        "policy/clipfrac_avg",
+        "policy/clipfrac_avg", "policy/ppo_clip_ratio", "pg_clipfrac", "ppo_actor/update/clip_ratio/avg",
+        "ppo/policy/clipfrac",
     ),
     "advantage_std": ("advantage_std",),
     "equal_groups": ("equal_groups", "frac_reward_zero_std"),
-    "reward": ("reward", "critic/score/mean", "critic/rewards/mean", "rollout/reward_mean", "objective/scores"),
+    "reward": (
+        "reward", "critic/score/mean", "critic/rewards/mean", "rollout/reward_mean", "rollout/raw_reward",
+        "reward/avg_raw_reward", "ppo_actor/task_reward/avg", "ppo_actor/final_reward/avg", "env/reward_mean",
+        "objective/scores",
+    ),
     "length": (
         "length", "completions/mean_length", "completion_length", "response_length/mean",
-        "rollout/response_length_mean", "response_length",
+        "rollout/response_length_mean", "response_length", "rollout/response_lengths", "rollout/response_len/mean",
+        "generate/avg_num_tokens", "mean_gen_tokens_per_sample",
     ),
     "cut_off": (
         "cut_off", "completions/clipped_ratio", "response_length/clip_ratio", "rollout/truncated_rate",
-        "response_clip_ratio",
+        "response_clip_ratio", "rollout/truncated", "rollout/truncated_ratio", "ppo_actor/no_eos_ratios/avg",
     ),
     "repeats": ("repeats",),
     "chosen_logp": ("chosen_logp", "logps/chosen"),
@@ -41,19 +50,24 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "margin": ("margin", "rewards/margins"),
     "score_min": ("score_min", "min_reward"),
     "score_max": ("score_max", "max_reward"),
-    "value_loss": ("value_loss", "critic/vf_loss", "critic_loss", "loss/value_avg"),
-    "explained_variance": ("explained_variance", "critic/vf_explained_var"),
+    "value_loss": ("value_loss", "critic/vf_loss", "critic_loss", "loss/value_avg", "ppo/loss/value"),
+    "explained_variance": ("explained_variance", "critic/vf_explained_var", "ppo/val/var_explained"),
     "lag": ("lag",),
-    "mismatch": ("mismatch", "sampling/sampling_logp_difference/mean", "rollout_corr/log_ppl_abs_diff"),
+    "mismatch": (
+        "mismatch", "sampling/sampling_logp_difference/mean", "rollout_corr/log_ppl_abs_diff",
+        "train_rollout_logprob_abs_diff", "policy/rollout_train_logprobs_abs_diff_mean",
+    ),
     "mismatch_max": ("mismatch_max", "sampling/sampling_logp_difference/max"),
 }  # fmt: skip
 """Signals, each with its names in logs, our own first; the first that a log has counts."""
 
 _OWN = "signals/"
 """Before the names of signals in a guarded run's steps.jsonl."""
+_BEFORE = ("", "train/")
+"""What stands before a name: trl, OpenRLHF and slime tell trackers (wandb, TensorBoard) what is of the training."""
 _TOLD = re.compile(r"stayfinite: step (\d+): ([a-z-]+): (.+?)\. Training continues")
 """What a guard has said on the terminal."""
-_PART = re.compile(r"rewards/(.+)/mean$")
+_PART = re.compile(r"(?:train/)?rewards/(.+)/mean$")
 _SPREAD = ("critic/advantages/max", "critic/advantages/min")
 _SAMPLED = frozenset(("kl", "entropy", "length", "cut_off", "equal_groups", "advantage_std", "clipped"))
 """Beside one of these a reward is that of sampled answers, and not of a game's episodes."""
@@ -114,14 +128,21 @@ def signals_in(run: RunSeries) -> Iterator[tuple[int, int, dict[str, float]]]:
 def names_in(run: RunSeries) -> dict[str, str]:
     """The signals that a log has, each with its name there."""
     there = {
-        signal: [name for name in (f"{_OWN}{signal}", *names) if name in run.metrics] for signal, names in NAMES.items()
+        signal: [
+            whole
+            for whole in (f"{_OWN}{signal}", *(f"{before}{name}" for name in names for before in _BEFORE))
+            if whole in run.metrics
+        ]
+        for signal, names in NAMES.items()
     }
     found = {signal: names[0] for signal, names in there.items() if names}
-    if "chosen_logp" in found or (found.get("kl") == "kl" and _all_zero(run, "kl", "logprobs_diff")):
+    zero = any(found.get("kl") == f"{before}kl" and _all_zero(run, before) for before in _BEFORE)
+    if "chosen_logp" in found or zero:
         found.pop("kl", None)  # KTO's is that of whole answers; OpenRLHF logs 0 where there is no reference
     parts = ((_PART.match(name), name) for name in run.metrics)
     return found | {f"reward/{part.group(1)}": name for part, name in parts if part is not None}
 
 
-def _all_zero(run: RunSeries, *names: str) -> bool:
+def _all_zero(run: RunSeries, before: str) -> bool:
+    names = (f"{before}kl", f"{before}logprobs_diff")
     return all(name in run.metrics and not any(run.metrics[name].values) for name in names)

@@ -1,0 +1,55 @@
+"""The kinds of JSON that stayfinite prints and writes, each with the version of its format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PRINTED: Mapping[str, str] = {
+    "finding": "one known way in which training fails, recognized here (in every answer; `tail --json` a line each)",
+    "diagnosis": "`diagnose --json`",
+    "check": "`check --json`",
+    "diff": "`diff --json`",
+    "scan": "`scan --json`",
+    "doctor": "`doctor --json` of a program's own loop; of a guarded framework it is a diagnosis with three keys more",
+    "replay": "`replay --json`",
+    "status": "how one run stands: `watch --json`, a line whenever it changed",
+    "watch": "`watch --once --json`: all runs",
+    "address": "`watch --web --json`: its first line",
+    "hardware": "`hardware --json`",
+    "report": "`report --json`",
+    "plot": "`plot --json`",
+    "rule": "`explain --json`; of several rules a list of these",
+    "rules": "`rules --json`",
+    "demo": "`demo --json`",
+    "evaluation": "`evaluate --json`",
+    "translation": "`translate --json`, a line each",
+    "generation": "`generate --json`",
+    "export": "`export --json`",
+    "chat_test": "`sft test --json`",
+    "error": "with --json, when a command could not do its work (exit code 2)",
+}
+"""What commands print with --json."""
+
+WRITTEN: Mapping[str, str] = {
+    "run": "run.json in a run directory",
+    "step": "a line of steps.jsonl",
+    "event": "a line of events.jsonl",
+    "incident": "incidents/0001/incident.json",
+    "autopsy": "incidents/0001/autopsy.json",
+}
+"""What a guarded run writes; these carry `"version"` in place of `"schema"`."""
+
+VERSION = 1
+"""Of all of them. It grows when a key goes away or changes its meaning, never when one is added."""
+
+
+def tag(name: str) -> str:
+    """The value of the key `schema`: ``stayfinite.finding/1``."""
+    assert name in PRINTED or name in WRITTEN, name
+    return f"stayfinite.{name}/{VERSION}"
+
+
+def tagged(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record that says which schema it follows, first of all."""
+    return {"schema": tag(name), **record}

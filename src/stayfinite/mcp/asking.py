@@ -1,0 +1,76 @@
+"""Runs a command of stayfinite in a process of its own, with a time limit, and reads its JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import anyio
+
+from stayfinite.errors import StayfiniteError
+
+LARGEST_ANSWER = 32 << 20
+"""Bytes of JSON that are read."""
+TAIL = 2000
+"""Bytes of standard error that an error quotes."""
+
+
+async def ask(words: Sequence[str], *, seconds: float, cwd: Path) -> dict[str, Any]:
+    """What a command prints with --json.
+
+    Arguments:
+        words: the command and its arguments, with --json among them.
+        seconds: after which it is ended, and everything that it started.
+        cwd: where it runs.
+
+    Raises:
+        StayfiniteError: it took too long, said that it could not work, or printed no JSON.
+    """
+    # -P: a file of the user's named json.py must not be imported in place of the real one.
+    command = [sys.executable, "-P", "-m", "stayfinite", *words]
+    environment = os.environ | {"PYTHONHASHSEED": "0", "NO_COLOR": "1"}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = await anyio.open_process(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=environment, start_new_session=True
+        )
+        try:
+            with anyio.move_on_after(seconds) as limit:
+                await process.wait()
+        finally:
+            _end_all(process.pid)
+            with anyio.CancelScope(shield=True):
+                await process.wait()
+        if limit.cancelled_caught:
+            raise StayfiniteError(
+                f"{words[0]} was ended after {seconds:g} s", fix="ask about less, or raise the server's time limit"
+            )
+        return _answer(words[0], out, err)
+
+
+def _end_all(leader: int) -> None:
+    """End a process and all that it started, if any of them is left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _answer(command: str, out: IO[bytes], err: IO[bytes]) -> dict[str, Any]:
+    out.seek(0)
+    try:
+        found = json.loads(out.read(LARGEST_ANSWER))
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and str(found.get("schema", "")).startswith("stayfinite.error/"):
+        raise StayfiniteError(str(found["error"]), fix=str(found["fix"]))
+    if not isinstance(found, dict):
+        err.seek(max(0, err.seek(0, os.SEEK_END) - TAIL))
+        said = err.read().decode("utf-8", "replace").strip()
+        raise StayfiniteError(f"{command} gave no answer. It wrote: {said or 'nothing'}")
+    return found

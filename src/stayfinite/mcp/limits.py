@@ -1,0 +1,114 @@
+"""What a server allows: where it may read, how long a call may take, whether it may run programs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+
+MEGABYTE = 1 << 20
+LONGEST_PATH = 4096
+MOST_ENTRIES = 20_000
+"""Entries of a directory, with all below it, that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The settings of one server."""
+
+    roots: tuple[Path, ...]
+    """Directories that may be read, resolved; relative paths begin at the first."""
+    allow_run: bool = False
+    """Whether `doctor` and `replay` may run programs."""
+    seconds: float = 60.0
+    """That a call may take."""
+    run_minutes: float = 10.0
+    """That a call of `doctor` or `replay` may take."""
+    megabytes: int = 512
+    """The largest file that is read."""
+
+    def path(self, given: str, *, any_size: bool = False) -> Path:
+        """The place that a path stands for, if it may be read.
+
+        Raises:
+            UsageError: it is outside the roots, missing, too large, or no plain file or directory.
+        """
+        place = self._inside(given)
+        try:
+            found = place.stat()
+        except OSError as error:
+            raise UsageError(f"{given!r}: {error.strerror or error}") from error
+        if stat.S_ISDIR(found.st_mode):
+            self._look_through(place, given)
+        elif not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{given!r} is a device, a pipe or a socket", fix="name a plain file or a directory")
+        elif found.st_size > self.megabytes * MEGABYTE and not any_size:
+            raise UsageError(
+                f"{given!r} has {found.st_size / MEGABYTE:,.0f} MB, more than the {self.megabytes} MB allowed",
+                fix="name a smaller part of it, or start the server with a larger --megabytes",
+            )
+        return place
+
+    def directory(self, given: str | None) -> Path:
+        """A working directory: the first root where none is given."""
+        place = self.roots[0] if given is None else self._inside(given)
+        if not place.is_dir():
+            raise UsageError(f"{given!r} is not a directory")
+        return place
+
+    def command(self, given: str) -> str:
+        """A command line in which no word names a place outside the roots.
+
+        Raises:
+            UsageError: one does, or it begins like a flag.
+        """
+        import shlex
+
+        if given.lstrip().startswith("-"):
+            raise UsageError(f"{given!r} begins like a flag", fix="give the whole command: python train.py --fp16")
+        try:
+            words = shlex.split(given)
+        except ValueError as error:
+            raise UsageError(f"{given!r} is not a command: {error}") from error
+        for word in words:
+            value = word.rpartition("=")[2]
+            if "/" in value and (value.startswith(("/", "~")) or ".." in Path(value).parts):
+                self._inside(value)
+            elif (self.roots[0] / value).exists():
+                self.path(value)
+        return given
+
+    def _inside(self, given: str) -> Path:
+        if not given or "\0" in given or len(given) > LONGEST_PATH:
+            raise UsageError(f"{given[:80]!r} is not a path")
+        try:
+            place = (self.roots[0] / given).resolve()
+        except (OSError, RuntimeError) as error:  # a link to itself
+            raise UsageError(f"{given!r} cannot be followed: {error}") from error
+        if not self._allowed(place):
+            raise UsageError(f"{given!r} is outside the allowed roots", fix=self._how_to_allow())
+        return place
+
+    def _allowed(self, place: Path) -> bool:
+        return any(place.is_relative_to(root) for root in self.roots)
+
+    def _look_through(self, directory: Path, given: str) -> None:
+        """Refuse a directory with a link in it that leads outside, or with something that is no file."""
+        left = MOST_ENTRIES
+        for folder, folders, files in os.walk(directory):
+            for name in (*folders, *files):
+                left -= 1
+                if not left:
+                    raise UsageError(f"{given!r} has more than {MOST_ENTRIES:,} entries", fix="name one run in it")
+                place = Path(folder, name)
+                mode = place.lstat().st_mode
+                if stat.S_ISLNK(mode) and not self._allowed(place.resolve()):
+                    raise UsageError(f"{str(place)!r} is a link out of the allowed roots", fix=self._how_to_allow())
+                if not (stat.S_ISLNK(mode) or stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                    raise UsageError(f"{str(place)!r} is a device, a pipe or a socket", fix="name the files themselves")
+
+    def _how_to_allow(self) -> str:
+        return f"allowed: {', '.join(map(str, self.roots))}; the user adds others with --root"

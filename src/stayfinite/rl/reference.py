@@ -1,0 +1,57 @@
+"""A reference model that is the policy, shares weights with it, or trains along: found without a pass of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+__all__ = ["Reference"]
+
+
+class Reference:
+    """Looks at a reference model; nothing waits for the device.
+
+    Example:
+        >>> reference = rl.Reference(policy, ref_model, optimizer)
+        >>> reference.fault()  # before the first step; "" where nothing is wrong
+        >>> reference.moved()  # any time later: names of weights that were written to
+
+    Arguments:
+        policy: what is trained.
+        reference: what it is held against; with an adapter that was put into the very modules of the reference
+            (`get_peft_model(base)` changes ``base``), both share the adapter.
+        optimizer: of the training, if there is one already.
+    """
+
+    def __init__(self, policy: nn.Module, reference: nn.Module, optimizer: Any = None) -> None:
+        self._policy, self._reference, self._optimizer = policy, reference, optimizer
+        self._weights = list(reference.named_parameters())
+        self._written = [each._version for _, each in self._weights]
+
+    def fault(self) -> str:
+        """What is wrong with it, in one sentence; empty where nothing is."""
+        trained = {id(each): name for name, each in self._policy.named_parameters() if each.requires_grad}
+        own = self._weights
+        if self._reference is self._policy:
+            return "the reference is the policy itself"
+        if shared := [name for name, each in own if id(each) in trained]:
+            adapter = sum("lora_" in name for name in shared)
+            what = f"the adapter ({adapter} weights)" if adapter == len(shared) else f"{len(shared)} trained weights"
+            return f"the reference shares {what} with the policy, {shared[0]} the first"
+        given = {id(each) for each in _given(self._optimizer)}
+        if trains := [name for name, each in own if id(each) in given]:
+            return f"the optimizer trains {len(trains)} weights of the reference, {trains[0]} the first"
+        return ""
+
+    def moved(self) -> list[str]:
+        """Weights of the reference that were written to since this was built: by an optimizer, an average, a load."""
+        return [
+            name for (name, each), written in zip(self._weights, self._written, strict=True) if each._version != written
+        ]
+
+
+def _given(optimizer: Any) -> Iterable[Tensor]:
+    groups = () if optimizer is None else optimizer.param_groups
+    return (each for group in groups for each in group["params"])

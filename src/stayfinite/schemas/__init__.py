@@ -1,0 +1,5 @@
+"""JSON Schema of all that stayfinite prints with --json and writes into a run directory."""
+
+from stayfinite.schemas.listing import schema
+
+__all__ = ["schema"]

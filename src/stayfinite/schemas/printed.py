@@ -1,0 +1,242 @@
+"""What commands print with --json and no dataclass holds whole, as typed dicts."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from stayfinite.core.finding import Finding, Severity
+from stayfinite.core.run_status import HealthWord, RunStatus
+from stayfinite.core.suspects import Verdict as MachineVerdict
+from stayfinite.schemas.written import AutopsyRecord
+
+Verdict = Literal["healthy", "sick", "unknown"]
+KnownBy = Literal["proved by re-run", "seen in the running program", "read from text"]
+PlainNumber = float | Literal["nan", "inf", "-inf"]
+"""A number that strict JSON can hold."""
+
+
+class ToldFinding(TypedDict):
+    """A finding of the doctor's: a finding, how it is known, and the line that it speaks of."""
+
+    code: str
+    cause: str
+    severity: Severity
+    confidence: float
+    where: str
+    title: str
+    evidence: list[str]
+    fix: str
+    known_by: KnownBy
+    place: tuple[str, int]
+    """File and line; empty and 0 where there is none."""
+
+
+class DoctorRecord(TypedDict):
+    """What was seen of a program that was run and watched."""
+
+    verdict: Verdict
+    findings: list[ToldFinding]
+    """Proved ones first."""
+    steps: int
+    optimizers: list[str]
+    models: list[str]
+    bad_step: int | None
+    refused: int
+    replayed: bool
+    """Whether a step was run again."""
+    why_not_replayed: str
+    not_examined: str
+    own_troubles: list[str]
+    """What went wrong in watching."""
+    seconds: float
+    losses: list[float]
+    """Where the loss began and where it ended."""
+    exit_code: int
+    """The program's."""
+    attached: int
+    """Guards that were attached to a framework's trainer."""
+    runs: list[str]
+    """Run directories that they wrote."""
+    ended: NotRequired[str]
+    """How the program ended, where it did not run to its end."""
+    patch: NotRequired[dict[str, Any] | None]
+
+
+class ReplayRecord(AutopsyRecord):
+    """What re-running an incident has shown."""
+
+    notes: list[str]
+    """What a person has to know beside it."""
+
+
+class WatchRecord(TypedDict):
+    """How several runs stand."""
+
+    health: HealthWord
+    """Of the worst one."""
+    runs: list[RunStatus]
+
+
+class AddressRecord(TypedDict):
+    """Where the live page is."""
+
+    url: str
+
+
+class JudgedMachine(TypedDict):
+    """One host and device, what was seen on it, and what to think of it."""
+
+    host: str
+    device: str
+    launches: int
+    ranks: list[int]
+    replayed: int
+    transient: int
+    persistent: int
+    unsteady: int
+    bad_steps: int
+    places: list[str]
+    verdict: MachineVerdict
+    why: str
+
+
+class HardwareRecord(TypedDict):
+    """Machines over runs, restarts and ranks; the most suspect first."""
+
+    runs: list[str]
+    machines: list[JudgedMachine]
+
+
+class ReportedRun(TypedDict):
+    """A run on the page."""
+
+    name: str
+    source: str
+    verdict: Verdict
+    sentence: str
+    causes: list[str]
+    incidents: int
+
+
+class ReportRecord(TypedDict):
+    """The page that was written."""
+
+    out: str
+    bytes: int
+    runs: list[ReportedRun]
+
+
+class PlottedRun(TypedDict):
+    """A run in the picture."""
+
+    source: str
+    points: int
+
+
+class PlotRecord(TypedDict):
+    """The picture that was drawn."""
+
+    out: str
+    runs: list[PlottedRun]
+
+
+class RuleRecord(TypedDict):
+    """The page of a rule."""
+
+    code: str
+    slug: str
+    severity: Severity
+    family: str
+    title: str
+    fix: str
+    sections: dict[str, str]
+    """By heading, in Markdown."""
+
+
+class RuleLine(TypedDict):
+    """A rule in the list."""
+
+    code: str
+    slug: str
+    severity: Severity
+    title: str
+    family: str
+
+
+class EvaluationRecord(TypedDict):
+    """Scores of translations, each of 100."""
+
+    version: Literal[1]
+    bleu: float
+    chrf: float
+    mean: float
+    rows: int
+    beams: int
+
+
+class TranslationRecord(TypedDict):
+    """A line and its translation."""
+
+    source: str
+    translation: str
+
+
+class GenerationRecord(TypedDict):
+    """What a model wrote for a prompt."""
+
+    prompt: str
+    text: str
+    gaps: list[str]
+
+
+class ChatTestRecord(TypedDict):
+    """How many questions a chat model answered right."""
+
+    accuracy: float
+    answer_rate: float
+    questions: int
+    loss: float
+    merit: float
+    """Orders models: accuracy, then answer rate, then loss."""
+
+
+class ExportRecord(TypedDict):
+    """The directory that was written."""
+
+    directory: str
+    recipe: str
+    kind: str
+    files: list[str]
+
+
+class ErrorRecord(TypedDict):
+    """A command could not do its work. The same words stand on standard error."""
+
+    command: str
+    error: str
+    """What happened and where."""
+    fix: str
+    """What to do; may be empty."""
+    exit_code: int
+
+
+ROOTS: dict[str, Any] = {
+    "finding": Finding,
+    "status": RunStatus,
+    "doctor": DoctorRecord,
+    "replay": ReplayRecord,
+    "watch": WatchRecord,
+    "address": AddressRecord,
+    "hardware": HardwareRecord,
+    "report": ReportRecord,
+    "plot": PlotRecord,
+    "rule": RuleRecord,
+    "rules": list[RuleLine],
+    "evaluation": EvaluationRecord,
+    "translation": TranslationRecord,
+    "generation": list[GenerationRecord],
+    "export": ExportRecord,
+    "chat_test": ChatTestRecord,
+    "error": ErrorRecord,
+}
+"""By name; those with a dataclass of their own in a room above are in `listing`."""
