@@ -60,6 +60,7 @@ _HOMES = {
     "stayfinite.inspection.preflight": ("preflight",),
     "stayfinite.precision.plan": ("Budget", "PrecisionPlan"),
     "stayfinite.precision.planning": ("plan_precision",),
+    "stayfinite.integrations.notebook": ("load_ipython_extension", "unload_ipython_extension"),
     "stayfinite.rl": ("rl",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

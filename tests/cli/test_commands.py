@@ -1,6 +1,7 @@
 """The command line: exit codes and words."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -22,6 +23,62 @@ def test_help_and_version_end_with_0(capsys):
     assert "demo" in capsys.readouterr().out
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("stayfinite 0.")
+    assert main(["-V"]) == 0
+    assert capsys.readouterr().out.startswith("stayfinite 0.")
+
+
+def test_quiet_leaves_the_exit_code_and_errors(capsys):
+    assert main(["-q", "rules"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["-q", "check", "nowhere.yaml"]) == 2
+    assert "nowhere.yaml does not exist" in capsys.readouterr().err
+
+
+def test_verbose_adds_the_traceback_of_an_error(capsys):
+    assert main(["-v", "check", "nowhere.yaml"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert main(["check", "nowhere.yaml"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["check", "config.yaml"], ["check", "--help"], ["explain", "SF101"]], ids=" ".join)
+def test_no_color_holds_on_a_terminal(words, tmp_path):
+    (tmp_path / "config.yaml").write_text("learning_rate: 1.0e-4\nfp16: true\nbf16: true\n")
+    environ = environment() | {"TERM": "xterm-256color"}
+    environ.pop("NO_COLOR", None)
+    shown = [on_a_terminal(words, tmp_path, environ), on_a_terminal(words, tmp_path, environ | {"NO_COLOR": "1"})]
+    coloured = ["\x1b[3" in each or "\x1b[1;3" in each for each in shown]
+    assert coloured == [True, False]
+
+
+def on_a_terminal(words, folder, environ):
+    import pty
+
+    main_end, its_end = pty.openpty()
+    command = [sys.executable, "-m", "stayfinite", *words]
+    with subprocess.Popen(command, stdout=its_end, stderr=its_end, cwd=folder, env=environ) as job:
+        os.close(its_end)
+        shown = b""
+        try:
+            while piece := os.read(main_end, 65536):
+                shown += piece
+        except OSError:
+            pass  # the other end was closed: that is how a terminal says it
+        job.wait()
+    os.close(main_end)
+    return shown.decode()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
+def test_bash_completes_commands_flags_and_files(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "done.sh").write_text(
+        capsys.readouterr().out
+        + 'try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _stayfinite; echo "${COMPREPLY[*]}"; }\n'
+        + "try stayfinite ch; try stayfinite check --form; try stayfinite train gr; try stayfinite check trai\n"
+    )
+    done = subprocess.run(["bash", "done.sh"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout.splitlines(), done.stderr) == (["check", "--format", "grpo", ""], "")
 
 
 def test_an_unknown_command_is_answered_with_the_one_that_was_meant(capsys):

@@ -6,7 +6,11 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
+from pathlib import Path
+
+from stayfinite.cli import ending
 
 COMMANDS = {
     "check": "look before you launch: configs, data, memory, or the real model with a batch",
@@ -33,6 +37,7 @@ COMMANDS = {
     "schema": "print the JSON Schema of what --json prints and of what a run writes",
     "explain": "tell what a rule means, why it happens and how to fix it",
     "rules": "list every known cause",
+    "completion": "print a script that lets bash or zsh complete commands and flags",
     "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",
 }
 """Each command and what it does; its module has the same name and a ``run(arguments) -> exit code``."""
@@ -41,6 +46,12 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Exit codes: 0 clean, 1 with findings, 2 on wrong use."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] in (["-q"], ["--quiet"]):
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            return main(words[1:])
+    if words[:1] in (["-v"], ["--verbose"]):
+        with ending.told_in_full():
+            return main(words[1:])
     if not words:
         print(_usage(), file=sys.stderr)
         return 2
@@ -48,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command in ("-h", "--help"):
         print(_usage())
         return 0
-    if command == "--version":
+    if command in ("-V", "--version"):
         from stayfinite import __version__
 
         print(f"stayfinite {__version__}")
@@ -61,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module = import_module(f"stayfinite.cli.{command}")
     if command == "doctor" and arguments is None:
         module.pin_hash_seed()
+    if os.environ.get("NO_COLOR") and "tyro" in sys.modules:
+        sys.modules["tyro"]._experimental_options["ansi_codes"] = False  # tyro knows no NO_COLOR
     run = module.run
     try:
         code = int(run(rest))
@@ -79,5 +92,8 @@ def _usage() -> str:
     commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
     return (
         "usage: stayfinite COMMAND [OPTIONS]\n\nKeep PyTorch training finite, and know why it was not.\n\n"
-        f"{commands}\n\nstayfinite COMMAND --help explains a command; stayfinite --version tells the version."
+        f"{commands}\n\nstayfinite COMMAND --help explains a command.\n"
+        "  -V, --version  print the version\n"
+        "  -q, --quiet    print errors only: stayfinite -q check train.yaml\n"
+        "  -v, --verbose  print the traceback of an error too"
     )

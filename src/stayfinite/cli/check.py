@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -13,18 +14,27 @@ import tyro
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
+from stayfinite.inspection.files.inspecting import inspect_files
+from stayfinite.inspection.ignoring import without_ignored
+from stayfinite.inspection.project import Project, find_project
+from stayfinite.inspection.several import inspect_each
+from stayfinite.report.printable import printable
 
 if TYPE_CHECKING:
     from stayfinite.inspection.inspection import Inspection
 
 
+Format = Literal["text", "json", "sarif", "github", "junit"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """Look before you launch. Exits 0 when ready, 1 with findings, 2 on wrong use, so that it can stand in a launch
-    script.
+    script, a hook or a pipeline.
 
     Files are read, never executed: `stayfinite check train.yaml`, `train.py`, `notebook.ipynb`, `ds_config.json`, or
-    the command itself in quotes, `stayfinite check 'python train.py --fp16'`.
+    the command itself in quotes, `stayfinite check 'python train.py --fp16'`. Without files those are checked that
+    `[tool.stayfinite]` in pyproject.toml, or stayfinite.toml, names.
     """
 
     files: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -103,8 +113,32 @@ class Check:
     lr_range: bool = False
     """Find the range of learning rates that works, with a plot (with --build)."""
 
+    each: bool = False
+    """Check each file by itself, not as the files of one run; what is no training is skipped. For hooks."""
+
+    format: Format = "text"
+    """How the result is printed: text, json, sarif (code scanning), github (annotations), junit (test reports)."""
+
     json: bool = False
-    """Print the result as JSON and nothing else."""
+    """The same as --format json."""
+
+    strict: bool = False
+    """Exit 1 for notes too, and where nothing could be checked."""
+
+    warn_only: bool = False
+    """Exit 0 whatever is found."""
+
+    fix: bool = False
+    """Show the changes of config values that are safe, as a diff, and what has to be changed by hand."""
+
+    write: bool = False
+    """With --fix, write the changes."""
+
+    quiet: Annotated[bool, tyro.conf.arg(aliases=["-q"])] = False
+    """Print findings only."""
+
+    verbose: Annotated[bool, tyro.conf.arg(aliases=["-v"])] = False
+    """Print every check, those that are fine or skipped too."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -119,17 +153,87 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(settings: Check, others: Sequence[str]) -> int:
-    found = _inspect(settings) if settings.quick is None else _inspect_recipe(settings.quick, others)
+    project = find_project()
+    settings = replace(settings, gpu=settings.gpu or project.gpu, format="json" if settings.json else settings.format)
+    _refuse_what_contradicts(settings)
+    runs = _runs(settings, project)
+    if settings.fix:
+        return _fix(settings, runs, project)
+    found = _inspect(settings, runs) if settings.quick is None else _inspect_recipe(settings.quick, others)
     if found is None:
         raise UsageError("name a config, or --data, --memory, --build or --quick; --help tells more")
-    if settings.json:
-        print(json.dumps(tagged("check", found.to_json()), indent=1, ensure_ascii=False))
-    else:
+    found = without_ignored(found, project=project.ignore)
+    _print(found, settings)
+    return _exit_code(found, settings)
+
+
+def _refuse_what_contradicts(settings: Check) -> None:
+    for one, other in (("strict", "warn_only"), ("quiet", "verbose")):
+        if getattr(settings, one) and getattr(settings, other):
+            names = f"--{one} and --{other.replace('_', '-')}"
+            raise UsageError(f"{names} contradict each other", fix="give one of them")
+    if settings.write and not settings.fix:
+        raise UsageError("--write needs --fix", fix="stayfinite check --fix --write ...")
+
+
+def _runs(settings: Check, project: Project) -> list[tuple[str, ...]]:
+    """The files of each run: those that were named, else the project's."""
+    other = settings.build or settings.memory or settings.data or settings.quick
+    if settings.files:
+        return [(each,) for each in settings.files] if settings.each else [settings.files]
+    return [] if other else list(project.paths)
+
+
+def _exit_code(found: Inspection, settings: Check) -> int:
+    if settings.warn_only:
+        return 0
+    noted = found.findings or any(line.status == "note" for line in found.lines) or found.verdict == "unknown"
+    return 1 if settings.strict and noted else found.exit_code
+
+
+def _print(found: Inspection, settings: Check) -> None:
+    data = found.to_json()
+    if settings.format == "json":
+        print(json.dumps(tagged("check", data), indent=1, ensure_ascii=False))
+    elif settings.format == "text":
         from stayfinite.report.inspection import show_inspection
         from stayfinite.report.standard_output import StandardOutput
 
-        show_inspection(found.to_json(), StandardOutput())
-    return found.exit_code
+        show_inspection(data, StandardOutput(), quiet=settings.quiet, verbose=settings.verbose)
+    else:
+        module = import_module(f"stayfinite.report.formats.{settings.format}")
+        text = getattr(module, f"as_{settings.format}")(data)
+        if text:
+            print(text)
+
+
+def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> int:
+    """Show the safe changes, write them where that is wished; 0 when nothing is left to mend."""
+    from stayfinite.inspection.files.fixing import Fixes, add_fixes
+
+    if not runs:
+        raise UsageError("--fix needs the files of a run", fix="stayfinite check --fix train.yaml")
+    fixes = Fixes()
+    for run_files in runs:
+        found = without_ignored(inspect_files(run_files, gpu=settings.gpu), project=project.ignore)
+        add_fixes(fixes, run_files, found, gpu=settings.gpu)
+    print(printable(fixes.diff()), end="")
+    for finding, why in fixes.left:
+        print(printable(f"not fixed: {finding.where} {finding.code} {finding.cause}: {why}. {finding.fix}"))
+    if settings.write:
+        written = fixes.write()
+        print(f"Wrote {', '.join(written)}." if written else "Nothing to write.")
+    elif fixes.after:
+        print(f"Safe changes: {len(fixes.fixed)}. Nothing was written; --write does.")
+    else:
+        print("No safe changes.")
+    open_still = [finding for finding, _ in fixes.left if finding.severity != "info"]
+    pending = fixes.after and not settings.write
+    return 0 if settings.warn_only or not (open_still or pending) else 1
+
+
+OF_EVERY_CHECK = ("--json", "--strict", "--warn-only", "-q", "--quiet", "-v", "--verbose")
+"""Switches that `--quick RECIPE` takes too; all others are the recipe's."""
 
 
 def _own_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -138,13 +242,11 @@ def _own_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
         return arguments, []
     at = arguments.index("--quick")
     others = arguments[:at] + arguments[at + 2 :]
-    plain = [flag for flag in others if flag == "--json"]
-    return [*arguments[at : at + 2], *plain], [flag for flag in others if flag != "--json"]
+    plain = [flag for flag in others if flag in OF_EVERY_CHECK]
+    return [*arguments[at : at + 2], *plain], [flag for flag in others if flag not in OF_EVERY_CHECK]
 
 
 def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
-    from importlib import import_module
-
     from stayfinite.cli.train import RECIPES
 
     try:
@@ -157,7 +259,7 @@ def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
     return found
 
 
-def _inspect(settings: Check) -> Inspection | None:
+def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | None:
     """Look at the one thing that was named; None where nothing was."""
     if settings.build is not None:
         from stayfinite.inspection.building import inspect_build
@@ -167,11 +269,9 @@ def _inspect(settings: Check) -> Inspection | None:
         return _inspect_memory(settings, settings.memory)
     if settings.data:
         return _inspect_data(settings)
-    if settings.files:
-        from stayfinite.inspection.files.inspecting import inspect_files
-
-        return inspect_files(settings.files, gpu=settings.gpu)
-    return None
+    if settings.each or len(runs) > 1:
+        return inspect_each(runs, lambda files: inspect_files(files, gpu=settings.gpu))
+    return inspect_files(runs[0], gpu=settings.gpu) if runs else None
 
 
 def _inspect_memory(settings: Check, model: str) -> Inspection:
@@ -201,7 +301,7 @@ def _inspect_data(settings: Check) -> Inspection:
     from stayfinite.inspection.data.inspecting import inspect_data
     from stayfinite.report.progress import reading_progress
 
-    with reading_progress(quiet=settings.json) as told:
+    with reading_progress(quiet=settings.quiet or settings.format != "text") as told:
         return inspect_data(
             settings.data,
             val=settings.val,

@@ -83,6 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     from stayfinite.doctor.ranks import leave_word, rank
     from stayfinite.doctor.session import Session
     from stayfinite.doctor.stopping import TimeLimit
+    from stayfinite.inspection.project import find_project
     from stayfinite.integrations.attaching import attached
     from stayfinite.integrations.scripts import kept_output
 
@@ -92,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
     session = Session(guard=settings.guard, strict=settings.strict)
     with tempfile.TemporaryDirectory(prefix="stayfinite-doctor-") as folder:
         output = Path(folder) / "output.log"
-        policy = Policy() if settings.guard else Policy.watch()
+        policy = (find_project().policy or Policy()) if settings.guard else Policy.watch()
         with (
             kept_output(output, to_stderr=settings.json, hear=session.printed),
             attached(policy, _tell) as found,

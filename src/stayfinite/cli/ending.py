@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import MissingExtra, NotReady, StayfiniteError, TrainingStopped
@@ -53,6 +56,8 @@ def exit_code(
 
 def tell_error(command: str, error: Exception | str, *, as_json: bool = False, code: int = 2) -> int:
     """Say on standard error why a command could not do its work, and with --json on standard output; its exit code."""
+    if _in_full.get() and isinstance(error, Exception):
+        traceback.print_exception(error)
     print(f"stayfinite {command}: {error}", file=sys.stderr)
     if as_json:
         what, fix = (error.message, error.fix) if isinstance(error, StayfiniteError) else (str(error), "")
@@ -70,3 +75,16 @@ def _no_memory(error: RuntimeError) -> StayfiniteError:
         "what else is on the card. A training that was under way goes on from its last checkpoint when it is started "
         "again",
     )
+
+
+_in_full: ContextVar[bool] = ContextVar("in_full", default=False)
+
+
+@contextmanager
+def told_in_full() -> Iterator[None]:
+    """Errors are told with their tracebacks, for `stayfinite -v`."""
+    token = _in_full.set(True)
+    try:
+        yield
+    finally:
+        _in_full.reset(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -33,5 +34,6 @@ def run(arguments: Sequence[str]) -> int:
         shown = [tagged("rule", page) for page in pages]
         print(json.dumps(shown[0] if len(shown) == 1 else shown, indent=1, ensure_ascii=False))
     else:
-        print("\n\n".join(page_as_text(page, colour=sys.stdout.isatty()) for page in pages))
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print("\n\n".join(page_as_text(page, colour=colour) for page in pages))
     return 0

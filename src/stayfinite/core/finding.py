@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from stayfinite.core.html import panel
+
 Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a file the fix goes; lines and columns count from 1."""
+
+    path: str
+    line: int
+    column: int
+    end_column: int
+    """One past the last column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +49,29 @@ class Finding:
     fix: str
     """What to do."""
 
+    place: Place | None = None
+    """Where the fix goes, if that is a place in a file that was read."""
+
     def to_json(self) -> dict[str, Any]:
-        """As plain data, in the order of the fields."""
-        return asdict(self) | {"evidence": list(self.evidence)}
+        """As plain data, in the order of the fields; without `place` where there is none."""
+        data = asdict(self) | {"evidence": list(self.evidence)}
+        if self.place is None:
+            del data["place"]
+        return data
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        lines = [f"{self.where}: {self.title}" if self.where else self.title, *self.evidence, f"Fix: {self.fix}"]
+        return panel(f"{self.severity} {self.code} {self.cause}", lines, tone=self.severity)
+
+
+class Findings(list[Finding]):
+    """A list of findings that reads well in a notebook and on a prompt, also when it is empty."""
+
+    def __repr__(self) -> str:
+        if not self:
+            return "No findings."
+        return "\n".join(f"{each.severity} {each.code} {each.cause}: {each.title} Fix: {each.fix}" for each in self)
+
+    def _repr_html_(self) -> str:
+        return "".join(each._repr_html_() for each in self) or panel("No findings.", tone="good")

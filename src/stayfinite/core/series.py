@@ -18,6 +18,9 @@ MOST_POINTS = 65_536
 MOST_VALUES = 4_096
 """Of one named metric."""
 
+MOST_METRICS = 2_000
+"""Names of metrics; a model's every parameter may have one."""
+
 NAN = math.nan
 
 
@@ -148,6 +151,8 @@ class RunSeries:
         self.kind = kind
         """Of the log: `transformers`, `fairseq`, ...; empty when nothing was recognised."""
         self.rank = rank
+        self.metrics_left_out = 0
+        """Numbers of further names, which were not kept."""
         self.metrics: dict[str, Track] = {}
         """Evaluation metrics and every other number with a name: `eval_loss`, `bleu`, `loss_cls`, `rewards/mean`."""
         self.messages: list[Message] = []
@@ -245,7 +250,11 @@ class RunSeries:
         """A named metric, empty where it is new."""
         track = self.metrics.get(name)
         if track is None:
-            track = self.metrics[name] = Track()
+            track = Track()
+            if len(self.metrics) < MOST_METRICS:
+                self.metrics[name] = track
+            else:
+                self.metrics_left_out += 1  # a line that makes up names as it goes
         return track
 
     @property

@@ -134,7 +134,7 @@ class _Index:
         self._loose: dict[str, list[int]] = {}
         """By the words of the last step: `train_batch_size` under `batch_size`, `size`."""
         for position, setting in enumerate(settings):
-            steps = [plain_name(step) for step in _STEPS.split(setting.name.strip().lstrip("-"))][-_MOST_STEPS:]
+            steps = [plain_name(step) for step in _STEPS.split(setting.name.strip().lstrip("-"))[-_MOST_STEPS:]]
             ending = ""
             for step in reversed(steps):
                 ending = f"{step}_{ending}" if ending else step

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.html import panel, table
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.differential import Differential
 
@@ -48,6 +49,14 @@ class Diagnosis:
     def cause(self) -> Finding | None:
         """The likeliest cause, if the run is sick."""
         return next((finding for finding in self.findings if finding.severity != "info"), None)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict with what the numbers show, the findings, and what was read."""
+        tone = {"healthy": "good", "sick": "error", "unknown": "warning"}[self.verdict]
+        read = [(each.path, each.said) for each in self.sources]
+        sources = table(("file", "read as"), read) if read else ""
+        top = panel(self.verdict.capitalize(), [*self.trouble, *self.refused], tone=tone)
+        return top + "".join(each._repr_html_() for each in self.findings) + sources
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

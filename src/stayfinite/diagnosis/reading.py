@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stayfinite.core.finding import Finding
-from stayfinite.core.series import RunSeries
+from stayfinite.core.series import MOST_METRICS, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import proved_causes
 from stayfinite.diagnosis.diagnosis import Source
@@ -115,6 +115,8 @@ def described(runs: Sequence[RunSeries]) -> str:
     counted = f"{lines:,} line{'' if lines == 1 else 's'}, " if lines else ""
     others = 0 if points else sum(len(track.values) for run in runs for track in run.metrics.values())
     measured = f"{points:,} measurement{'' if points == 1 else 's'}"
+    if any(run.metrics_left_out for run in runs):
+        measured += f", only the first {MOST_METRICS:,} names of metrics"
     measured = f"{others:,} value{'' if others == 1 else 's'} and no loss among them" if others else measured
     return f"{kind or 'unknown'} log, {counted}{measured}{ranks}"
 

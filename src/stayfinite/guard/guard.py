@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.decision import Decision
+from stayfinite.core.html import panel
 from stayfinite.core.stalls import Phase
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import (
@@ -23,6 +24,7 @@ from stayfinite.guard.feeding.batches import Batches
 from stayfinite.guard.graphing.graphed import GraphedStep, graphed
 from stayfinite.guard.machinery import Machinery
 from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.telling.live import curves_html
 from stayfinite.guard.words import policy_in_words, training_in_words
 from stayfinite.state.shards import full_value
 
@@ -361,6 +363,15 @@ class Guard(Machinery):
             f"{policy_in_words(self._judge.policy)}\n"
             f"recovery: {kept}; {self._precision.in_words()}{ranks}{self._replays.in_words()}"
         )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the curves of the recent steps, and what is guarded."""
+        known = self.decisions
+        bad = [each.step for each in known if each.refused]
+        loss = [(each.step, each.signals.loss) for each in known]
+        norm = [(each.step, each.signals.grad_norm) for each in known]
+        state = "ended" if self._life.over else "open"
+        return curves_html(state, self._step, len(bad), loss, norm, bad) + panel("guard", self.describe().split("\n"))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the guard remembers, as plain data; waits for what is under way."""

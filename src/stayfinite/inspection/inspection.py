@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.html import panel, table, text
 from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.inspection.check_list import Line, ruled
-from stayfinite.inspection.notes import Notes, Table
+from stayfinite.inspection.notes import Edit, Notes, Table
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank
 from stayfinite.rules.registry import all_rules, rule_of
@@ -24,6 +25,20 @@ SEEN = 0.2
 Verdict = Literal["healthy", "sick", "unknown"]
 
 
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A finding that somebody has set aside."""
+
+    finding: Finding
+    reason: str
+    where: str
+    """What ignores it: `train.yaml:3`, or `project file`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"finding": self.finding.to_json(), "reason": self.reason, "where": self.where}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """The answer of `stayfinite check` and, in full, of `preflight`."""
@@ -33,6 +48,10 @@ class Inspection:
     findings: Sequence[Finding]
     """The gravest and likeliest first; those of severity info at the end."""
     tables: Sequence[Table] = ()
+    ignored: Sequence[Ignored] = ()
+    """Findings that a comment or the project file sets aside; they count for nothing."""
+    edits: Sequence[Edit] = ()
+    """Changes of single settings that would mend some of the findings."""
 
     @property
     def verdict(self) -> Verdict:
@@ -46,6 +65,20 @@ class Inspection:
         """0 to launch, 1 to look first."""
         return int(self.verdict == "sick")
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, then the findings, then what was looked at as a table."""
+        words = {"healthy": "Ready to launch", "sick": "Not ready", "unknown": "Nothing could be checked"}
+        tone = {"healthy": "good", "sick": "error", "unknown": "warning"}[self.verdict]
+        rows = [(line.status, line.group, line.title, line.seen) for line in self.lines if line.status != "skip"]
+        shown = [table(("", "group", "check", "seen"), rows)] if rows else []
+        told = [f"{each.finding.where}: {each.finding.code} ignored: {each.reason}" for each in self.ignored]
+        shown += [f"<b>{text(each.title)}</b>{table(each.columns, each.rows)}" for each in self.tables]
+        return (
+            panel(words[self.verdict], told, tone=tone)
+            + "".join(each._repr_html_() for each in self.findings)
+            + "".join(shown)
+        )
+
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -54,6 +87,7 @@ class Inspection:
             "checks": [line.to_json() for line in self.lines],
             "banner": dict(self.banner),
             "tables": [table.to_json() for table in self.tables],
+            "ignored": [each.to_json() for each in self.ignored],
         }
 
 
@@ -67,7 +101,11 @@ def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
         key=lambda each: (each.severity == "info", -each.confidence),
     )
     return Inspection(
-        banner=notes.banner, lines=ruled(notes.checks, findings), findings=findings, tables=tuple(notes.tables)
+        banner=notes.banner,
+        lines=ruled(notes.checks, findings),
+        findings=findings,
+        tables=tuple(notes.tables),
+        edits=tuple(notes.edits),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.settings import Setting
 from stayfinite.inspection.check_list import Check
 from stayfinite.rules.facts import Observation
 
@@ -23,6 +24,8 @@ class Notes:
     tables: list[Table] = field(default_factory=list)
     """What is better shown as a table: parameter groups, memory, lengths."""
 
+    edits: list[Edit] = field(default_factory=list)
+    """Changes of single settings that would mend what was seen."""
     told: list[str] = field(default_factory=list)
     """Errors, as they would stand in a log: the rules know their words."""
     proved: list[Finding] = field(default_factory=list)
@@ -39,6 +42,18 @@ class Notes:
     def heading(self, name: str, text: str) -> None:
         """Add a line to the banner."""
         self.banner.append((name, text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One change of one setting in a file, which would mend a cause. Whether it does, a second look decides."""
+
+    cause: str
+    setting: Setting
+    value: Any = None
+    """The new value, unless the name is what changes."""
+    name: str = ""
+    """The new last step of its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

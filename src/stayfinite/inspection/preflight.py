@@ -10,7 +10,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.core.finding import Finding
+from stayfinite.core.finding import Findings
 from stayfinite.errors import StayfiniteError
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.loss_of import forward_for
@@ -38,7 +38,7 @@ def preflight(
     metric: Callable[[Any], Any] | None = None,
     precision: str | None = None,
     steps: int = 10,
-) -> list[Finding]:
+) -> Findings:
     """Look at a training before its first step.
 
     Everything is as before when this returns: weights, moments, generators, buffers, modes, gradients.
@@ -67,7 +67,7 @@ def preflight(
         model, optimizer, batch, forward, scaler, loader=loader, scheduler=scheduler, validation=validation,
         metric=metric, precision=precision, steps=steps,
     )  # fmt: skip
-    return list(found.findings)
+    return Findings(found.findings)
 
 
 def inspect_training(

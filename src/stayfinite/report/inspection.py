@@ -22,20 +22,49 @@ MARKS = {
 }
 
 
-def show_inspection(inspection: Mapping[str, Any], console: Console) -> None:
-    """Print an inspection, given as its plain data."""
+def show_inspection(
+    inspection: Mapping[str, Any], console: Console, *, quiet: bool = False, verbose: bool = False
+) -> None:
+    """Print an inspection, given as its plain data: findings and a verdict.
+
+    Arguments:
+        quiet: findings only.
+        verbose: every check, those that are fine or skipped too.
+    """
     inspection = printable_parts(inspection)
     width = max((len(name) for name in inspection["banner"]), default=0)
-    for name, text in inspection["banner"].items():
+    for name, text in inspection["banner"].items() if not quiet else ():
         console.print(Text.assemble((f"{name:<{width}}  ", "bold"), text))
-    for group, lines in groupby(inspection["checks"], key=lambda line: line["group"]):
+    shown = MARKS if verbose else ("warn", "fail") if quiet else ("warn", "fail", "note")
+    columns = {_numbered(place): f"{_numbered(place)}:{place['column']}" for place in _places(inspection)}
+    chosen = [_with_columns(line, columns) for line in inspection["checks"] if line["status"] in shown]
+    for group, lines in groupby(chosen, key=lambda line: line["group"]):
         console.print(Text(f"\n{group}", style="bold"))
         for line in lines:
             _show_line(line, console)
+    if quiet:
+        return
     for table in inspection["tables"]:
         console.print()
         console.print(_drawn(table))
+    for ignored in inspection["ignored"]:
+        what = f"{ignored['finding']['where']}: {ignored['finding']['code']} ignored: {ignored['reason']}"
+        console.print(Text(f"\n{what}", style="dim"))
     console.print(verdict_line(inspection))
+
+
+def _places(inspection: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [finding["place"] for finding in inspection["findings"] if "place" in finding]
+
+
+def _numbered(place: Mapping[str, Any]) -> str:
+    return f"{place['path']}:{place['line']}"
+
+
+def _with_columns(line: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """With `train.yaml:3:16` where the evidence begins with `train.yaml:3`: editors jump there."""
+    where, colon, rest = line["seen"].partition(": ")
+    return {**line, "seen": f"{columns[where]}{colon}{rest}"} if where in columns else line
 
 
 def verdict_line(inspection: Mapping[str, Any]) -> Text:

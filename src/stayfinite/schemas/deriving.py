@@ -31,6 +31,8 @@ class Shape:
     """Keys that have another name than their attribute: key to attribute."""
     typed: Mapping[str, Any] = field(default_factory=dict)
     """Keys whose value has another type than their attribute."""
+    optional: tuple[str, ...] = ()
+    """Keys that are left out where there is nothing to say."""
 
 
 class Deriver:
@@ -73,6 +75,7 @@ class Deriver:
             found = self.schema(shape.typed[key] if key in shape.typed else _unwrapped(hints[attribute]))
             properties[key] = found | ({"description": said[attribute]} if attribute in said else {})
         optional = {name for name, hint in hints.items() if get_origin(hint) is typing.NotRequired}
+        optional |= set(shape.optional)
         record: dict[str, Any] = {"type": "object", "properties": properties}
         record["required"] = [key for key in properties if key not in optional]
         about = inspect.getdoc(of) or ""

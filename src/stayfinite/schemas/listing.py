@@ -6,6 +6,7 @@ import difflib
 from dataclasses import fields
 from typing import Any
 
+from stayfinite.core.finding import Finding
 from stayfinite.core.run_status import HealthWord, RunStatus
 from stayfinite.core.schema_names import PRINTED, VERSION, WRITTEN, tag
 from stayfinite.diagnosis.diagnosis import Diagnosis
@@ -25,8 +26,9 @@ SHAPES: dict[type, Shape] = {
     Differential: Shape(
         keys=("remaining", "try", "key", "outcomes"), typed={"try": str, "key": str, "outcomes": dict[str, str]}
     ),
+    Finding: Shape(optional=("place",)),
     Inspection: Shape(
-        keys=("verdict", "findings", "checks", "banner", "tables"),
+        keys=("verdict", "findings", "checks", "banner", "tables", "ignored"),
         named={"checks": "lines"},
         typed={"banner": dict[str, str]},
     ),

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import time
+import tracemalloc
 import zipfile
 
 import pytest
@@ -217,3 +218,60 @@ def test_a_thousand_branches_one_inside_the_other_are_read(tmp_path):
     code += "".join(f"elif a == {number}:\n    lr = {number}\n" for number in range(1, 1500))
     settings = read_config(written(tmp_path, "train.py", code))
     assert settings.find("lr") is not None
+
+
+LONG = "k" * 10_000
+
+
+def nested_keys() -> str:
+    text = "{" + ", ".join(f'"{number}": 1' for number in range(2000)) + "}"
+    for _ in range(60):
+        text = f'{{"{LONG}": {text}}}'
+    return text
+
+
+HOSTILE = {
+    "tables.toml": lambda: "\n".join("[" + ".".join(["a"] * depth) + "]" for depth in range(1, 1000)),
+    "key.toml": lambda: "[" + ".".join(f"k{number}" for number in range(100_000)) + "]\nlr = 1\n",
+    "keys.toml": lambda: "\n".join(".".join(["a"] * 500) + f".b{number} = 1" for number in range(2000)),
+    "chain.yaml": lambda: (
+        "a0: &a0 {lr: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: *a{n - 1}\n  k{n}: 1\n" for n in range(1, 3000))
+    ),
+    "bomb.yaml": lambda: (
+        "b: &b {" + ", ".join(f"k{n}: 1" for n in range(2000)) + "}\nx:\n  <<: [" + "*b," * 2000 + "]\n"
+    ),
+    "itself.yaml": lambda: "a: &a\n" + "".join(f"  k{number}: *a\n" for number in range(2000)) + "  lr: 1\n",
+    "list.yaml": lambda: "a: &a [" + ", ".join(["*a"] * 1000) + "]\nlr: 1\n",
+    "keys.json": nested_keys,
+    "quotes.sh": lambda: "#!/bin/bash\npython train.py " + "\"'" * 9000 + "\n",
+    "variables.sh": lambda: (
+        "#!/bin/bash\n" + "\n".join("python t.py --a=" + "${B:-${C:-" * 500 + "\\" for _ in range(50))
+    ),
+    "comments.sh": lambda: "#!/bin/bash\n" + "\n".join("X=(" + " #" * 9000 for _ in range(50)),
+    "integer.py": lambda: "import torch\nlr = " + "9" * 10_000 + "\nx = 10**100000\ny = f'{10**6000}'\nfp16 = True\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_grows_with_its_square_has_a_budget(name, tmp_path):
+    path = written(tmp_path, name, HOSTILE[name]())
+    began = time.process_time()
+    settings = read_config(path)
+    assert time.process_time() - began < 5
+    check(settings)
+
+
+@pytest.mark.parametrize("name", ["keys.json", "itself.yaml"])
+def test_names_inside_names_have_a_budget_of_memory(name, tmp_path):
+    path = written(tmp_path, name, HOSTILE[name]())
+    tracemalloc.start()
+    try:
+        read_config(path)
+        assert tracemalloc.get_traced_memory()[1] < 128 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_deep_and_long_names_keep_their_last_steps(tmp_path):
+    settings = read_config(written(tmp_path, "deep.json", f'{{"{LONG}": {{"optimizer": {{"lr": 3}}}}}}'))
+    assert settings.value("optimizer_lr") == 3

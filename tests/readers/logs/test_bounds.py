@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from readers.logs.reading_text import same
 from stayfinite.core import series as series_module
-from stayfinite.core.series import MOST_POINTS, MOST_VALUES, Point, RunSeries, Track
+from stayfinite.core.series import MOST_METRICS, MOST_POINTS, MOST_VALUES, Point, RunSeries, Track
 from stayfinite.readers.logs import LogReader
+from stayfinite.readers.logs.opening import UnreadableLog, read_log
 
 
 def test_a_point_comes_back_as_it_was_added() -> None:
@@ -128,3 +132,27 @@ def test_memory_does_not_grow_with_the_log() -> None:
     tracemalloc.stop()
     assert now < 4 << 20
     assert reader.series[0].points_seen == 6_000
+
+
+def test_a_log_that_makes_up_names_keeps_the_first_and_counts_the_rest() -> None:
+    reader = LogReader("train.log")
+    for step in range(200):
+        names = ", ".join(f"'m{step}_{number}': 1.0" for number in range(50))
+        reader.feed(f"{{{names}, 'loss': 1.0, 'step': {step}}}\n")
+    reader.close()
+    (series,) = reader.series
+    assert len(series.metrics) == MOST_METRICS
+    assert series.metrics_left_out >= 200 * 50 - MOST_METRICS
+    assert series.points_seen == 200
+
+
+def test_a_log_that_is_packed_again_and_again_is_refused_in_words(tmp_path: Path) -> None:
+    data = b"step 1 loss 2.0\n" * 10
+    for times in range(1, 1001):
+        data = gzip.compress(data, 1)
+        if times == 2:
+            (tmp_path / "twice.log.gz").write_bytes(data)
+    (tmp_path / "often.log.gz").write_bytes(data)
+    assert read_log(tmp_path / "twice.log.gz")[0].points_seen == 10
+    with pytest.raises(UnreadableLog, match="is packed more than 4 times"):
+        read_log(tmp_path / "often.log.gz")

@@ -20,6 +20,7 @@ from stayfinite.guard.telling.groups import Groups
 from stayfinite.guard.telling.journal import Journal, now
 from stayfinite.guard.telling.launch import run_record
 from stayfinite.guard.telling.layers import Layers
+from stayfinite.guard.telling.live import live_curves
 from stayfinite.guard.telling.reporting import REPORT, Reporter
 from stayfinite.guard.telling.tally import Tally
 from stayfinite.measure.mailbox import Mailbox
@@ -78,6 +79,7 @@ class Recorder:
         self._layers = Layers()
         self._layers_rest_until = 0.0
         self._samples: Mailbox[tuple[int, tuple[str, ...], tuple[int, ...]]] = Mailbox()
+        self._live = live_curves() if self._first else None
         self._launched = False
         self.causes: dict[str, int] = {}
         """What was found to be the matter, on this rank, with the step at which it first was."""
@@ -128,6 +130,8 @@ class Recorder:
                 self._voice.decision(decision, done)
         for finding in judgement.findings:
             self.find(finding, decision.step)
+        if self._live is not None:
+            self._live.take(decision)
 
     def find(self, finding: Finding, step: int) -> None:
         """A known way of failing was recognised."""
@@ -206,6 +210,8 @@ class Recorder:
                 self.trouble(event, step, reason=reason, **details)
             self._journal.close()
             return
+        if self._live is not None:
+            self._live.finish()
         if self._layers.unwritten:
             self._journal.whole(LAYERS, self._layers.to_bytes())
         unlearned, neglected = self._unlearned(), self._groups.neglected()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from stayfinite.inspection.files.contradictions import contradict
+from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
-from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.rules.known import is_on, number_in
 from stayfinite.rules.plans import Remark
 
@@ -23,6 +24,8 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
     """Strategies that have to match, metrics that have to exist, data that has to be there."""
     remarks = [*_best_model(plan), *_metric(plan), *_data(plan)] if plan.is_transformers else []
     causes = {contradict(notes, *remark) for remark in remarks}
+    if causes:
+        notes.edits.extend(_edits(plan))
     names = (
         "eval_strategy",
         "save_strategy",
@@ -42,6 +45,16 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
         seen=", ".join(seen),
         skipped="" if seen or causes else "no setting speaks of it",
     )
+
+
+def _edits(plan: Plan) -> Iterator[Edit]:
+    """What may be changed without asking: which way a metric is better, and saving whenever it is evaluated."""
+    greater, metric = plan.find("greater_is_better"), plan.find("metric_for_best_model")
+    if greater is not None and metric is not None and isinstance(metric.value, str):
+        yield Edit(cause=CAUSE, setting=greater, value=not is_on(greater.value))
+    evaluates, saves = plan.find("eval_strategy", "evaluation_strategy"), plan.find("save_strategy")
+    if evaluates is not None and saves is not None and evaluates.value in ("steps", "epoch"):
+        yield Edit(cause=CAUSE, setting=saves, value=evaluates.value)
 
 
 def _best_model(plan: Plan) -> list[Remark]:

@@ -13,7 +13,7 @@ from stayfinite.inspection.files.declared import Declared, declared_in
 from stayfinite.inspection.files.names import nearest
 from stayfinite.inspection.files.plan import TELLING, Plan
 from stayfinite.inspection.files.sources import Source
-from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.readers.configs.commands import looks_like_command, split_command, unquoted
 
 _TRANSFORMERS = known.TRAINING_ARGUMENTS | known.EXAMPLE_SCRIPTS | known.TRL
@@ -64,6 +64,7 @@ def look_at_flags(plan: Plan, notes: Notes) -> None:
     strange = [each for found in looked for each in found.strange]
     if strange:
         notes.saw("plan.unknown_settings", strange)
+        notes.edits.extend(edit for source in plan.sources for edit in _renamings(source, strange))
     seen = ", ".join(f"{found.count} of {found.whose}" for found in looked)
     notes.check(
         "Flags",
@@ -72,6 +73,14 @@ def look_at_flags(plan: Plan, notes: Notes) -> None:
         seen=seen,
         skipped="" if seen else "no vocabulary for these files",
     )
+
+
+def _renamings(source: Source, strange: Sequence[tuple[str, str]]) -> Iterator[Edit]:
+    for setting in source.settings if source.kind in ("yaml", "json", "toml") else ():
+        for text, where in strange:
+            meant = re.search(r"did you mean (?:[\w.]+\.)?(\w+)\?$", text)
+            if meant and where == setting.where and text.startswith(f"{setting.name} "):
+                yield Edit(cause="unknown-setting", setting=setting, name=meant.group(1))
 
 
 def _look(source: Source, plan: Plan) -> Iterator[_Looked]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stayfinite.core.settings import Expression, Setting
@@ -19,11 +19,13 @@ from stayfinite.inspection.files.flags import look_at_flags
 from stayfinite.inspection.files.learning_rate import look_at_learning_rate
 from stayfinite.inspection.files.lengths import look_at_lengths
 from stayfinite.inspection.files.memory_savers import look_at_memory_savers
+from stayfinite.inspection.files.placing import placed
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import look_at_post_training
 from stayfinite.inspection.files.precision import look_at_precision
 from stayfinite.inspection.files.schedule import look_at_schedule
 from stayfinite.inspection.files.sources import Source, read_sources
+from stayfinite.inspection.ignoring import Remark, remarks_in, without_ignored
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
 from stayfinite.readers.configs.syntax import open_bracket
@@ -49,13 +51,16 @@ TOPICS = (
 _MEND = "write the file again, or mend it where its parser stops"
 
 
-def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspection:
+def inspect_files(
+    arguments: Sequence[str], *, gpu: str | None = None, instead: Mapping[str, str] | None = None
+) -> Inspection:
     """Look at the files and commands of one run. Of several values the command's counts, then that of the later file.
 
-    Raises UsageError for what cannot be read, and for a card that nobody knows.
+    ``instead`` gives files another text than they have on disk. Raises UsageError for what cannot be read, and for a
+    card that nobody knows.
     """
     card = None if gpu is None else card_asked_for(gpu)
-    plan = Plan(sources=read_sources(arguments, card), card=card)
+    plan = Plan(sources=read_sources(arguments, card, instead), card=card)
     if not plan.settings:
         names = ", ".join(source.name for source in plan.sources)
         raise UsageError(
@@ -71,10 +76,14 @@ def inspect_files(arguments: Sequence[str], *, gpu: str | None = None) -> Inspec
     in_code = look_at_code(plan, notes)
     # What the rules judge are the observations: a remark in a script's comment is no evidence before a launch.
     found = conclude(notes)
-    if not in_code:
-        return found
-    findings = [*found.findings, *in_code]
-    return replace(found, lines=ruled(notes.checks, findings), findings=findings)
+    findings = placed([*found.findings, *in_code], plan.sources)
+    found = replace(found, lines=ruled(notes.checks, findings), findings=findings)
+    found = without_ignored(found, remarks=[each for source in plan.sources for each in _remarks(source)])
+    return replace(found, findings=placed(found.findings, plan.sources))
+
+
+def _remarks(source: Source) -> list[Remark]:
+    return [] if source.kind in ("command", "notebook") else remarks_in(source.text, source.name, source.kind)
 
 
 def _described(source: Source) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan
-from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.rules.known import Known, is_on
 
 _HALF = re.compile(r"(?:torch\.)?(?:float16|fp16|half)", re.IGNORECASE)
@@ -19,6 +20,7 @@ _MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\
 
 _BEARS_HALF = re.compile(r"(?:^|/)t5-small$")
 """The smallest of the first T5s is trained in fp16 by its library's own notebooks; larger and gated ones overflow."""
+_AS_BF16 = {"fp16": "bf16", "float16": "bfloat16", "16-mixed": "bf16-mixed"}
 _ROUNDED = re.compile(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
 """Where weights are rounded to fp16 and come back, or a copy is: those that are trained stay in fp32."""
 
@@ -28,7 +30,12 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     precision = plan.precision
     both = _both_halves(plan)
     if both:
-        notes.saw("plan.both_halves", both)
+        half_on, brain_on = both
+        text = f"{half_on.name}: {half_on.value} and {brain_on.name}: {brain_on.value} ({brain_on.where})"
+        notes.saw("plan.both_halves", [(text, half_on.where)])
+        if plan.card is not None:  # which of the two is meant, the card tells
+            off = half_on if plan.card.bf16 else brain_on
+            notes.edits.append(Edit(cause="both-half-formats", setting=off, value=False))
     half = precision is not None and precision.value == "fp16"
     weights = _half_weights(plan) if plan.trains and plan.adapters is None and plan.context.deepspeed is None else None
     if precision is not None and half and plan.family is not None and not _BEARS_HALF.search(plan.family.text):
@@ -38,6 +45,8 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         )
         value = {"family": plan.family.value, "adapters": plan.adapters is not None, "text": text}
         notes.saw("plan.fp16_family", value, precision.where)
+        if plan.card is not None and plan.card.bf16:
+            notes.edits.extend(_to_bf16(plan, precision))
     true_half = plan.settings.search(r"(?:precision|dtype)\W{1,3}16-true\b")
     mixed = half and precision is not None and weights is not None and not _says_both(precision, weights)
     if weights is not None and precision is not None and mixed and not _quantized(plan):
@@ -88,7 +97,18 @@ def _quantized(plan: Plan) -> bool:
     return plan.on("load_in_8bit", "load_in_4bit") is not None
 
 
-def _both_halves(plan: Plan) -> list[tuple[str, str]]:
+def _to_bf16(plan: Plan, precision: Known) -> Iterator[Edit]:
+    """`mixed_precision: fp16` as bf16; `fp16: true` as `bf16: true`."""
+    for setting in plan.settings:
+        if setting.where != precision.where or f"{setting.name}: {setting.value}" != precision.text:
+            continue
+        if isinstance(setting.value, str) and setting.value in _AS_BF16:
+            yield Edit(cause="fp16-overflow-model-family", setting=setting, value=_AS_BF16[setting.value])
+        elif last_step(setting) == "fp16" and is_on(setting.value) is True:
+            yield Edit(cause="fp16-overflow-model-family", setting=setting, name="bf16")
+
+
+def _both_halves(plan: Plan) -> tuple[Setting, Setting] | None:
     """Both switches on in one place: one file and level, or one command and the file that it starts from."""
     switches: dict[str, list[Setting]] = {"fp16": [], "bf16": []}
     for setting in plan.settings:
@@ -101,8 +121,8 @@ def _both_halves(plan: Plan) -> list[tuple[str, str]]:
     for half in switches["fp16"]:
         for brain in switches["bf16"]:
             if _meet(half, brain, plan):
-                return [(f"{half.name}: {half.value} and {brain.name}: {brain.value} ({brain.where})", half.where)]
-    return []
+                return half, brain
+    return None
 
 
 def _meet(one: Setting, other: Setting, plan: Plan) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from stayfinite.readers.configs.commands import looks_like_command, settings_of_
 from stayfinite.readers.configs.files import MOST_BYTES, as_text, read_content
 from stayfinite.readers.configs.kinds import kind_of
 from stayfinite.readers.configs.program.surroundings import Surroundings
+from stayfinite.readers.configs.reading import settings_of_kind
 from stayfinite.readers.configs.secrets import without_secrets
 from stayfinite.rules.cards import Card
 
@@ -42,31 +43,34 @@ class Source:
     """The source that names this one; empty for what the person gave."""
 
 
-def read_sources(arguments: Sequence[str], card: Card | None = None) -> list[Source]:
+def read_sources(
+    arguments: Sequence[str], card: Card | None = None, instead: Mapping[str, str] | None = None
+) -> list[Source]:
     """Read what was given, and the scripts and configs beside it that a command names. Raises UsageError.
 
-    Scripts are read as on this card, and as the command starts them.
+    Scripts are read as on this card, and as the command starts them; ``instead`` has other texts for some files.
     """
+    instead = instead or {}
     commands = [_read_command(each) for each in arguments if _is_command(each)]
     told = {setting.plain: setting for source in commands for setting in source.settings}
     told |= {setting.name: setting for source in commands for setting in source.settings if setting.name.isupper()}
     surroundings = Surroundings(card=card, arguments=told)
-    given = [_read(each, surroundings) for each in arguments]
+    given = [_read(each, surroundings, instead) for each in arguments]
     seen = {os.path.realpath(source.name) for source in given}
     found = list(given)
     for source in found:  # grows while it is walked: a command names a script, a script its DeepSpeed file
         for path in _named_in(source):
             if os.path.realpath(path) not in seen and len(found) < MOST_NAMED:
                 seen.add(os.path.realpath(path))
-                named = _read_if_whole(path, source.name, surroundings)
+                named = _read_if_whole(path, source.name, surroundings, instead)
                 found.extend([named] if named else [])
     return found
 
 
-def _read(argument: str, surroundings: Surroundings) -> Source:
+def _read(argument: str, surroundings: Surroundings, instead: Mapping[str, str]) -> Source:
     if not argument.strip():
         raise UsageError("an empty name was given", fix="name a config, a script, a notebook, or a command in quotes")
-    return _read_command(argument) if _is_command(argument) else _read_file(argument, surroundings)
+    return _read_command(argument) if _is_command(argument) else _read_file(argument, surroundings, instead)
 
 
 def _read_command(argument: str) -> Source:
@@ -83,7 +87,9 @@ def _is_command(argument: str) -> bool:
     return len(words) > 1 and (looks_like_command(argument) or any(word.startswith("--") for word in words[1:]))
 
 
-def _read_file(path: str, surroundings: Surroundings, named_by: str = "") -> Source:
+def _read_file(path: str, surroundings: Surroundings, instead: Mapping[str, str], named_by: str = "") -> Source:
+    if path in instead:
+        return _read_text(instead[path], path, surroundings, named_by)
     _refuse_directory(path)
     content = read_content(path)
     size = f"{content.size / 2**20:,.0f} MiB"
@@ -104,6 +110,12 @@ def _read_file(path: str, surroundings: Surroundings, named_by: str = "") -> Sou
             fix="name the config itself; `stayfinite diagnose` reads logs, `stayfinite check --data` data",
         )
     return Source(name=path, kind=kind, text=text or "", settings=read_config(path, surroundings), named_by=named_by)
+
+
+def _read_text(text: str, path: str, surroundings: Surroundings, named_by: str) -> Source:
+    kind = kind_of(path, text[:4096].encode())
+    settings = without_secrets(settings_of_kind(kind, text, path, surroundings))
+    return Source(name=path, kind=kind, text=text, settings=settings, named_by=named_by)
 
 
 def _refuse_directory(path: str) -> None:
@@ -151,8 +163,8 @@ def _named_in(source: Source) -> list[str]:
     return found
 
 
-def _read_if_whole(path: str, named_by: str, surroundings: Surroundings) -> Source | None:
+def _read_if_whole(path: str, named_by: str, surroundings: Surroundings, instead: Mapping[str, str]) -> Source | None:
     try:
-        return _read_file(path, surroundings, named_by)
+        return _read_file(path, surroundings, instead, named_by)
     except UsageError:
         return None  # nobody asked for it by name

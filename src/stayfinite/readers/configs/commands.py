@@ -11,12 +11,13 @@ from stayfinite.readers.configs.values import value_in_text
 
 MOST_TOKENS = 5_000
 
-_TOKEN = re.compile(r"""(?:[^\s"'\\]|\\[^\n]|"(?:[^"\\]|\\.)*"|'[^']*'|["'\\])+""", re.DOTALL)
-_QUOTED = re.compile(r""""((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)""", re.DOTALL)
+# A quote that nobody closes is looked for only so far: thousands of them would each be looked for to the end.
+_TOKEN = re.compile(r"""(?:[^\s"'\\]|\\[^\n]|"(?:[^"\\]|\\.){0,9999}"|'[^']{0,9999}'|["'\\])+""", re.DOTALL)
+_QUOTED = re.compile(r""""((?:[^"\\]|\\.){0,9999})"|'([^']{0,9999})'|\\(.)""", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z][\w.\-/]*")
 _PAIR = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@\-]*)=(.*)", re.DOTALL)
 _NEGATION = re.compile(r"--?(?:no|disable)[_-]")
-_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=]([^}]*))?\}?")
+_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=]([^}]{0,500}))?\}?")
 _PROGRAM = re.compile(
     r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|axolotl|tune|"
     r"litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|poetry|"

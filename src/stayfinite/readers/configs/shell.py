@@ -17,6 +17,7 @@ _ASSIGNMENT = re.compile(
 )
 _HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
 _DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)")
+_COMMENT = re.compile(r"(?:^|\s)#")
 _ECHOED = re.compile(r"\s*(?:echo\b|printf\b|#)")
 
 
@@ -97,7 +98,7 @@ def _statement(lines: list[str], index: int) -> tuple[str, int]:
     """A statement with its continuation lines, an open quote and an open array among them."""
     text = lines[index]
     taken = 1
-    while index + taken < len(lines) and taken < 500:
+    while index + taken < len(lines) and taken < 500 and len(text) < MOST_WIDTH:
         stripped = _without_comment(text).rstrip()
         if stripped.endswith("\\"):
             text = stripped[:-1] + "\n" + lines[index + taken].strip()
@@ -110,7 +111,9 @@ def _statement(lines: list[str], index: int) -> tuple[str, int]:
 
 
 def _without_comment(text: str) -> str:
-    return re.sub(r"(?:^|\s)#[^\n\"']*$", "", text)
+    """Without a comment at its end: one in front of a quote is none, and everything is looked at once."""
+    found = _COMMENT.search(text, max(0, *(text.rfind(mark) for mark in "\n\"'")))
+    return text if found is None else text[: found.start()]
 
 
 def _is_open(text: str) -> bool:

@@ -10,8 +10,13 @@ from stayfinite.readers.configs.values import value_in_text
 
 _SECTION = re.compile(r"\[{1,2}([^\[\]]+)\]{1,2}")
 _PAIR = re.compile(r"""([\w."'-][\w."' -]{0,200})[=:](.*)""")
+_KEY = re.compile(r"\s*(?:\[{1,2}[^\]=#]*\]|[^=#]*=)")
 _MOST_WIDTH = 4_000
 _MOST_LINES = 20_000
+MOST_NESTING = 64
+"""Steps of one key, `a.b.c`: the parser's time grows with their square."""
+MOST_STEPS = 200_000
+"""Of all keys together."""
 
 
 class BrokenToml(Exception):
@@ -22,11 +27,25 @@ def parse_toml(text: str) -> Node:
     """The whole document."""
     import tomllib
 
+    _refuse_depth(text)
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise BrokenToml(str(error)) from None
     return _with_lines(data, _lines_of(text))
+
+
+def _refuse_depth(text: str) -> None:
+    """Before the parser is given something that it would need minutes for."""
+    steps = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        key = _KEY.match(line)
+        deep = sum(1 for step in key.group().split(".") if step.strip()) if key else 0
+        steps += deep
+        if deep > MOST_NESTING:
+            raise BrokenToml(f"a key of more than {MOST_NESTING} steps, line {number}")
+        if steps > MOST_STEPS:
+            raise BrokenToml(f"more than {MOST_STEPS:,} steps in its keys, line {number}")
 
 
 def parse_ini(text: str) -> Node:

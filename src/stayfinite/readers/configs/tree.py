@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from stayfinite.core.settings import Setting
@@ -12,8 +13,14 @@ MOST_SETTINGS = 5_000
 """Of one file: what an alias bomb or a vocabulary may become at most."""
 
 MOST_DEPTH = 64
+MOST_NAME = 200
+"""Characters of a setting's name, counted from its end: keys inside keys of any length add up to no more."""
 MOST_ITEMS = 1_000
 """Of one list that is kept as a value."""
+MOST_PARTS = 20_000
+"""Of one value, with all that is inside of it: an alias may stand for the same list a thousand times."""
+MOST_WAITING = 4 * MOST_SETTINGS
+"""Nodes that wait for their turn: one that holds itself would add its children for ever."""
 
 
 @dataclass(slots=True)
@@ -51,14 +58,20 @@ def settings_of(node: Node, source: str, *, prefix: str = "", kind: str = "file"
     return settings
 
 
-def plain_data(node: Node, *, depth: int = 0) -> Any:
+def plain_data(node: Node) -> Any:
     """The node as plain Python data, cut where it is deeper or longer than a setting may be."""
-    if depth >= 8:
+    return _plain(node, 0, iter(range(MOST_PARTS)))
+
+
+def _plain(node: Node, depth: int, left: Iterator[int]) -> Any:
+    """``left`` counts down what the value may still hold."""
+    if next(left, None) is None or depth >= 8:
         return "..."
     if isinstance(node.value, dict):
-        return {key: plain_data(each, depth=depth + 1) for key, each in list(node.value.items())[:MOST_ITEMS]}
+        within = islice(node.value.items(), MOST_ITEMS)
+        return {key: _plain(each, depth + 1, left) for (key, each), _ in zip(within, left, strict=False)}
     if isinstance(node.value, list):
-        return [plain_data(each, depth=depth + 1) for each in node.value[:MOST_ITEMS]]
+        return [_plain(each, depth + 1, left) for each, _ in zip(node.value[:MOST_ITEMS], left, strict=False)]
     return node.value
 
 
@@ -70,15 +83,17 @@ def _leaves(root: Node, prefix: str) -> Iterator[tuple[str, Any, Node]]:
         visited += 1
         node = _unwrapped(node)
         value = node.value
+        room = max(0, min(2 * MOST_SETTINGS, MOST_WAITING - len(work)))
         if isinstance(value, dict) and value and depth < MOST_DEPTH:
-            children = [(f"{name}.{key}" if name else str(key), child) for key, child in value.items()]
+            within = list(islice(value.items(), room))
+            children = [(f"{name}.{str(key)[-MOST_NAME:]}" if name else str(key), child) for key, child in within]
         elif isinstance(value, list) and depth < MOST_DEPTH and not _is_plain_list(value):
-            children = [(f"{name}.{index}" if name else str(index), child) for index, child in enumerate(value)]
+            children = [(f"{name}.{at}" if name else str(at), child) for at, child in enumerate(value[:room])]
         else:
             if name:
                 yield name, _leaf_value(node, depth), node
             continue
-        work.extend((child_name, child, depth + 1) for child_name, child in reversed(children[: 2 * MOST_SETTINGS]))
+        work.extend((child_name[-MOST_NAME:], child, depth + 1) for child_name, child in reversed(children))
 
 
 def _leaf_value(node: Node, depth: int) -> Any:

@@ -11,6 +11,8 @@ from stayfinite.readers.configs.values import value_in_text
 
 MOST_EVENTS = 200_000
 MOST_NESTING = 200
+MOST_MERGED = 100_000
+"""Entries that `<<` brings, in all: merges of merges multiply."""
 
 
 class BrokenYaml(Exception):
@@ -46,6 +48,7 @@ class _Builder:
         self._open: list[Node] = []
         self._keys: list[str | None] = []
         self._anchors: dict[str, Node] = {}
+        self._merged = 0
 
     def take(self, name: str, event: Any) -> None:
         if name == "ScalarEvent":
@@ -91,6 +94,9 @@ class _Builder:
         if waiting == "<<":
             for source in node.value if isinstance(node.value, list) else [node]:
                 if isinstance(source.value, dict):
+                    self._merged += len(source.value)
+                    if self._merged > MOST_MERGED:
+                        raise BrokenYaml(f"`<<` merges more than {MOST_MERGED:,} entries, line {node.line}")
                     for name, each in list(source.value.items()):
                         parent.setdefault(name, each)
         else:

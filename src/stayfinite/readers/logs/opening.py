@@ -18,6 +18,8 @@ from stayfinite.readers.logs.tensorboard import TensorBoard
 from stayfinite.readers.logs.text import TextReader
 
 CHUNK = 1 << 16
+MOST_PACKED = 4
+"""gzip inside gzip."""
 MOST_UNPACKED = 4 << 30
 """Bytes that are read of a compressed log; the rest is left alone."""
 
@@ -38,8 +40,10 @@ class _Reader(Protocol):
 class LogReader:
     """Reads a log as it grows: feed it chunks of any size, look at ``series`` whenever you like."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, packed: int = 0) -> None:
         self.source = source
+        self._packed = packed
+        """How many times what is read here was packed."""
         self._head = b""
         self._reader: _Reader | None = None
 
@@ -53,13 +57,13 @@ class LogReader:
             if len(self._head) < HEAD:
                 return
             chunk, self._head = self._head, b""
-            self._reader = _reader(chunk[:HEAD], self.source)
+            self._reader = _reader(chunk[:HEAD], self.source, self._packed)
         self._reader.feed(chunk)
 
     def close(self) -> None:
         """No more will come: a last line without an end is read as well."""
         if self._reader is None:
-            self._reader = _reader(self._head, self.source)
+            self._reader = _reader(self._head, self.source, self._packed)
             self._reader.feed(self._head)
             self._head = b""
         self._reader.close()
@@ -69,7 +73,9 @@ class LogReader:
         """One for each rank that is told apart, the main one first."""
         if self._reader is not None:
             return self._reader.series
-        so_far = _reader(self._head, self.source)  # too little to be sure of its kind: look at it anew each time
+        so_far = _reader(
+            self._head, self.source, self._packed
+        )  # too little to be sure of its kind: look at it anew each time
         so_far.feed(self._head)
         return so_far.series
 
@@ -104,10 +110,12 @@ def read_log(path: str | os.PathLike[str], progress: Callable[[int, int], None] 
     return reader.series
 
 
-def _reader(head: bytes, source: str) -> _Reader:
+def _reader(head: bytes, source: str, packed: int = 0) -> _Reader:
     kind = sniff(head, source)
     if kind == "gzip":
-        return _Unpacking(source)
+        if packed >= MOST_PACKED:
+            raise UnreadableLog(f"{source} is packed more than {MOST_PACKED} times", fix=f"unpack it: gunzip {source}")
+        return _Unpacking(source, packed + 1)
     if kind == "tensorboard":
         return TensorBoard(source)
     if kind == "json":
@@ -156,8 +164,8 @@ class _Decoding:
 class _Unpacking:
     """gzip -> a log, at most ``MOST_UNPACKED`` bytes of it; damage ends the reading."""
 
-    def __init__(self, source: str) -> None:
-        self._inside = LogReader(source.removesuffix(".gz"))
+    def __init__(self, source: str, packed: int) -> None:
+        self._inside = LogReader(source.removesuffix(".gz"), packed=packed)
         self._inside.source = source
         self._unpacker = zlib.decompressobj(wbits=31)
         self._left = MOST_UNPACKED

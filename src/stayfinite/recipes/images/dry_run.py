@@ -19,7 +19,7 @@ def show_dry_run(found: Inspection, steps: int, say: Callable[[str], None]) -> N
         NotReady: training would not survive what was found.
     """
     paper = io.StringIO()
-    show_inspection(found.to_json(), Console(file=paper, width=120))
+    show_inspection(found.to_json(), Console(file=paper, width=120), verbose=True)
     say("\n".join(line.rstrip() for line in paper.getvalue().splitlines()))
     wrong = [each for each in found.findings if each.severity == "error"]
     if wrong:

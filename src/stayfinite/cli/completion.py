@@ -1,0 +1,55 @@
+"""``stayfinite completion bash``: a script that lets a shell complete commands, their programs and flags."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from importlib import import_module
+
+_FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_PROGRAM = re.compile(r"^  ([a-z]\w*)  ", re.MULTILINE)
+_SCRIPT = """\
+# stayfinite: completion for {shell}. Made by `stayfinite completion {shell}`; make it again after an upgrade.
+{first}_stayfinite() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} words
+  case $COMP_CWORD:${{COMP_WORDS[1]}} in
+    1:*) words="{commands}" ;;
+{cases}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+complete -o bashdefault -o default -F _stayfinite stayfinite
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command: prints the script."""
+    about = 'Print a completion script. bash: eval "$(stayfinite completion bash)" in ~/.bashrc.'
+    parser = argparse.ArgumentParser("stayfinite completion", description=about)
+    parser.add_argument("shell", choices=("bash", "zsh"))
+    print(script(parser.parse_args(list(arguments)).shell), end="")
+    return 0
+
+
+def script(shell: str) -> str:
+    """The script for a shell; zsh runs bash's."""
+    from stayfinite.cli import COMMANDS
+
+    cases = "\n".join(f'    *:{name}) words="{" ".join(words_of(name))}" ;;' for name in COMMANDS)
+    first = "autoload -Uz bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    commands = " ".join((*COMMANDS, "--help", "--version"))
+    return _SCRIPT.format(shell=shell, first=first, commands=commands, cases=cases)
+
+
+def words_of(command: str) -> list[str]:
+    """The programs and flags of a command, as its own help shows them."""
+    if command == "completion":
+        return ["bash", "zsh"]
+    shown = io.StringIO()
+    with redirect_stdout(shown), redirect_stderr(shown), suppress(SystemExit):
+        import_module(f"stayfinite.cli.{command}").run(["--help"])
+    text = shown.getvalue()
+    return [*_PROGRAM.findall(text), *sorted({*_FLAG.findall(text), "--help"})]

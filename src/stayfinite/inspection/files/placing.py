@@ -1,0 +1,52 @@
+"""From `train.yaml:3` to the column: where the fix of a finding goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from stayfinite.core.finding import Finding, Place
+from stayfinite.core.settings import Setting
+from stayfinite.inspection.files.names import last_step
+from stayfinite.inspection.files.sources import COMMAND, Source
+from stayfinite.readers.configs.spans import Span, spans_of
+
+_NUMBERED = re.compile(r"(?P<path>.+):(?P<line>\d+)$", re.DOTALL)
+
+
+def placed(findings: Iterable[Finding], sources: Sequence[Source]) -> list[Finding]:
+    """The findings, each with the line and the columns that its fix goes to, where it names a file."""
+    texts = {source.name: source.text.split("\n") for source in sources if source.name != COMMAND}
+    by_place: dict[str, list[Setting]] = {}
+    for source in sources:
+        for setting in source.settings:
+            by_place.setdefault(setting.where, []).append(setting)
+    return [replace(each, place=_place(each, texts, by_place)) for each in findings]
+
+
+def _place(finding: Finding, texts: dict[str, list[str]], settings: dict[str, list[Setting]]) -> Place | None:
+    numbered = _NUMBERED.match(finding.where)
+    path = numbered["path"] if numbered else finding.where
+    if path not in texts:
+        return None
+    line = int(numbered["line"]) if numbered else 1
+    text = texts[path][line - 1] if 0 < line <= len(texts[path]) else ""
+    span = _meant(text, finding, settings.get(finding.where, [])) or _whole(text)
+    return Place(path=path, line=max(line, 1), column=span.start + 1, end_column=max(span.end, span.start + 1) + 1)
+
+
+def _meant(text: str, finding: Finding, settings: Sequence[Setting]) -> Span | None:
+    """The value of the setting on this line that the evidence speaks of; its name where a name is what is wrong."""
+    told = " ".join(finding.evidence)
+    spoken_of = [each for each in settings if re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", told)]
+    spoken_of = spoken_of or [each for each in settings if re.search(rf"\b{re.escape(last_step(each))}\b", told)]
+    for setting in spoken_of or settings[:1]:
+        spans = spans_of(text, setting.name)
+        if spans is not None:
+            return spans[0] if finding.cause == "unknown-setting" else spans[1]
+    return None
+
+
+def _whole(text: str) -> Span:
+    return Span(len(text) - len(text.lstrip()), max(len(text.rstrip()), 1))

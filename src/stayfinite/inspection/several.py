@@ -1,0 +1,36 @@
+"""Several runs looked at one by one, and one answer for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from stayfinite.errors import UsageError
+from stayfinite.inspection.check_list import Line
+from stayfinite.inspection.ignoring import BadIgnore
+from stayfinite.inspection.inspection import Inspection
+
+
+def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], Inspection]) -> Inspection:
+    """Look at each run by itself. What cannot be read as a training is skipped, with its reason."""
+    parts: list[Inspection] = []
+    for run in runs:
+        name = " ".join(run)
+        try:
+            found = look(run)
+        except BadIgnore:
+            raise  # a comment to us that is wrong is for the user to correct
+        except UsageError as error:
+            skipped = Line(status="skip", group=name, title="not checked", seen=error.message)
+            parts.append(Inspection(banner=[], lines=[skipped], findings=[]))
+            continue
+        lines = [replace(line, group=f"{name}: {line.group}") for line in found.lines] if len(runs) > 1 else found.lines
+        parts.append(replace(found, lines=lines))
+    return Inspection(
+        banner=list(dict(pair for part in parts for pair in part.banner).items()),
+        lines=[line for part in parts for line in part.lines],
+        findings=[finding for part in parts for finding in part.findings],
+        tables=[table for part in parts for table in part.tables],
+        ignored=[each for part in parts for each in part.ignored],
+        edits=[edit for part in parts for edit in part.edits],
+    )
