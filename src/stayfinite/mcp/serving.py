@@ -6,6 +6,7 @@ import secrets
 from typing import Any
 
 import anyio
+from mcp import types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
@@ -14,7 +15,6 @@ from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mcp import types
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.mcp import resources
 from stayfinite.mcp.answers import Answer, answer, as_text
