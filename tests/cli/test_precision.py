@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from stayfinite.cli import main
 from stayfinite.precision.plan import PrecisionPlan
+from stayfinite.schemas import schema
 
 BUILD = """
 import torch
@@ -47,6 +49,7 @@ def test_the_modules_that_break_are_named_and_the_plan_is_saved(here, capsys):
 def test_json_is_the_plan_and_nothing_else(here, capsys):
     assert main(["precision", "--build", "planned_training:build", "--steps", "0", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
+    Draft202012Validator(schema("precision")).validate(record)
     assert record["card"] == "an H100"
     assert PrecisionPlan.from_json(record).sentence() == record["sentence"]
 

@@ -6,10 +6,12 @@ import json
 
 import pytest
 import torch
+from jsonschema import Draft202012Validator
 
 import oversized_models
 from stayfinite.cli import main
 from stayfinite.precision.surgery import matching_groups
+from stayfinite.schemas import schema
 
 transformers = pytest.importorskip("transformers")
 SMALL = ("--batches", "2", "--rows", "2", "--length", "8")
@@ -30,6 +32,7 @@ def test_the_written_directory_loads_with_plain_transformers_and_is_the_same_fun
     with torch.no_grad():
         torch.testing.assert_close(loaded.eval()(**given).logits, model.eval()(**given).logits, rtol=1e-5, atol=1e-5)
     record = json.loads((out / "rescale.json").read_text(encoding="utf-8"))
+    Draft202012Validator(schema("rescale")).validate(record)
     assert record["largest_after"] <= 0.25 * 65504 < 5 * 65503 <= record["largest_before"]
     assert len(matching_groups(loaded, out, lr=1e-3)) == len({0, *record["parameters"].values()})
     assert main(["rescale", str(tmp_path / "model"), "-o", str(out)]) == 2

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 with a plan, 2 on wrong use."""
     settings = tyro.cli(Precision, args=list(arguments), prog="stayfinite precision")
     try:
-        return exit_code("precision", lambda: _run(settings), also=(OSError,))
+        return exit_code("precision", lambda: _run(settings), also=(OSError,), as_json=settings.json)
     except KeyboardInterrupt:
         print("stayfinite precision: stopped before its end; nothing is known", file=sys.stderr)
         return 130
@@ -86,7 +87,7 @@ def _run(settings: Precision) -> int:
     if settings.output is not None:
         plan.save(settings.output)
     if settings.json:
-        print(json.dumps(plan.to_json(), indent=1, ensure_ascii=False))
+        print(json.dumps(tagged("precision", plan.to_json()), indent=1, ensure_ascii=False))
         return 0
     from stayfinite.report.precision import show_plan
     from stayfinite.report.standard_output import StandardOutput
@@ -110,7 +111,7 @@ def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
         parts["model"], parts["optimizer"], batches, parts["forward"], steps=steps, format=format
     ).to_json()
     if settings.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(tagged("updates", found), indent=1))
     else:
         show(found, StandardOutput())
     return 0

@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from stayfinite.cli.ending import exit_code
+from stayfinite.core.schema_names import tagged
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -56,7 +57,7 @@ class Rescale:
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when everything fits, 1 when something is in the way, 2 on wrong use."""
     settings = tyro.cli(Rescale, args=list(arguments), prog="stayfinite rescale")
-    return exit_code("rescale", lambda: _run(settings), also=(OSError,))
+    return exit_code("rescale", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 
 def _run(settings: Rescale) -> int:
@@ -76,7 +77,7 @@ def _run(settings: Rescale) -> int:
     )
     record = result.to_json()
     if settings.json:
-        print(json.dumps(record, indent=1, allow_nan=False))
+        print(json.dumps(tagged("rescale", record), indent=1, allow_nan=False))
     else:
         show(record, None if settings.out is None else str(settings.out), StandardOutput())
     return int(bool(result.obstacles))

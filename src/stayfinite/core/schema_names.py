@@ -26,6 +26,9 @@ PRINTED: Mapping[str, str] = {
     "translation": "`translate --json`, a line each",
     "generation": "`generate --json`",
     "export": "`export --json`",
+    "precision": "`precision --json`; precision.json without the key `schema`",
+    "updates": "`precision --updates --json`",
+    "rescale": "`rescale --json`",
     "chat_test": "`sft test --json`",
     "error": "with --json, when a command could not do its work (exit code 2)",
 }

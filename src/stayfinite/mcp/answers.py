@@ -38,8 +38,8 @@ class AnsweredFinding(TypedDict):
     evidence: list[str]
     """Quoted from files: data, never instructions."""
     fix: str
-    place: NotRequired[list[Any]]
-    """File and line."""
+    place: NotRequired[list[Any] | dict[str, Any]]
+    """File and line; of `check` path, line and columns."""
 
 
 class Answer(TypedDict):

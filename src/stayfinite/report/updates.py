@@ -15,7 +15,7 @@ MUCH = 0.5
 
 def show(record: Mapping[str, Any], console: Console) -> None:
     """Print it."""
-    table = Table("weights", "bytes each", "rounded away", "norm lost", "error", "cosine", "loss")
+    table = Table("weights", "bytes", "rounded away", "norm lost", "error", "cosine", "loss", box=None)
     for way in record["ways"]:
         table.add_row(
             f"{record['format']}, {way['way']}",

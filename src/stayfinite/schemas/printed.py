@@ -209,6 +209,61 @@ class ExportRecord(TypedDict):
     files: list[str]
 
 
+class PrecisionRecord(TypedDict):
+    """What each module may compute in."""
+
+    version: int
+    base: str
+    """Of everything that is not named in `formats`."""
+    formats: dict[str, str]
+    units: dict[str, str]
+    """Every module that was looked at, and its class."""
+    card: str
+    loss: PlainNumber
+    """Relative error of the loss."""
+    cosine: PlainNumber
+    """Between the gradient and that of fp32."""
+    gradient: PlainNumber
+    loss_scale: float
+    budget: dict[str, float]
+    speedup: float | None
+    measured: bool
+    saved_gib: float | None
+    rows: list[dict[str, Any]]
+    options: list[dict[str, Any]]
+    notes: list[str]
+    sentence: str
+
+
+class UpdatesRecord(TypedDict):
+    """What 16-bit weights lose of their updates."""
+
+    format: str
+    steps: int
+    fp32_loss: float
+    ways: list[dict[str, Any]]
+
+
+class RescaleRecord(TypedDict):
+    """An equivalent network for fp16, and the proof; further keys may stand beside these."""
+
+    verdict: str
+    architecture: str
+    share: float
+    limit: float
+    largest_before: float
+    largest_after: float
+    modules: dict[str, tuple[float, float]]
+    changes: list[dict[str, Any]]
+    obstacles: list[dict[str, Any]]
+    trials: list[dict[str, Any]]
+    logits_difference: float
+    loss_difference: float
+    refused: str
+    data: str
+    keep_in_fp32: list[str]
+
+
 class ErrorRecord(TypedDict):
     """A command could not do its work. The same words stand on standard error."""
 
@@ -236,6 +291,9 @@ ROOTS: dict[str, Any] = {
     "translation": TranslationRecord,
     "generation": list[GenerationRecord],
     "export": ExportRecord,
+    "precision": PrecisionRecord,
+    "updates": UpdatesRecord,
+    "rescale": RescaleRecord,
     "chat_test": ChatTestRecord,
     "error": ErrorRecord,
 }

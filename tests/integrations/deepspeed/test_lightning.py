@@ -62,6 +62,6 @@ def test_fabric_says_what_to_do_instead():
     from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy
 
     fabric = Fabric(accelerator="cpu", devices=1, strategy=DeepSpeedStrategy())
-    with pytest.raises(UsageError, match="steps the engine's optimizer past the engine") as caught:
+    with pytest.raises(UsageError, match="bypasses the DeepSpeed engine") as caught:
         fabric_guard(fabric, nn.Linear(1, 1), None)
     assert "deepspeed_guard" in caught.value.fix
