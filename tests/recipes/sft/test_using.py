@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from stayfinite.cli import main
 from stayfinite.errors import MissingExtra, UsageError
@@ -18,6 +19,7 @@ from stayfinite.recipes.chat.sampling import Datagen, datagen, right_ways
 from stayfinite.recipes.chat.testing import Examine, examine
 from stayfinite.recipes.chat.using import make_ready
 from stayfinite.recipes.sft import train
+from stayfinite.schemas import schema
 
 from .conftest import small
 
@@ -102,7 +104,9 @@ def test_where_the_base_of_the_training_cannot_be_stored_so_the_way_without_is_n
 
 def test_the_command_prints_json_and_nothing_else(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sft", "test", "--adapter", str(run / "best"), "--rows", "4", "--device", "cpu", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == {"accuracy", "answer_rate", "questions", "loss", "merit"}
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"schema", "accuracy", "answer_rate", "questions", "loss", "merit"}
+    Draft202012Validator(schema("chat_test")).validate(found)
 
 
 def test_wrong_use_is_exit_code_2(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
