@@ -127,6 +127,7 @@ def test_a_log_gives_way_at_once_to_the_run_that_begins_around_it(tmp_path, monk
 
 def test_runs_that_begin_later_in_a_directory_of_runs_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_AGAIN", 0.0)
+    monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_SHARE", 1e9)
     watched = WatchedRuns([tmp_path / "runs"])
     watched.look()
     assert [run.name for run in watched.runs] == ["runs"]

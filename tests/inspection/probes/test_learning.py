@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from inspection.probes.on_the_bench import bench_of, causes, line, looked, loss_of, small_model
 from stayfinite.inspection.probes import learning
 
-TITLE = "driven down"
+TITLE = "overfitting one batch"
 
 
 class Reversed(torch.autograd.Function):
