@@ -12,34 +12,45 @@ from pathlib import Path
 
 from stayfinite.cli import ending
 
-COMMANDS = {
-    "check": "look before you launch: configs, data, memory, or the real model with a batch",
-    "precision": "plan what each module may compute in on a card: the fastest formats within a stated error",
-    "diff": "hold two configs, scripts or notebooks against each other, what matters for stability first",
-    "diagnose": "say what went wrong with a run, from its log, config or directory",
-    "report": "draw one or several runs into one HTML page that needs nothing else",
-    "watch": "watch runs while they train: health in one word, curves, pace, decisions; --web for a browser",
-    "run": "run a training command, and run it again when it crashes, never when a guard stopped it",
-    "train": "run a complete, stable training program",
-    "evaluate": "score a translation model on pairs of texts: BLEU and chrF++",
-    "translate": "translate a file with a trained model",
-    "generate": "text from a trained language model: goes on from a prompt, or fills gaps in it",
-    "sft": "fine-tune a small chat model on questions and answers: train, test, chat, datagen",
-    "export": "write what a run trained as a plain transformers directory, with its model card",
-    "tail": "follow a log live and speak up when it turns",
-    "plot": "draw loss, gradient norm and learning rate of one or several runs",
-    "scan": "look through checkpoints: numbers that are not finite, files cut off or changed, shards missing",
-    "rescale": "make fp16 possible: an equivalent network whose activations fit, proved on data",
-    "hardware": "add up over runs, restarts and ranks which machine gives wrong results",
-    "replay": "run a captured incident again and prove what caused it",
-    "doctor": "run a training program as it is, watch it from outside, and prove what is wrong",
-    "mcp": "serve assistants over the Model Context Protocol: diagnose, check, explain and more as tools",
-    "schema": "print the JSON Schema of what --json prints and of what a run writes",
-    "explain": "tell what a rule means, why it happens and how to fix it",
-    "rules": "list every known cause",
-    "completion": "print a script that lets bash or zsh complete commands and flags",
-    "demo": "train three times side by side: fp32, fp16 as found in the wild, fp16 guarded",
+GROUPS = {
+    "Before training": {
+        "check": "check configs, data, memory, or the real model with a batch",
+        "diff": "compare two configs, scripts or notebooks, stability first",
+        "precision": "plan the fastest precision for each module within a stated error",
+        "rescale": "rewrite a model so that it fits fp16; proved to be the same function",
+    },
+    "During training": {
+        "run": "run a training command and restart it after a crash",
+        "watch": "watch runs live in the terminal; --web for a browser",
+        "tail": "follow a log and report when it turns bad",
+        "doctor": "run a training program unmodified and prove what is wrong with it",
+    },
+    "After training": {
+        "diagnose": "find out what went wrong, from a log, config or run directory",
+        "report": "write one or several runs as one HTML page",
+        "plot": "draw loss, gradient norm and learning rate of one or several runs",
+        "replay": "re-run a captured incident and prove its cause",
+        "scan": "check checkpoints for NaN, damaged files and missing shards",
+        "hardware": "find the machine that computes wrong, over runs, restarts and ranks",
+        "export": "write a trained model as a plain transformers directory",
+    },
+    "Train": {
+        "train": "run a complete, stable training program",
+        "sft": "fine-tune a small chat model: train, test, chat, datagen",
+        "evaluate": "score a translation model: BLEU and chrF++",
+        "translate": "translate a file with a trained model",
+        "generate": "generate text with a trained language model",
+        "demo": "train three times side by side: fp32, plain fp16, guarded fp16",
+    },
+    "Reference and tools": {
+        "explain": "explain a rule: what it means, why it happens, how to fix it",
+        "rules": "list every known cause",
+        "schema": "print the JSON Schema of --json output and run files",
+        "mcp": "serve coding assistants over the Model Context Protocol",
+        "completion": "print a completion script for bash or zsh",
+    },
 }
+COMMANDS = {name: what for group in GROUPS.values() for name, what in group.items()}
 """Each command and what it does; its module has the same name and a ``run(arguments) -> exit code``."""
 
 
@@ -89,7 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    groups = (
+        "\n".join([f"{title}:", *(f"  {name:<{width}}  {what}" for name, what in group.items())])
+        for title, group in GROUPS.items()
+    )
+    commands = "\n\n".join(groups)
     return (
         "usage: stayfinite COMMAND [OPTIONS]\n\nKeep PyTorch training finite, and know why it was not.\n\n"
         f"{commands}\n\nstayfinite COMMAND --help explains a command.\n"
