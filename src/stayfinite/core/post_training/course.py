@@ -13,6 +13,9 @@ EARLY, LATE, LONG = 8, 5, 4
 OUTLYING = 4.0
 """How many times the usual a move may be and count in full."""
 
+BY_CHANCE = 4.0
+"""Over the root of the count: how far above 1 the memory of a walk comes out, at two deviations."""
+
 LONGEST = 0.97
 """Memory beyond which a drift and a wandering signal cannot be told apart."""
 
@@ -131,9 +134,13 @@ class Course:
         """How much of a deviation is left one value later: 0 for plain noise, near 1 for a signal that wanders.
 
         From neighboring moves, so that a slow drift does not count: in plain noise each takes half of the last one
-        back, in a walk none of it.
+        back, in a walk none of it. Moves that go on in their direction, beyond chance, are a trend: no signal wanders
+        like that.
         """
-        return 0.0 if self._squares == 0 else min(max(0.0, 1 + 2 * self._products / self._squares), LONGEST)
+        if self._squares == 0:
+            return 0.0
+        kept = 1 + 2 * self._products / self._squares
+        return 0.0 if kept > 1 + BY_CHANCE / math.sqrt(self.count) else min(max(0.0, kept), LONGEST)
 
     def spread(self, values: int) -> float:
         """Standard deviation of the mean of so many values, given how far the signal wanders by itself."""
