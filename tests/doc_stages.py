@@ -202,6 +202,16 @@ def _architecture() -> Stage:
     })  # fmt: skip
 
 
+def _precision() -> Stage:
+    import torch
+
+    _write({"my_train.py": BUILD})
+    torch.manual_seed(0)
+    model = _Doubling()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return Stage({"model": model, "optimizer": optimizer, "batch": {"x": torch.randn(4, 1)}})
+
+
 def _Doubling() -> Any:  # noqa: N802
     """A model that learns to double a number, and returns its loss as those of transformers do."""
     from types import SimpleNamespace
@@ -229,6 +239,7 @@ STAGES: dict[str, Callable[[], Stage]] = {
     "docs/diagnose.md": _diagnose,
     "docs/many_machines.md": _many,
     "docs/my_loss_is_nan.md": _nan,
+    "docs/precision.md": _precision,
     "docs/quick_start.md": _a_run_that_died,
     "docs/report.md": _runs,
     "docs/watch.md": _runs,
