@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -54,15 +54,18 @@ def rescale_directory(
     if steps:
         result.trials = [*before, *_trials(model, batches, result.parameters, "rescaled", steps, ("fp16",))]
     if out is not None:
-        _write(model, tokenizer, source, out, result)
-        loaded = type(model).from_pretrained(out, dtype=torch.float32)
-        logits, loss = differences(reference, outputs(loaded, batches, lambda batch: loaded(**batch)))
-        if logits > tolerance or loss > tolerance:
-            shutil.rmtree(out)
-            raise UsageError(
-                f"loaded again from {out}, the model gives other logits ({logits:.1e}); removed it",
-                fix="this version of transformers changes the weights or the config of this model when it loads it",
-            )
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as aside:
+            whole = Path(aside) / out.name
+            _write(model, tokenizer, source, whole, result)
+            loaded = type(model).from_pretrained(whole, dtype=torch.float32)
+            logits, loss = differences(reference, outputs(loaded, batches, lambda batch: loaded(**batch)))
+            if not (logits <= tolerance and loss <= tolerance):
+                raise UsageError(
+                    f"the written model gives other logits when it is loaded (off by {logits:.1e}); wrote nothing",
+                    fix="this version of transformers changes the weights or the config of this model when it loads it",
+                )
+            whole.replace(out)
     return result
 
 
