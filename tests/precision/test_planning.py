@@ -104,8 +104,8 @@ def test_the_training_s_own_autocast_does_not_hide_the_fp32_step():
     plain, wrapped = (
         plan_precision(model, optimizer, ids, each, formats=("bf16",), steps=0) for each in (forward, under_autocast)
     )
-    assert wrapped.cosine == pytest.approx(plain.cosine, abs=1e-4)
-    assert wrapped.cosine < 1
+    assert wrapped.gradient == pytest.approx(plain.gradient, rel=0.1)
+    assert wrapped.gradient > 1e-4
 
 
 @pytest.mark.parametrize(("card", "bases"), [("T4", {"fp32", "fp16"}), ("A100", {"fp32", "tf32", "bf16", "fp16"})])

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from stayfinite.autopsy.steps.changes import in_full
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.precision.candidates import HALVES, Assignment, in_full
+from stayfinite.precision.candidates import HALVES, Assignment
 from stayfinite.state.shards import is_spread
 
 MARK = "_precision_applied"

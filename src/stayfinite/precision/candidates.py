@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from stayfinite.autopsy.steps.changes import in_full, other_forwards
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.inspection.probes.operators import Operation, RangeWatch
 from stayfinite.precision.emulating import RECIPES, Recipe, linears_as
@@ -113,7 +114,6 @@ def _recipes(model: nn.Module, assignment: Assignment) -> dict[nn.Linear, Recipe
 @contextmanager
 def modules_in_full(model: nn.Module, names: list[str], device: str) -> Iterator[None]:
     """Within, these modules compute in fp32, whatever is round them."""
-    kept: list[tuple[Any, Any]] = []
 
     def forward_of(computing: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -123,23 +123,9 @@ def modules_in_full(model: nn.Module, names: list[str], device: str) -> Iterator
 
         return forward
 
-    try:
-        for name in names:
-            module: Any = model.get_submodule(name)
-            kept.append((module, vars(module).get("forward")))
-            module.forward = forward_of(module.forward)
+    modules = [model.get_submodule(name) for name in names]
+    with other_forwards({module: forward_of(module.forward) for module in modules}):
         yield
-    finally:
-        for module, own in reversed(kept):
-            if own is None:
-                del module.forward
-            else:
-                module.forward = own
-
-
-def in_full(value: Any) -> Any:
-    """A tensor in half precision in fp32; anything else as it is."""
-    return value.float() if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16) else value
 
 
 def _compared(gradients: Mapping[str, Tensor], full: Mapping[str, Tensor], scale: float) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from stayfinite.autopsy.steps.changes import other_forwards
 from stayfinite.precision.formats import BF16, E4M3, E5M2, FP16, FP32, TF32, Format
 from stayfinite.precision.regions import autocast_region
 
@@ -96,9 +97,17 @@ class _RoundedLinear(torch.autograd.Function):
 
 @contextmanager
 def _by_itself(x: Tensor) -> Iterator[None]:
-    """Nothing casts, and nothing looks at, what is computed within: it stands for one operator."""
-    with autocast_region(x.device.type, None), _disable_current_modes():
-        yield
+    """Nothing casts, and nothing looks at, what is computed within: it stands for one operator.
+
+    The operands are rounded already, and what is left of them goes through a card's TF32 products unchanged.
+    """
+    matmul = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with autocast_region(x.device.type, None), _disable_current_modes():
+            yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
 
 
 def rounded_linear(
@@ -128,6 +137,7 @@ def _held(matrix: Tensor, recipe: Recipe, kind: Format, along: int, amax: float 
     else:
         most = matrix.abs().amax() if amax is None else torch.tensor(amax, device=matrix.device)
         scale = kind.largest / most.clamp_min(1e-12)
+    # Divided by a scale that is no power of two they have more bits again, far below their own rounding.
     return kind.rounded((matrix * scale).clamp(-kind.largest, kind.largest)) / scale
 
 
@@ -150,7 +160,6 @@ def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None,
         half: what the rest computes in; None for fp32.
         scale: the loss scale that is already in the gradients: rounding is then done as it is.
     """
-    kept = [(module, vars(module).get("forward")) for module in modules]
 
     def forward_of(module: nn.Linear, recipe: Recipe) -> Any:
         def forward(x: Tensor) -> Tensor:
@@ -161,13 +170,5 @@ def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None,
 
         return forward
 
-    try:
-        for module, recipe in modules.items():
-            module.forward = forward_of(module, recipe)  # type: ignore[method-assign]
+    with other_forwards({module: forward_of(module, recipe) for module, recipe in modules.items()}):
         yield
-    finally:
-        for module, own in kept:
-            if own is None:
-                del module.forward
-            else:
-                module.forward = own  # type: ignore[method-assign]

@@ -136,17 +136,31 @@ def _of_all(rounded: Tensor, exact: Tensor) -> float:
 
 
 def _of_rows(rounded: Tensor, exact: Tensor) -> float:
-    """The error of a row against what tells it from the others, on average over rows; a row counts for 1 at most."""
+    """The error of a row on average over rows: of all of it, and of what tells it from the others; the larger.
+
+    An error that all rows share is a shift, and is held against the whole.
+    """
     if not bool(rounded.isfinite().all()):
         return math.inf
-    error = torch.linalg.vector_norm(rounded - exact, dim=1)
-    size = torch.linalg.vector_norm(exact, dim=1)
-    if exact.shape[0] >= CENTRED:
-        apart = torch.linalg.vector_norm(exact - exact.mean(0), dim=1)
-        # Rows that are all the same say nothing of what is lost between them.
-        if float(apart.median()) > 1e-5 * float(size.median()):
-            size = apart
+    error = rounded - exact
+    whole = _mean_ratio(error, exact)
+    if exact.shape[0] < CENTRED:
+        return whole
+    apart = exact - exact.mean(0)
+    # Rows that are all the same say nothing of what is lost between them.
+    if float(_lengths(apart).median()) <= 1e-5 * float(_lengths(exact).median()):
+        return whole
+    return max(whole, _mean_ratio(error - error.mean(0), apart))
+
+
+def _mean_ratio(error: Tensor, exact: Tensor) -> float:
+    """Of rows; one counts for 1 at most."""
+    size = _lengths(exact)
     counted = size > 1e-3 * size.median()
     if not bool(counted.any()):
         return 0.0
-    return float((error[counted] / size[counted]).clamp(max=1.0).mean())
+    return float((_lengths(error)[counted] / size[counted]).clamp(max=1.0).mean())
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1)

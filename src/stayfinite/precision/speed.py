@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 
+from stayfinite.autopsy.steps import changes
 from stayfinite.precision.applying import apply, undo
 from stayfinite.precision.candidates import HALVES, Assignment
 from stayfinite.precision.rates import LAUNCH, Rates
+from stayfinite.precision.regions import autocast_region
 from stayfinite.precision.units import multiplies
 
-WARMUP, TIMED = 3, 5
+WARMUP = 2
+MOST_PASSES, ENOUGH = 5, 1.0
+"""Passes that are timed, and the seconds after which no further one is."""
 KERNELS = {"fp32": 3, "tf32": 3, "bf16": 6, "fp16": 6, "fp8": 12, "fp8-rowwise": 14}
 """Operators of a linear layer, forward and backward, with the casts of its format."""
 CASTS = {"fp32": 0, "tf32": 0, "bf16": 6, "fp16": 6, "fp8": 10, "fp8-rowwise": 14}
@@ -71,28 +78,67 @@ def _kind(work: Work, assignment: Assignment) -> str:
 
 
 def measured_seconds(
-    model: nn.Module, run: Callable[[], Any], assignment: Assignment, *, compile_with: str | None = None
+    model: nn.Module, run: Callable[[], Any], assignment: Assignment, *, compiled: bool = False
 ) -> float:
     """Seconds of a forward and backward pass on the card, by its own clock.
 
     Arguments:
-        run: one pass; the model's gradients are its caller's to put back.
-        compile_with: a backend of torch.compile; eager when left out.
+        run: one pass, whose own autocast is left out; the model's gradients are its caller's to put back.
+        compiled: torch.compile the model's repeated blocks first; eager when left out.
     """
     matmul = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest" if assignment.base == "fp32" else "high")
-    apply(model, assignment, region=True)
+    apply(model, assignment, region=False)
+    device, half = next(model.parameters()).device.type, HALVES.get(assignment.base)
     try:
-        runs = torch.compile(run, backend=compile_with) if compile_with else run
-        for _ in range(WARMUP):
-            runs()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(TIMED):
-            runs()
-        end.record()
-        torch.cuda.synchronize()
-        return float(start.elapsed_time(end)) / 1000 / TIMED
+        with (
+            changes.own_autocast_ignored(),
+            autocast_region(device, half),
+            compiled_blocks(model) if compiled else nullcontext(),
+        ):
+            for _ in range(WARMUP):
+                run()
+            taken: list[float] = []
+            while len(taken) < MOST_PASSES and sum(taken) < ENOUGH:
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                run()
+                end.record()
+                torch.cuda.synchronize()
+                taken.append(float(start.elapsed_time(end)) / 1000)
+        return statistics.median(taken)
     finally:
         undo(model)
         torch.set_float32_matmul_precision(matmul)
+
+
+@contextmanager
+def compiled_blocks(model: nn.Module) -> Iterator[None]:
+    """The model's repeated blocks compiled in place: one block's code serves all of its kind."""
+    dynamo: Any = import_module("torch._dynamo")
+    blocks = blocks_of(model)
+    before = [block._compiled_call_impl for block in blocks]
+    dynamo.reset()
+    try:
+        # Blocks that keep different layers in fp32 are compiled once each.
+        with dynamo.config.patch(recompile_limit=64):
+            for block in blocks:
+                block.compile(dynamic=False)
+            yield
+    finally:
+        for block, call in zip(blocks, before, strict=True):
+            block._compiled_call_impl = call
+        dynamo.reset()
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The outermost blocks that stand in a list of their kind; the model itself where there are none."""
+    found: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        children = list(module.named_children())
+        alike = len(children) > 1 and len({type(child) for _, child in children}) == 1
+        within = name.startswith(tuple(f"{block}." for block in found))
+        composed = any(True for _, child in children for _ in child.children())
+        if isinstance(module, nn.ModuleList | nn.Sequential) and alike and composed and not within:
+            found.update({f"{name}.{child}".strip("."): block for child, block in children})
+    return list(found.values()) or [model]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -18,9 +18,31 @@ from stayfinite.autopsy.steps.threads import of_this_step
 HALVES = (torch.float16, torch.bfloat16)
 
 
-@contextmanager
-def autocast_as(dtype: torch.dtype | None) -> Iterator[None]:
+def autocast_as(dtype: torch.dtype | None) -> AbstractContextManager[None]:
     """Every autocast that the step enters casts to this dtype; None switches it off."""
+
+    def change(entered: Any) -> None:
+        if dtype is None:
+            entered._enabled = False
+        else:
+            entered.fast_dtype = dtype
+
+    return _autocast_changed(change)
+
+
+def own_autocast_ignored() -> AbstractContextManager[None]:
+    """An autocast that the step enters changes nothing, unless it switches autocast off."""
+
+    def change(entered: Any) -> None:
+        if entered._enabled:
+            entered._enabled = torch.is_autocast_enabled(entered.device)
+            entered.fast_dtype = torch.get_autocast_dtype(entered.device)
+
+    return _autocast_changed(change)
+
+
+@contextmanager
+def _autocast_changed(change: Callable[[Any], None]) -> Iterator[None]:
     kind: Any = torch.amp.autocast
     entering = kind.__enter__
     mine = of_this_step()
@@ -29,10 +51,7 @@ def autocast_as(dtype: torch.dtype | None) -> Iterator[None]:
         if not mine():
             return entering(self)
         kept = self.fast_dtype, self._enabled
-        if dtype is None:
-            self._enabled = False
-        else:
-            self.fast_dtype = dtype
+        change(self)
         try:
             return entering(self)
         finally:
@@ -104,20 +123,28 @@ def module_in_fp32(model: nn.Module, path: str) -> Iterator[None]:
     computing = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tree_map(_in_full, (args, kwargs))
+        args, kwargs = tree_map(in_full, (args, kwargs))
         with torch.amp.autocast(device, enabled=False):
             return computing(*args, **kwargs)
 
-    own = "forward" in vars(module)
-    module.forward = forward
+    with other_forwards({module: forward}), half_weights_as(module, torch.float32):
+        yield
+
+
+@contextmanager
+def other_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """These modules compute by other functions."""
+    kept = [(vars(module), vars(module).get("forward")) for module in forwards]
     try:
-        with half_weights_as(module, torch.float32):
-            yield
+        for module, forward in forwards.items():
+            vars(module)["forward"] = forward
+        yield
     finally:
-        if own:
-            module.forward = computing
-        else:
-            del module.forward
+        for own, before in kept:
+            if before is None:
+                own.pop("forward", None)
+            else:
+                own["forward"] = before
 
 
 @contextmanager
@@ -210,10 +237,11 @@ def finite_inputs(batch: Any, only: Callable[[str], bool] | None = None) -> Any:
 
 def in_full_precision(batch: Any) -> Any:
     """The batch with half-precision items in fp32."""
-    return with_changed(batch, _in_full)
+    return with_changed(batch, in_full)
 
 
-def _in_full(leaf: Any) -> Any:
+def in_full(leaf: Any) -> Any:
+    """A tensor in half precision in fp32; anything else as it is."""
     return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in HALVES else leaf
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stayfinite.autopsy.steps.changes import other_forwards
 from stayfinite.autopsy.steps.function_mode import FunctionChange
 
 EIGHT_BITS = frozenset(
@@ -44,19 +45,10 @@ def casting_layers(model: nn.Module) -> list[str]:
 def in_bf16(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     """These layers compute without fp8: torchao's as plain linear ones, others with their casts to bf16."""
     known = set(torchao_layers(model))
-    kept: list[tuple[nn.Module, Any]] = []
-    try:
-        for path in paths:
-            module = model.get_submodule(path)
-            kept.append((module, vars(module).get("forward")))
-            module.forward = _plain(module) if path in known else _uncast(module.forward)
+    modules = {path: model.get_submodule(path) for path in paths}
+    forwards = {each: _plain(each) if path in known else _uncast(each.forward) for path, each in modules.items()}
+    with other_forwards(forwards):
         yield
-    finally:
-        for module, own in reversed(kept):
-            if own is None:
-                del module.forward
-            else:
-                module.forward = own
 
 
 @contextmanager

@@ -1,0 +1,62 @@
+"""What a plan is asked for: the card, the batches, and the formats that come into question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stayfinite.autopsy.steps.batch_parts import batch_items
+from stayfinite.errors import UsageError
+from stayfinite.precision.formats import BF16, E4M3, FP16, TF32
+from stayfinite.rules.cards import Card, card_asked_for, card_named
+
+MOST_BATCHES = 4
+UNNAMED_CARD = "H100"
+"""Whose formats and rates are meant where no card is named and none is there."""
+
+
+def card_of(gpu: str | None, model: nn.Module) -> tuple[Card, bool]:
+    """The card, and whether times are to be measured on it."""
+    on_cuda = next((p.is_cuda for p in model.parameters()), False)
+    if gpu is not None and gpu.lower() != "this":
+        return card_asked_for(gpu), False
+    if on_cuda:
+        name = torch.cuda.get_device_name()
+        found = card_named(name)
+        if found is None:
+            raise UsageError(f"nothing is known of the card {name}", fix="name one that is like it: --gpu H100")
+        return found, gpu is not None
+    if gpu is not None:
+        raise UsageError("--gpu this: the model is not on a card", fix="name a card to plan for: --gpu H100")
+    return card_asked_for(UNNAMED_CARD), False
+
+
+def batches_of(batch: Any) -> list[Any]:
+    """The batches in what was given: itself, or the first few of a list or a loader of them."""
+    if isinstance(batch, Tensor | dict) or hasattr(batch, "items"):
+        return [batch]
+    several = isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | int | float)
+    if not several and batch_items(batch):
+        return [batch]
+    if not isinstance(batch, Iterable):
+        return [batch]
+    found = list(islice(batch, MOST_BATCHES))
+    if not found:
+        raise UsageError("there is no batch in what was given", fix="pass a batch, a list of some, or a loader")
+    return found
+
+
+def formats_of(card: Card, formats: Sequence[str] | None) -> tuple[str, ...]:
+    """The formats that were named; those that the card has where none were."""
+    known = ("fp32", "tf32", "bf16", "fp16", "fp8")
+    odd = [kind for kind in formats or () if kind not in known]
+    if odd:
+        raise UsageError(f"unknown format {odd[0]!r}", fix=f"of {', '.join(known)}")
+    if formats is not None:
+        return tuple(formats)
+    has = {"fp32": True, "tf32": TF32.on(card), "bf16": BF16.on(card), "fp16": FP16.on(card), "fp8": E4M3.on(card)}
+    return tuple(kind for kind in known if has[kind])
