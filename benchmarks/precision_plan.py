@@ -2,16 +2,19 @@
 
     python -m benchmarks.precision_plan plan                  # 60M parameters on the CPU
     python -m benchmarks.precision_plan card --steps 300      # LLaMA 1.2B, byt5-small's shape; needs CUDA, torchao
+    python -m benchmarks.precision_plan table FILE...         # what the second wrote, as a table
 
 The second trains each shape in fp32, tf32, bf16, in fp8 for all linear layers but the head, and by the plan, on the
-package's own source, and writes ms a step, peak memory and the loss of every step.
+package's own source, with its blocks compiled, and writes ms a step, peak memory and the loss of every step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,15 @@ from benchmarks.precision_models import SHAPES, Decoder, batches, text_of
 from stayfinite import PrecisionPlan, plan_precision
 from stayfinite.precision.applying import apply
 from stayfinite.precision.candidates import Assignment
+from stayfinite.precision.speed import compiled_blocks
 
 TEXT = Path(__file__).parent.parent / "src"
 ROWS = {"LLaMA 1.2B": (8, 2048), "byt5-small": (8, 1024)}
+KINDS = ("plan", "bf16", "fp8 everywhere", "tf32", "fp32")
+PLANNED_ROWS = 4
+"""Rows of a batch that the plan is made on."""
+LAST = 20
+"""Steps at the end whose mean is the final loss."""
 
 
 def time_a_plan() -> None:
@@ -54,60 +63,132 @@ def assignments(model: nn.Module, plan: PrecisionPlan) -> dict[str, Assignment]:
     }
 
 
-def on_the_card(steps: int, output: Path) -> None:
-    """Each shape in each precision, trained for so many steps."""
+def on_the_card(given: argparse.Namespace) -> None:
+    """Each shape in each precision, trained for so many steps; written after each."""
     if not torch.cuda.is_available():
         raise SystemExit("not measured: there is no card here")
-    text, found = text_of(TEXT), {}
-    for name, (rows, length) in ROWS.items():
-        shape = SHAPES[name]
-        torch.manual_seed(0)
-        model = Decoder(shape, length).cuda()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-        first = batches(text, rows, length, words=shape.words, seed=0, device="cuda")
-        start = time.perf_counter()
-        plan = plan_precision(model, optimizer, first, model, gpu="this")
-        print(f"{name}: planned in {time.perf_counter() - start:.0f} s: {plan}")
-        chosen = assignments(model, plan)
-        del model, optimizer
-        for kind, assignment in chosen.items():
-            found[f"{name}, {kind}"] = _trained(shape, rows, length, text, assignment, steps)
-            told = found[f"{name}, {kind}"]
-            print(f"{name}, {kind}: {told['ms']:.1f} ms, {told['gib']:.1f} GiB, loss {told['losses'][-1]:.4f}")
-    output.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    text = text_of(TEXT)
+    for name in given.shapes:
+        shape, (rows, length) = SHAPES[name], ROWS[name]
+        found: dict[str, Any] = {"shape": name, "batch": [rows, length], "card": torch.cuda.get_device_name()}
+        output = given.output / f"precision_{name.replace(' ', '_')}_{'_'.join(given.kinds).replace(' ', '_')}.json"
+        chosen = {kind: Assignment(base=kind) for kind in given.kinds}
+        if {"plan", "fp8 everywhere"} & set(given.kinds):
+            found |= _planned(name, text)
+            plan = found.pop("made")
+            plan.save(given.output / f"plan_{name.replace(' ', '_')}.json")
+            with torch.device("meta"):
+                chosen = assignments(Decoder(shape, length), plan)
+        for kind in given.kinds:
+            steps = min(given.steps, given.fp32_steps) if kind == "fp32" else given.steps
+            told = found[kind] = _trained(shape, rows, length, text, chosen[kind], steps)
+            final = statistics.fmean(told["losses"][-LAST:])
+            print(f"{name}, {kind}: {told['ms']:.1f} ms, {told['gib']:.1f} GiB, loss {final:.4f}", flush=True)
+            output.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def _planned(name: str, text: Any) -> dict[str, Any]:
+    shape, (_, length) = SHAPES[name], ROWS[name]
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = Decoder(shape, length)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    first = batches(text, PLANNED_ROWS, length, words=shape.words, seed=0, device="cuda")
+    start = time.perf_counter()
+    plan = plan_precision(model, optimizer, first, model, gpu="this", compiled=True)
+    seconds = time.perf_counter() - start
+    print(f"{name}: planned in {seconds:.0f} s: {plan}", flush=True)
+    for option in plan.options:
+        print(f"  {option.name}: {option.ms} ms, fits {option.fits}, cosine {option.cosine}, loss {option.loss}")
+    return {"made": plan, "sentence": plan.sentence(), "planned_s": seconds, "planned_rows": PLANNED_ROWS}
 
 
 def _trained(shape: Any, rows: int, length: int, text: Any, assignment: Assignment, steps: int) -> dict[str, Any]:
     torch.manual_seed(0)
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.set_float32_matmul_precision("highest" if assignment.base == "fp32" else "high")
-    model = Decoder(shape, length).cuda()
+    with torch.device("cuda"):
+        model: Any = Decoder(shape, length)
     apply(model, assignment, region=True)
-    compiled: Any = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     losses, times = [], []
-    for step in range(steps):
-        batch = batches(text, rows, length, words=shape.words, seed=step, device="cuda")
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        loss = compiled(batch)
-        loss.backward()
-        optimizer.step()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-        losses.append(float(loss.detach()))
-    middle = sorted(times)[len(times) // 2]
-    return {"ms": 1000 * middle, "gib": torch.cuda.max_memory_allocated() / 2**30, "losses": losses}
+    with compiled_blocks(model):
+        for step in range(steps):
+            batch = batches(text, rows, length, words=shape.words, seed=step, device="cuda")
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            optimizer.zero_grad(set_to_none=True)
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+            losses.append(float(loss.detach()))
+    return {
+        "ms": 1000 * statistics.median(times),
+        "gib": torch.cuda.max_memory_allocated() / 2**30,
+        "losses": losses,
+        "first_step_s": times[0],
+    }
+
+
+def table(files: Sequence[Path]) -> str:
+    """The runs of some files, those of one shape together."""
+    shapes: dict[str, dict[str, Any]] = {}
+    for file in files:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        shapes.setdefault(record["shape"], {}).update(record)
+    lines = []
+    for name, record in shapes.items():
+        rows, length = record["batch"]
+        lines += [f"## {name}, {rows} x {length} tokens", ""]
+        if "sentence" in record:
+            lines += [
+                f"Planned in {record['planned_s']:.0f} s on {record['planned_rows']} rows: {record['sentence']}.",
+                "",
+            ]
+        lines += [f"| | ms a step | against bf16 | peak GiB | steps | loss, mean of the last {LAST} | against bf16 |"]
+        lines += ["|---|---:|---:|---:|---:|---:|---:|"]
+        base = record["bf16"]
+        for kind in reversed(KINDS):
+            told = record.get(kind)
+            if told is None:
+                continue
+            steps = len(told["losses"])
+            last, same = (statistics.fmean(each["losses"][:steps][-LAST:]) for each in (told, base))
+            lines.append(
+                f"| {kind} | {told['ms']:.1f} | {base['ms'] / told['ms']:.2f}x | {told['gib']:.1f} | {steps} "
+                f"| {last:.4f} | {100 * (last / same - 1):+.2f} % |"
+            )
+        lines += ["", "Loss at steps " + ", ".join(str(step) for step in _marks(base)) + ":", ""]
+        for kind in reversed(KINDS):
+            if kind in record:
+                curve = record[kind]["losses"]
+                shown = ", ".join(f"{curve[step - 1]:.3f}" for step in _marks(base) if step <= len(curve))
+                lines.append(f"- {kind}: {shown}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _marks(told: dict[str, Any]) -> list[int]:
+    steps = len(told["losses"])
+    return [step for step in (1, 5, 10, 20, 50, 100, 150, 200, 250, 300, 500) if step <= steps]
 
 
 if __name__ == "__main__":
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("what", choices=("plan", "card"))
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("what", choices=("plan", "card", "table"))
+    asked.add_argument("files", nargs="*", type=Path)
+    asked.add_argument("--shapes", nargs="+", choices=list(ROWS), default=list(ROWS))
+    asked.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     asked.add_argument("--steps", type=int, default=300)
-    asked.add_argument("--output", type=Path, default=Path("precision.json"))
+    asked.add_argument("--fp32-steps", type=int, default=300)
+    asked.add_argument("--output", type=Path, default=Path(), help="the folder to write to")
     given = asked.parse_args()
     if given.what == "plan":
         time_a_plan()
+    elif given.what == "table":
+        print(table(given.files))
     else:
-        on_the_card(given.steps, given.output)
+        on_the_card(given)
