@@ -163,4 +163,5 @@ def _mean_ratio(error: Tensor, exact: Tensor) -> float:
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths
