@@ -42,7 +42,7 @@ class Precision:
     loss: float = 0.005
     """The largest relative error of the loss against fp32."""
 
-    cosine: float = 0.98
+    cosine: float = 0.9
     """The least cosine between the gradient and that of fp32."""
 
     steps: int = 4

@@ -19,6 +19,8 @@ from stayfinite.precision.speed import Work, work_of
 from stayfinite.precision.units import multiplies
 
 LARGEST_SCALE = 2.0**24
+COARSER = 20.0
+"""How many times bf16's error fp8's may be by its 3 bits instead of 7: 16, and some room."""
 
 
 class ModulesSeen:
@@ -68,13 +70,23 @@ class ModulesSeen:
                     continue
                 mine = self.errors.setdefault(name, {})
                 mine[kind] = error if kind not in mine else mine[kind].merged(error)
-                if mine[kind].worst > self._most:
+                if mine[kind].worst > self._limit(mine, kind):
                     self.mark(name, kind, _why(mine[kind]))
             seen.sample = None
         for name, largest in self._largest.items():
             most = max((largest.get(what, 0.0) for what in ("input", "weight", "output")), default=0.0)
             if "fp16" in self._allowed and multiplies(self.modules[name]) and most > HEADROOM * FP16.largest:
                 self.mark(name, "fp16", f"{most:.3g} of {FP16.largest:.0f}")
+
+    def _limit(self, mine: Mapping[str, LocalError], kind: str) -> float:
+        """Beyond which error a module breaks.
+
+        Where fp8 only rounds more coarsely than bf16 does, and loses nothing to its range, twice as much is allowed: a
+        young model gives all rows nearly the same, and what tells them apart is small in any format.
+        """
+        half = mine.get("bf16")
+        coarse = kind.startswith("fp8") and half is not None and mine[kind].worst <= COARSER * half.worst
+        return 2 * self._most if coarse else self._most
 
     def mark(self, name: str, kind: str, why: str) -> None:
         """A module breaks in a format; the first reason stays."""

@@ -8,6 +8,11 @@ from collections.abc import Collection, Iterable
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 
+def pattern_of(name: str) -> str:
+    """A name with `*` for its numbers."""
+    return _NUMBER.sub("*", name)
+
+
 def collapsed(names: Iterable[str], among: Collection[str] = ()) -> list[str]:
     """Names by pattern, each with `*` for its numbers where several differ in nothing else.
 
@@ -18,10 +23,10 @@ def collapsed(names: Iterable[str], among: Collection[str] = ()) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(_NUMBER.sub("*", name), []).append(name)
+        groups.setdefault(pattern_of(name), []).append(name)
     every: dict[str, int] = {}
     for name in among:
-        pattern = _NUMBER.sub("*", name)
+        pattern = pattern_of(name)
         every[pattern] = every.get(pattern, 0) + 1
     shown: list[str] = []
     for pattern, members in groups.items():

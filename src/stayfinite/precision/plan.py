@@ -32,7 +32,7 @@ class Budget:
 
     loss: float = 0.005
     """Relative error of the loss."""
-    cosine: float = 0.98
+    cosine: float = 0.9
     """The least cosine between the gradient and that of fp32."""
     local: float = 0.25
     """Relative error of one module's own output or gradients, in its format by itself."""
@@ -41,7 +41,7 @@ class Budget:
         if not (self.loss > 0 and 0 < self.cosine <= 1 and self.local > 0):
             raise UsageError(
                 f"budget {self}: expected loss and local above 0 and a cosine in 0 to 1",
-                fix="Budget(loss=0.005, cosine=0.98)",
+                fix="Budget(loss=0.005, cosine=0.9)",
             )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -25,13 +27,17 @@ from stayfinite.precision.asked import batches_of, card_of, formats_of
 from stayfinite.precision.candidates import Assignment, Loss, run_candidate
 from stayfinite.precision.measuring import FullStep, full_step
 from stayfinite.precision.modules_seen import ModulesSeen
+from stayfinite.precision.patterns import pattern_of
 from stayfinite.precision.plan import FP8, Budget, Option, PrecisionPlan
 from stayfinite.precision.rates import Rates, rates_of
 from stayfinite.precision.speed import Work, estimated_seconds, measured_seconds, saved_bytes, seconds_of
+from stayfinite.precision.units import choosing
 from stayfinite.rules.cards import Card
 
 DIVISIBLE = 16
 """What both sides of a layer's weight are multiples of, where fp8 products take it."""
+OUTSTANDING = 2.0
+"""How many times the median error of its kind a layer has that is judged by itself."""
 ROUNDS = 6
 """How often modules that overflow are kept, and what then overflows behind them looked for."""
 
@@ -98,6 +104,7 @@ class _Planner:
         self._bench, self._batches, self._budget = bench, batches, budget
         self._card, self._allowed, self._forced = card, allowed, forced
         self._rates: Rates | None = rates_of(card)
+        self._choosing = choosing(bench.model)
         self._seen = ModulesSeen(allowed, budget.local)
         halves = [kind for kind in ("bf16", "fp16") if kind in allowed]
         self._searches = {kind: _Search(Assignment(base=kind)) for kind in (*_fulls(allowed), *halves)}
@@ -171,7 +178,7 @@ class _Planner:
             if not new:
                 break
         if not self._within(loss):
-            ranked = self._seen.ranked(base, kept)
+            ranked = [[name] for name in self._seen.ranked(base, kept)]
             kept, loss = self._bisected(kept, ranked, lambda _name: "fp32", base, full)
         search.assignment = Assignment(base=base, formats=kept)
         search.fits = self._within(loss) and not loss.overflowing
@@ -193,9 +200,12 @@ class _Planner:
                 eight[name] = "fp8-rowwise"
         loss = self._run(Assignment(base="bf16", formats={**kept, **eight}), full)
         if not self._within(loss):
+            errors = {name: self._seen.errors[name][kind].worst for name, kind in eight.items()}
             # The errors of layers add up by their squares: first those that cost most for what they gain.
-            costs = {name: self._seen.errors[name][kind].worst ** 2 for name, kind in eight.items()}
-            ranked = sorted(eight, key=lambda name: -costs[name] / max(self._gain(name), 1e-12))
+            ranked = sorted(
+                _alike(errors),
+                key=lambda names: -sum(errors[n] ** 2 for n in names) / max(sum(map(self._gain, names)), 1e-12),
+            )
             chosen, loss = self._bisected({**kept, **eight}, ranked, lambda _name: None, "bf16", full)
             for name in eight:
                 if name not in chosen:
@@ -211,6 +221,8 @@ class _Planner:
         module = self._seen.modules[name]
         if not name or type(module) is not nn.Linear or any(side % DIVISIBLE for side in module.weight.shape):
             return False
+        if name in self._choosing:
+            return False
         return self._forced or self._rates is None or self._gain(name) > 0
 
     def _gain(self, name: str) -> float:
@@ -223,16 +235,20 @@ class _Planner:
     def _bisected(
         self,
         formats: dict[str, str],
-        ranked: list[str],
+        ranked: list[list[str]],
         other: Callable[[str], str | None],
         base: str,
         full: FullStep,
     ) -> tuple[dict[str, str], Loss]:
-        """The fewest of a ranking that have to be in another format, so that the whole is within the budget."""
+        """The fewest of a ranking that have to be in another format, so that the whole is within the budget.
+
+        Arguments:
+            ranked: layers that change together.
+        """
 
         def changed(count: int) -> dict[str, str]:
             found = dict(formats)
-            for name in ranked[:count]:
+            for name in chain.from_iterable(ranked[:count]):
                 kind = other(name)
                 if kind is None:
                     del found[name]
@@ -251,7 +267,7 @@ class _Planner:
                 high = middle
             else:
                 low = middle
-        for name in ranked[:high]:
+        for name in chain.from_iterable(ranked[:high]):
             self._seen.mark(name, base if other(name) else "fp8", "the whole gradient")
         return changed(high), tried[high]
 
@@ -323,6 +339,22 @@ class _Planner:
 def _fulls(allowed: tuple[str, ...]) -> list[str]:
     """fp32 is always there to fall back to, and to be compared with."""
     return ["fp32", *(["tf32"] if "tf32" in allowed else [])]
+
+
+def _alike(errors: Mapping[str, float]) -> list[list[str]]:
+    """Layers in groups: those of all blocks that are called the same, and by themselves those that stand out.
+
+    Blocks that compute alike are compiled once for all, and are said in few words.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in errors:
+        groups.setdefault(pattern_of(name), []).append(name)
+    found = []
+    for names in groups.values():
+        usual = OUTSTANDING * statistics.median(errors[name] for name in names)
+        found += [[name] for name in names if errors[name] > usual]
+        found += [rest] if (rest := [name for name in names if errors[name] <= usual]) else []
+    return found
 
 
 def _order(option: Option) -> int:
