@@ -75,7 +75,7 @@ class Decoder(nn.Module):
 
 
 SHAPES = {
-    "60M": Shape(width=512, layers=14, heads=8, inner=1536),
+    "60M": Shape(width=512, layers=18, heads=8, inner=1536),
     "LLaMA 1.2B": Shape(width=2048, layers=24, heads=16, inner=5632, words=32000),
     # ByT5 small: 12 encoder and 4 decoder layers of 1472 with 3584 inside; here as one stack of 16.
     "byt5-small": Shape(width=1472, layers=16, heads=8, inner=3584),

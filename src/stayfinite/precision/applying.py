@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, cast
 
 import torch
@@ -105,6 +106,7 @@ _MADE: dict[tuple[type[nn.Module], str], type[nn.Module]] = {}
 
 
 def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
+    @wraps(kind.forward)  # trainers read from its signature what a batch may hold
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = tree_map(in_full, (args, kwargs))
         device = next((x.device.type for x in self.parameters(recurse=True)), "cpu")
@@ -121,6 +123,7 @@ def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
 
 
 def _in_region(kind: type[nn.Module], dtype: torch.dtype) -> Callable[..., Any]:
+    @wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         device = next((x.device.type for x in self.parameters()), "cpu")
         with torch.autocast(device, dtype=dtype):
