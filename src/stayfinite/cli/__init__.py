@@ -77,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if command not in COMMANDS:
         close = difflib.get_close_matches(command, COMMANDS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        print(f"stayfinite: there is no command {command!r}.{hint}\n\n{_usage()}", file=sys.stderr)
+        hint = f"Did you mean {close[0]!r}?" if close else "stayfinite --help lists them."
+        print(f"stayfinite: there is no command {command!r}. {hint}", file=sys.stderr)
         return 2
     module = import_module(f"stayfinite.cli.{command}")
     if command == "doctor" and arguments is None:

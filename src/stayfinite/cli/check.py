@@ -14,6 +14,7 @@ import tyro
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 from stayfinite.inspection.files.inspecting import inspect_files
 from stayfinite.inspection.ignoring import without_ignored
 from stayfinite.inspection.project import Project, find_project
@@ -144,7 +145,7 @@ class Check:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when ready, 1 with findings, 2 on wrong use."""
     own, others = _own_flags(list(arguments))
-    settings = tyro.cli(Check, args=own, prog="stayfinite check")
+    settings = parsed(Check, own, "stayfinite check")
     try:
         return exit_code("check", lambda: _run(settings, others), as_json=settings.json)
     except KeyboardInterrupt:

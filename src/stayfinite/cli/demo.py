@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 
 from stayfinite.core.schema_names import tagged
+from stayfinite.flags import parsed
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -35,7 +35,7 @@ class Demo:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the demo went through."""
-    settings = tyro.cli(Demo, args=list(arguments), prog="stayfinite demo")
+    settings = parsed(Demo, arguments, "stayfinite demo")
     if settings.steps < 1:
         print(f"stayfinite demo: --steps {settings.steps}: expected at least 1", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ import tyro
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Diagnose:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when nothing is wrong, 1 with findings, 2 when nothing could be read."""
-    settings = tyro.cli(Diagnose, args=list(arguments), prog="stayfinite diagnose")
+    settings = parsed(Diagnose, arguments, "stayfinite diagnose")
     return exit_code("diagnose", lambda: _run(settings), as_json=settings.json)
 
 

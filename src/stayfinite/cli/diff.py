@@ -11,6 +11,7 @@ import tyro
 
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
+from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Diff:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when both are the same, 1 when they differ, 2 on wrong use."""
-    settings = tyro.cli(Diff, args=list(arguments), prog="stayfinite diff")
+    settings = parsed(Diff, arguments, "stayfinite diff")
     return exit_code("diff", lambda: _run(settings), as_json=settings.json)
 
 

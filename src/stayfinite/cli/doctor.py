@@ -16,6 +16,7 @@ import tyro
 from stayfinite.cli.ending import tell_error
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import StayfiniteError
+from stayfinite.flags import parsed
 
 if TYPE_CHECKING:
     from stayfinite.doctor.session import Seen, Session
@@ -73,7 +74,7 @@ class Doctor:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the program's exit code where it has failed, else 0 clean, 1 with findings, 2 on wrong use."""
     own, its = _parted(arguments)
-    settings = tyro.cli(Doctor, args=own, prog="stayfinite doctor")
+    settings = parsed(Doctor, own, "stayfinite doctor")
     wrong = _wrong_use(settings)
     if wrong:
         return tell_error("doctor", wrong, as_json=settings.json)

@@ -13,6 +13,7 @@ import tyro
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Evaluate:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when it was scored, 2 on wrong use."""
-    settings = tyro.cli(Evaluate, args=list(arguments), prog="stayfinite evaluate")
+    settings = parsed(Evaluate, arguments, "stayfinite evaluate")
     return exit_code("evaluate", lambda: _run(settings), as_json=settings.json)
 
 

@@ -13,6 +13,7 @@ import tyro
 
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
+from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Export:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the directory is there, 2 when it cannot be."""
-    settings = tyro.cli(Export, args=list(arguments), prog="stayfinite export")
+    settings = parsed(Export, arguments, "stayfinite export")
     return exit_code("export", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 

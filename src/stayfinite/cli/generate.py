@@ -13,6 +13,7 @@ import tyro
 
 from stayfinite.cli.ending import exit_code
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Generate:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when all prompts were answered, 2 on wrong use."""
-    settings = tyro.cli(Generate, args=list(arguments), prog="stayfinite generate")
+    settings = parsed(Generate, arguments, "stayfinite generate")
     return exit_code("generate", lambda: _run(settings), as_json=settings.json)
 
 

@@ -13,6 +13,7 @@ import tyro
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -33,7 +34,7 @@ class Hardware:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when no machine is suspect, 1 when one is, 2 when there is nothing to read."""
-    settings = tyro.cli(Hardware, args=list(arguments), prog="stayfinite hardware")
+    settings = parsed(Hardware, arguments, "stayfinite hardware")
     return exit_code("hardware", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 

@@ -13,6 +13,7 @@ import tyro
 
 from stayfinite.cli.ending import exit_code
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 
 TOKEN = "STAYFINITE_MCP_TOKEN"
 """The environment variable that holds the token for --http."""
@@ -49,7 +50,7 @@ class Mcp:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command until its client leaves or Ctrl-C; 2 on wrong use."""
-    settings = tyro.cli(Mcp, args=list(arguments), prog="stayfinite mcp")
+    settings = parsed(Mcp, arguments, "stayfinite mcp")
     return exit_code("mcp", lambda: _run(settings))
 
 

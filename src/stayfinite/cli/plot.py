@@ -13,6 +13,7 @@ import tyro
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 from stayfinite.report.printable import printable
 
 
@@ -35,7 +36,7 @@ class Plot:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the picture is there, 2 when it cannot be."""
-    settings = tyro.cli(Plot, args=list(arguments), prog="stayfinite plot")
+    settings = parsed(Plot, arguments, "stayfinite plot")
     return exit_code("plot", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 

@@ -13,6 +13,7 @@ import tyro
 
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
+from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class Precision:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 with a plan, 2 on wrong use."""
-    settings = tyro.cli(Precision, args=list(arguments), prog="stayfinite precision")
+    settings = parsed(Precision, arguments, "stayfinite precision")
     try:
         return exit_code("precision", lambda: _run(settings), also=(OSError,), as_json=settings.json)
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ import tyro
 from stayfinite.cli.ending import tell_error
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import StayfiniteError
+from stayfinite.flags import parsed
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -45,7 +46,7 @@ class Replay:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the step is finite, 1 with a cause, 2 on wrong use."""
-    settings = tyro.cli(Replay, args=list(arguments), prog="stayfinite replay")
+    settings = parsed(Replay, arguments, "stayfinite replay")
     try:
         with warnings.catch_warnings():
             # The bare install has no numpy, and torch says so when it is first used.

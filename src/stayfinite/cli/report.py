@@ -13,6 +13,7 @@ import tyro
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 from stayfinite.report.printable import printable
 
 
@@ -40,7 +41,7 @@ class Report:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the page is there, 2 when it cannot be."""
-    settings = tyro.cli(Report, args=list(arguments), prog="stayfinite report")
+    settings = parsed(Report, arguments, "stayfinite report")
     return exit_code("report", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 

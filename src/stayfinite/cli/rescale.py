@@ -12,6 +12,7 @@ import tyro
 
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
+from stayfinite.flags import parsed
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -56,7 +57,7 @@ class Rescale:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when everything fits, 1 when something is in the way, 2 on wrong use."""
-    settings = tyro.cli(Rescale, args=list(arguments), prog="stayfinite rescale")
+    settings = parsed(Rescale, arguments, "stayfinite rescale")
     return exit_code("rescale", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from stayfinite.core.supervising import (
     STOPS,
     WORDS,
@@ -29,6 +27,7 @@ from stayfinite.core.supervising import (
     after_pause,
     shown_code,
 )
+from stayfinite.flags import parsed
 from stayfinite.readers.runs.stops import stopped_since
 
 GRACE = 30.0
@@ -58,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command behind `--`; see :class:`Run` for the exit codes."""
     words = list(arguments)
     place = words.index("--") if "--" in words else len(words)
-    settings = tyro.cli(Run, args=words[:place], prog="stayfinite run")
+    settings = parsed(Run, words[:place], "stayfinite run")
     command = words[place + 1 :]
     wrong = ""
     if not command:

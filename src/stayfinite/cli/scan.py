@@ -15,6 +15,7 @@ import tyro
 
 from stayfinite.cli.ending import tell_error
 from stayfinite.core.schema_names import tagged
+from stayfinite.flags import parsed
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -41,7 +42,7 @@ class Scan:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when all is good, 1 with findings, 2 when there is nothing to scan."""
-    settings = tyro.cli(Scan, args=list(arguments), prog="stayfinite scan")
+    settings = parsed(Scan, arguments, "stayfinite scan")
     if not settings.paths:
         return tell_error("scan", "expected a checkpoint or a directory of them", as_json=settings.json)
     with warnings.catch_warnings():

@@ -18,6 +18,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.schema_names import tagged
 from stayfinite.core.series import Point
 from stayfinite.errors import StayfiniteError
+from stayfinite.flags import parsed
 from stayfinite.report.printable import printable
 
 
@@ -46,7 +47,7 @@ class Tail:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 1 when something turned, 0 when not, 2 on wrong use."""
-    settings = tyro.cli(Tail, args=list(arguments), prog="stayfinite tail")
+    settings = parsed(Tail, arguments, "stayfinite tail")
     if not (math.isfinite(settings.poll) and settings.poll > 0):
         return tell_error("tail", f"--poll {settings.poll}: expected seconds above 0", as_json=settings.json)
     if settings.path.is_dir() or (settings.once and not settings.path.exists()):

@@ -13,6 +13,7 @@ import tyro
 
 from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
+from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Translate:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when it was translated, 2 on wrong use."""
-    settings = tyro.cli(Translate, args=list(arguments), prog="stayfinite translate")
+    settings = parsed(Translate, arguments, "stayfinite translate")
     return exit_code("translate", lambda: _run(settings), as_json=settings.json)
 
 

@@ -18,6 +18,7 @@ import tyro
 from stayfinite.cli.ending import tell_error
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import StayfiniteError, UsageError
+from stayfinite.flags import parsed
 
 if TYPE_CHECKING:
     from stayfinite.core.run_status import RunStatus
@@ -77,7 +78,7 @@ class Watch:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 1 when a run is not healthy at the end, 0 when all are, 2 on wrong use."""
-    settings = tyro.cli(Watch, args=list(arguments), prog="stayfinite watch")
+    settings = parsed(Watch, arguments, "stayfinite watch")
     wrong = _wrong(settings)
     if wrong:
         return tell_error("watch", wrong, as_json=settings.json)

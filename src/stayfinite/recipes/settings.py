@@ -12,10 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-import tyro
 import yaml
 
 from stayfinite.errors import UsageError
+from stayfinite.flags import parsed
 
 Kind = TypeVar("Kind")
 
@@ -35,10 +35,10 @@ def read_settings(
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
     about = f"{(kind.__doc__ or '').strip()}\n\n{HINT}"
-    asked = tyro.cli(kind, args=[*given, *flags], prog=prog, description=about)
+    asked = parsed(kind, [*given, *flags], prog, description=about)
     if settle is None:
         return asked
-    return tyro.cli(kind, args=[*given, *flags], prog=prog, description=about, default=settle(asked))
+    return parsed(kind, [*given, *flags], prog, description=about, default=settle(asked))
 
 
 HINT = "Every setting can also stand in a YAML file under its name: --config train.yaml; flags win over it."

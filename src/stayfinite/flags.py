@@ -1,0 +1,62 @@
+"""A command's flags, from a dataclass by tyro, with help that reads well: `--steps INT`, not `--steps {None}|INT`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import tyro
+
+Kind = TypeVar("Kind")
+WORDS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH", bool: "{True,False}"}
+_READY: set[type] = set()
+
+
+def parsed(kind: type[Kind], arguments: Sequence[str], prog: str, **more: Any) -> Kind:
+    """The settings that the arguments ask for; exits with a message where they are none."""
+    _make_ready(kind)
+    found: Kind = tyro.cli(kind, args=list(arguments), prog=prog, **more)
+    return found
+
+
+def _make_ready(kind: type) -> None:
+    if kind in _READY:
+        return
+    hints = get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        hint = hints[field.name]
+        word = _word(field, hint)
+        empty = _default(field) in (None, (), False) or (word or "").startswith("[")
+        if word or empty:
+            # Before what the field itself says, which wins.
+            said = tyro.conf.arg(metavar=word, help_behavior_hint="" if empty else None)
+            inner, own = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
+            kind.__annotations__[field.name] = Annotated[(inner, said, *own)]
+    _READY.add(kind)
+
+
+def _word(field: Field[Any], hint: Any) -> str | None:
+    """What stands for the value; None where tyro's own word is right."""
+    own: tuple[Any, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, *rest = get_args(hint)
+        own = tuple(rest)
+    if get_origin(hint) is tuple and tyro.conf.Positional in own:
+        return f"[{field.name.upper()} ...]"
+    if get_origin(hint) is tuple and get_args(hint)[-1] is ...:
+        kind = get_args(hint)[0]
+        several = f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else WORDS.get(kind)
+        return several and f"{several} [...]"
+    kinds = [each for each in get_args(hint) if each is not NoneType]
+    if NoneType not in get_args(hint) or len(kinds) != 1:
+        return None
+    if get_origin(kinds[0]) is Literal:
+        return f"{{{','.join(map(str, get_args(kinds[0])))}}}"
+    return WORDS.get(kinds[0])
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
