@@ -53,15 +53,20 @@ def find_project(start: Path | None = None) -> Project:
     for folder in (here, *here.parents):
         for name in NAMES:
             if (folder / name).is_file():
-                table = _table(folder / name)
+                try:
+                    text = as_text(read_content(folder / name).data) or ""
+                except UsageError:
+                    if folder == here:
+                        raise
+                    continue  # a folder above that is somebody else's
+                table = _table(folder / name, text)
                 if table is not None:
                     return _project(folder / name, table)
     return Project()
 
 
-def _table(file: Path) -> dict[str, Any] | None:
+def _table(file: Path, text: str) -> dict[str, Any] | None:
     """What the file says of us; None for a pyproject.toml that says nothing."""
-    text = as_text(read_content(file).data) or ""
     if file.name == "pyproject.toml" and "stayfinite" not in text:
         return None
     try:
