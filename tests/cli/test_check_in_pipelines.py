@@ -102,6 +102,7 @@ def test_findings_stand_in_the_terminal_and_the_rest_only_with_v(capsys: pytest.
         (["healthy.yaml", "--strict", "--warn-only"], 2),
         (["healthy.yaml", "--write"], 2),
         (["notes.txt", "--each"], 0),
+        (["healthy.yaml", "misspelled.yaml", "--each"], 2),
         (["notes.txt", "--each", "--strict"], 1),
     ],
 )
@@ -217,6 +218,17 @@ def test_a_project_file_that_cannot_be_meant_is_refused(
     assert (code, out) == (2, "")
     assert "Traceback" not in err
     assert says in err
+
+
+def test_a_path_of_the_project_that_is_not_there_is_told_as_typed_and_as_json(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "stayfinite.toml").write_text('paths = ["healthy.yaml", "gone.yaml"]')
+    (here / "below").mkdir()
+    monkeypatch.chdir(here / "below")
+    code, out, err = check(capsys, "--format", "json")
+    assert (code, json.loads(out)["error"]) == (2, "../gone.yaml does not exist")
+    assert "../gone.yaml does not exist" in err
 
 
 def test_a_pyproject_of_others_changes_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,9 +35,7 @@ autoload -Uz bashcompinit && bashcompinit
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: prints the script."""
-    about = (
-        'Print a completion script. In ~/.bashrc: eval "$(stayfinite completion bash)"; in ~/.zshrc with zsh.'
-    )
+    about = 'Print a completion script. In ~/.bashrc: eval "$(stayfinite completion bash)"; in ~/.zshrc with zsh.'
     parser = argparse.ArgumentParser("stayfinite completion", description=about)
     parser.add_argument("shell", choices=("bash", "zsh"))
     print(script(parser.parse_args(list(arguments)).shell), end="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -87,7 +88,10 @@ def _project(file: Path, table: dict[str, Any]) -> Project:
     gpu = table.get("gpu")
     if gpu is not None:
         _require(isinstance(gpu, str), file, "gpu", gpu, 'a card: gpu = "A100"')
-        card_asked_for(gpu)
+        try:
+            card_asked_for(gpu)
+        except UsageError as error:
+            raise UsageError(f"{file}: gpu: {error.message}", fix=error.fix) from None
     return Project(
         file=file,
         paths=_paths(file, table.get("paths", [])),
@@ -120,8 +124,8 @@ def _paths(file: Path, paths: Any) -> tuple[tuple[str, ...], ...]:
 def _shown(path: Path) -> str:
     """As a person would type it here."""
     try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
+        return os.path.relpath(path)
+    except ValueError:  # another drive
         return str(path)
 
 
