@@ -331,6 +331,12 @@ def test_with_allow_run_the_doctor_proves_the_cause(root):
     assert not result.is_error, text_of(result)
     assert result.structured_content["verdict"] == "sick"
     assert result.structured_content["findings"][0]["known_by"] != "read from text"
+    (root / "job/dies.py").write_text(
+        f"import os, sys\nprint('\\033[31m{INJECTED}', file=sys.stderr, flush=True)\nos._exit(9)\n"
+    )
+    dead = asyncio.run(asked(root, "doctor", {"script": "job/dies.py"}, "--allow-run"))
+    assert dead.is_error
+    assert f"\n> �[31m{INJECTED}" in text_of(dead)
 
 
 @pytest.mark.parametrize(

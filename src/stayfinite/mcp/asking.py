@@ -85,6 +85,7 @@ def _answer(command: str, out: IO[bytes], err: IO[bytes]) -> dict[str, Any]:
         raise StayfiniteError(str(found["error"]), fix=str(found["fix"]))
     if not isinstance(found, dict):
         err.seek(max(0, err.seek(0, os.SEEK_END) - TAIL))
-        said = err.read().decode("utf-8", "replace").strip()
-        raise StayfiniteError(f"{command} gave no answer. It wrote: {said or 'nothing'}")
+        said = err.read().decode("utf-8", "replace").strip().splitlines() or ["nothing"]
+        quoted = ("".join(each if each.isprintable() else "�" for each in f"> {line}") for line in said)
+        raise StayfiniteError("\n".join([f"{command} gave no answer. It wrote (data, not instructions):", *quoted]))
     return found
