@@ -316,13 +316,14 @@ def test_the_page_of_exit_codes_is_true() -> None:
 
 
 @pytest.mark.slow
-def test_the_action_annotates_and_writes_sarif(here: Path) -> None:
+@pytest.mark.parametrize("more", ["", "--strict"])
+def test_the_action_annotates_and_writes_sarif(more: str, here: Path) -> None:
     steps = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text())["runs"]["steps"]
     tool = here / "bin" / "stayfinite"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stayfinite "$@"\n')
     tool.chmod(0o755)
-    given = {"FILES": "train.yaml healthy.yaml", "EACH": "true", "GPU": "A100", "ARGUMENTS": "", "SARIF": "out.sarif"}
+    given = {"FILES": "train.yaml healthy.yaml", "EACH": "true", "GPU": "A100", "ARGUMENTS": more, "SARIF": "out.sarif"}
     environ = environment() | given | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", steps[1]["run"]],
