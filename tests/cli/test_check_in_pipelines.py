@@ -102,6 +102,7 @@ def test_findings_stand_in_the_terminal_and_the_rest_only_with_v(capsys: pytest.
         (["healthy.yaml", "--strict", "--warn-only"], 2),
         (["healthy.yaml", "--write"], 2),
         (["notes.txt", "--each"], 0),
+        (["healthy.yaml", "misspelled.yaml", "--each"], 2),
         (["notes.txt", "--each", "--strict"], 1),
     ],
 )
@@ -219,6 +220,17 @@ def test_a_project_file_that_cannot_be_meant_is_refused(
     assert says in err
 
 
+def test_a_path_of_the_project_that_is_not_there_is_told_as_typed_and_as_json(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "stayfinite.toml").write_text('paths = ["healthy.yaml", "gone.yaml"]')
+    (here / "below").mkdir()
+    monkeypatch.chdir(here / "below")
+    code, out, err = check(capsys, "--format", "json")
+    assert (code, json.loads(out)["error"]) == (2, "../gone.yaml does not exist")
+    assert "../gone.yaml does not exist" in err
+
+
 def test_a_pyproject_of_others_changes_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "pyproject.toml").write_text("[project]\nname = 'x'\ndependencies = ['stayfinite']\n")
     assert check(capsys, "healthy.yaml")[0] == 0
@@ -304,13 +316,14 @@ def test_the_page_of_exit_codes_is_true() -> None:
 
 
 @pytest.mark.slow
-def test_the_action_annotates_and_writes_sarif(here: Path) -> None:
+@pytest.mark.parametrize("more", ["", "--strict"])
+def test_the_action_annotates_and_writes_sarif(more: str, here: Path) -> None:
     steps = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text())["runs"]["steps"]
     tool = here / "bin" / "stayfinite"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stayfinite "$@"\n')
     tool.chmod(0o755)
-    given = {"FILES": "train.yaml healthy.yaml", "EACH": "true", "GPU": "A100", "ARGUMENTS": "", "SARIF": "out.sarif"}
+    given = {"FILES": "train.yaml healthy.yaml", "EACH": "true", "GPU": "A100", "ARGUMENTS": more, "SARIF": "out.sarif"}
     environ = environment() | given | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", steps[1]["run"]],

@@ -13,6 +13,7 @@ import torch
 from guarded_training import NAN, GuardedTraining
 from stayfinite import Guard, Policy
 from stayfinite.cli import main
+from strict_schemas import strict
 from tiny_training import Lines
 
 BUILD = """
@@ -98,6 +99,7 @@ def test_the_cause_is_proved_again_and_written(incident, capsys, build):
 def test_json_is_json_and_nothing_else(incident, capsys):
     assert replay(incident, "--json", "--no-write") == 1
     found = json.loads(capsys.readouterr().out)
+    strict("replay").validate(found)
     assert found["rows"] == [3]
     assert found["worlds"][0]["name"] == "same"
     assert not (incident / "autopsy.json").exists()

@@ -8,6 +8,7 @@ import pytest
 
 from plain_programs import HEALTHY, ROOT_OF_ZERO, changed
 from stayfinite.cli.doctor import run
+from strict_schemas import strict
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def test_its_own_arguments_and_exit_code_belong_to_the_program(script, capsys):
     text += "sys.exit(p.parse_args().end)\n"
     assert run(["--json", script(text), "--end", "7"]) == 7
     said = json.loads(capsys.readouterr().out)
+    strict("doctor").validate(said)
     assert said["ended"] == "the program ended with exit code 7 at step 36"
 
 
@@ -55,6 +57,7 @@ def test_a_traceback_stays_the_program_s_own(script, capsys):
 def test_strict_stops_at_the_first_bad_step(script, capsys):
     assert run(["--strict", "--json", script(ROOT_OF_ZERO)]) == 1
     said = json.loads(capsys.readouterr().out)
+    strict("doctor").validate(said)
     assert said["ended"] == "stopped at its first bad step, 8"
     assert said["steps"] == 8
 
@@ -101,6 +104,7 @@ def test_a_patch_is_written_tried_and_applied_only_when_asked(tmp_path, script, 
     path, diff = script(faulty), tmp_path / "fix.diff"
     assert run(["--json", "--patch", str(diff), path]) == 1
     said = json.loads(capsys.readouterr().out)
+    strict("doctor").validate(said)
     assert said["patch"]["verified"]
     assert "+        optimizer.zero_grad()" in diff.read_text()
     assert (tmp_path / "train.py").read_text() == faulty

@@ -16,6 +16,7 @@ from stayfinite.cli.export import run as export_command
 from stayfinite.errors import UsageError
 from stayfinite.recipes import compare, mt5, sft, translate
 from stayfinite.recipes.exporting.exporting import export
+from strict_schemas import strict
 from tiny_language import settings as mt5_settings
 from tiny_language import tiny_model, write_texts
 from tiny_translations import quick_settings
@@ -87,6 +88,8 @@ def test_a_translation_model_says_the_same_without_us(translated, tmp_path, caps
 
     assert export_command([str(translated), "-o", str(tmp_path / "out")]) == 0
     assert "from transformers import" in capsys.readouterr().out
+    assert export_command([str(translated), "-o", str(tmp_path / "out"), "--force", "--json"]) == 0
+    strict("export").validate(json.loads(capsys.readouterr().out))
     sources = ["udu", "gar masu", "lugar eku"]
     ours = load_translator(find_model(str(translated)), device="cpu", batch_size=1)
     beams = json.loads((translated / "run.json").read_text())["config"]["beams"]

@@ -15,24 +15,13 @@ from run_files import lines_of
 from stayfinite.cli import COMMANDS, main
 from stayfinite.core.schema_names import PRINTED, WRITTEN, tag
 from stayfinite.schemas import schema
+from strict_schemas import strict
 
 CLI = Path(__file__).parents[2] / "src/stayfinite/cli"
 SICK_LOG = "".join(
     f"step {step} loss {'nan' if step > 5 else 3.0 / step} lr 1e-3 grad_norm 1.0\n" for step in range(1, 31)
 )
 WELL_LOG = "".join(f"step {step} loss {3 * math.exp(-step / 30) + 0.5:.4f} lr 1e-4\n" for step in range(60))
-
-
-def strict(name):
-    """The schema, with no key allowed that it does not name: a schema that forgets one is found out."""
-
-    def closed(part):
-        if isinstance(part, dict):
-            found = {key: closed(each) for key, each in part.items()}
-            return found | {"additionalProperties": False} if "properties" in part else found
-        return [closed(each) for each in part] if isinstance(part, list) else part
-
-    return Draft202012Validator(closed(schema(name)))
 
 
 @pytest.fixture
@@ -70,7 +59,8 @@ def test_each_schema_is_one_and_says_its_version(name, capsys):
         ("watch run sick.log --once", 1, "watch"), ("watch missing --once", 2, "error"),
         ("hardware run", 0, "hardware"), ("hardware well.yaml", 2, "error"),
         ("report run -o page.html", 0, "report"), ("report missing -o page.html", 2, "error"),
-        ("plot missing", 2, "error"),
+        ("plot well.log -o loss.svg", 0, "plot"), ("plot missing", 2, "error"),
+        ("demo --steps 2 --out demo", 0, "demo"), ("demo --steps 0", 2, "error"),
         ("explain SF101", 0, "rule"), ("explain SF999", 2, "error"),
         ("replay run/incidents/0001", 2, "error"),
         ("doctor missing.py", 2, "error"),

@@ -146,8 +146,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when ready, 1 with findings, 2 on wrong use."""
     own, others = _own_flags(list(arguments))
     settings = parsed(Check, own, "stayfinite check")
+    as_json = settings.json or settings.format == "json"
     try:
-        return exit_code("check", lambda: _run(settings, others), as_json=settings.json)
+        return exit_code("check", lambda: _run(settings, others), as_json=as_json)
     except KeyboardInterrupt:
         print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
         return 130

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 
+_OPTION = re.compile(r"^(?:│ | {1,2})(-.*?)(?:  |$)", re.MULTILINE)
+"""Where a help text names an option, without the words about it: those may quote other programs' flags."""
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _PROGRAM = re.compile(r"^  ([a-z]\w*)  ", re.MULTILINE)
 _SCRIPT = """\
@@ -24,10 +26,16 @@ _SCRIPT = """\
 complete -o bashdefault -o default -F _stayfinite stayfinite
 """
 
+_ZSH = """\
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i; }
+autoload -Uz bashcompinit && bashcompinit
+"""
+"""zsh runs bash's, once its own completion is loaded, which a fresh .zshrc does not do."""
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: prints the script."""
-    about = 'Print a completion script. bash: eval "$(stayfinite completion bash)" in ~/.bashrc.'
+    about = 'Print a completion script. In ~/.bashrc: eval "$(stayfinite completion bash)"; in ~/.zshrc with zsh.'
     parser = argparse.ArgumentParser("stayfinite completion", description=about)
     parser.add_argument("shell", choices=("bash", "zsh"))
     print(script(parser.parse_args(list(arguments)).shell), end="")
@@ -39,7 +47,7 @@ def script(shell: str) -> str:
     from stayfinite.cli import COMMANDS
 
     cases = "\n".join(f'    *:{name}) words="{" ".join(words_of(name))}" ;;' for name in COMMANDS)
-    first = "autoload -Uz bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    first = _ZSH if shell == "zsh" else ""
     commands = " ".join((*COMMANDS, "--help", "--version"))
     return _SCRIPT.format(shell=shell, first=first, commands=commands, cases=cases)
 
@@ -48,8 +56,12 @@ def words_of(command: str) -> list[str]:
     """The programs and flags of a command, as its own help shows them."""
     if command == "completion":
         return ["bash", "zsh"]
+    if command == "schema":
+        from stayfinite.core.schema_names import PRINTED, WRITTEN
+
+        return [*PRINTED, *WRITTEN]
     shown = io.StringIO()
     with redirect_stdout(shown), redirect_stderr(shown), suppress(SystemExit):
         import_module(f"stayfinite.cli.{command}").run(["--help"])
     text = shown.getvalue()
-    return [*_PROGRAM.findall(text), *sorted({*_FLAG.findall(text), "--help"})]
+    return [*_PROGRAM.findall(text), *sorted({*_FLAG.findall(" ".join(_OPTION.findall(text))), "--help"})]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from stayfinite.cli.ending import tell_error
 from stayfinite.core.schema_names import tagged
 from stayfinite.flags import parsed
 from stayfinite.report.standard_output import StandardOutput
@@ -37,8 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when the demo went through."""
     settings = parsed(Demo, arguments, "stayfinite demo")
     if settings.steps < 1:
-        print(f"stayfinite demo: --steps {settings.steps}: expected at least 1", file=sys.stderr)
-        return 2
+        return tell_error("demo", f"--steps {settings.steps}: expected at least 1", as_json=settings.json)
     with warnings.catch_warnings():
         # The bare install has no numpy, and torch says so when it is first used.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import html
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from stayfinite.core.html import panel
 from stayfinite.doctor.session import Seen, Session, plain
 from stayfinite.report.doctor import headline, show_seen
 from stayfinite.report.standard_output import StandardOutput
@@ -78,18 +78,17 @@ class Attachment:
 
     def _repr_html_(self) -> str:
         said = self._said(self._conclude(examine=False))
-        parts = [f"<b>stayfinite: {html.escape(said['verdict'])}</b> {html.escape(headline(said))}"]
-        for finding in said["findings"]:
-            if finding["severity"] == "info":
-                continue
-            evidence = "<br>".join(html.escape(line) for line in finding["evidence"])
-            parts.append(
-                f"<p><b>{html.escape(finding['code'])} {html.escape(finding['cause'])}</b> "
-                f"{html.escape(finding['where'])} "
-                f"<i>({html.escape(finding['known_by'])})</i><br>{html.escape(finding['title'])}<br>{evidence}<br>"
-                f"<b>Fix:</b> {html.escape(finding['fix'])}</p>"
+        tone = {"sick": "error", "healthy": "good", "unknown": "warning"}[said["verdict"]]
+        found = [
+            panel(
+                f"{each['severity']} {each['code']} {each['cause']} ({each['known_by']})",
+                [*filter(None, (each["where"], each["title"], *each["evidence"])), f"Fix: {each['fix']}"],
+                tone=each["severity"],
             )
-        return f"<div>{''.join(parts)}</div>"
+            for each in said["findings"]
+            if each["severity"] != "info"
+        ]
+        return panel(said["verdict"].capitalize(), [headline(said)], tone=tone) + "".join(found)
 
 
 def attach(*, guard: bool = False, run_dir: str | os.PathLike[str] | None = None) -> Attachment:

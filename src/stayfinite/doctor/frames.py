@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
+from stayfinite.core.source_lines import line_in_words
+
 OWN = str(Path(__file__).resolve().parents[1])
 LIBRARY = tuple(
     dict.fromkeys(
@@ -80,4 +82,4 @@ def short(place: tuple[str, int]) -> str:
     if cells is not None and 0 < place[1] <= len(cells):
         cell, line = cells[place[1] - 1]
         return f"{Path(place[0]).stem}, cell {cell}, line {line}"
-    return f"{Path(place[0]).name}:{place[1]}" if place[0] else ""
+    return line_in_words(*place) if place[0] else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -53,15 +54,20 @@ def find_project(start: Path | None = None) -> Project:
     for folder in (here, *here.parents):
         for name in NAMES:
             if (folder / name).is_file():
-                table = _table(folder / name)
+                try:
+                    text = as_text(read_content(folder / name).data) or ""
+                except UsageError:
+                    if folder == here:
+                        raise
+                    continue  # a folder above that is somebody else's
+                table = _table(folder / name, text)
                 if table is not None:
                     return _project(folder / name, table)
     return Project()
 
 
-def _table(file: Path) -> dict[str, Any] | None:
+def _table(file: Path, text: str) -> dict[str, Any] | None:
     """What the file says of us; None for a pyproject.toml that says nothing."""
-    text = as_text(read_content(file).data) or ""
     if file.name == "pyproject.toml" and "stayfinite" not in text:
         return None
     try:
@@ -82,7 +88,10 @@ def _project(file: Path, table: dict[str, Any]) -> Project:
     gpu = table.get("gpu")
     if gpu is not None:
         _require(isinstance(gpu, str), file, "gpu", gpu, 'a card: gpu = "A100"')
-        card_asked_for(gpu)
+        try:
+            card_asked_for(gpu)
+        except UsageError as error:
+            raise UsageError(f"{file}: gpu: {error.message}", fix=error.fix) from None
     return Project(
         file=file,
         paths=_paths(file, table.get("paths", [])),
@@ -115,8 +124,8 @@ def _paths(file: Path, paths: Any) -> tuple[tuple[str, ...], ...]:
 def _shown(path: Path) -> str:
     """As a person would type it here."""
     try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
+        return os.path.relpath(path)
+    except ValueError:  # another drive
         return str(path)
 
 

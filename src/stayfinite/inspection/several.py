@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -12,7 +13,11 @@ from stayfinite.inspection.inspection import Inspection
 
 
 def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], Inspection]) -> Inspection:
-    """Look at each run by itself. What cannot be read as a training is skipped, with its reason."""
+    """Look at each run by itself. What cannot be read as a training is skipped, with its reason.
+
+    Raises:
+        UsageError: a file does not exist, or a comment to us is wrong.
+    """
     parts: list[Inspection] = []
     for run in runs:
         name = " ".join(run)
@@ -21,6 +26,8 @@ def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], 
         except BadIgnore:
             raise  # a comment to us that is wrong is for the user to correct
         except UsageError as error:
+            if any(len(each.split()) == 1 and not os.path.lexists(each) for each in run):
+                raise  # a misspelled name would pass for ever
             skipped = Line(status="skip", group=name, title="not checked", seen=error.message)
             parts.append(Inspection(banner=[], lines=[skipped], findings=[]))
             continue

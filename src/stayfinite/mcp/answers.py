@@ -144,6 +144,8 @@ def _summary(tool: str, record: Mapping[str, Any], findings: list[dict[str, Any]
 
 def _next(tool: str, record: Mapping[str, Any], findings: list[dict[str, Any]]) -> list[str]:
     found = []
+    if record.get("not_read"):
+        found.append("files outside the allowed roots were not read (details.not_read); the user adds them with --root")
     if (differential := record.get("differential")) is not None:
         key = differential["key"]
         found.append(f"to tell the causes apart: {differential['try']}; then tell diagnose {key}=fine or {key}=bad")

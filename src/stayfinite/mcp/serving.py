@@ -98,7 +98,9 @@ async def _called(name: str, given: dict[str, Any], limits: Limits) -> Answer:
         wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
         raise UsageError("; ".join(wrong)) from error
     call = await anyio.to_thread.run_sync(lambda: tool.call(asked, limits))
-    return answer(name, await ask(call.words, seconds=call.seconds, cwd=call.cwd), budget=asked.budget)
+    roots = None if tool.runs else limits.roots
+    record = await ask(call.words, seconds=call.seconds, cwd=call.cwd, roots=roots)
+    return answer(name, record, budget=asked.budget)
 
 
 def _tools() -> list[types.Tool]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from stayfinite.core.html import panel, table
 from stayfinite.errors import UsageError
 from stayfinite.precision import applying
 from stayfinite.precision.candidates import HALVES, Assignment
@@ -121,6 +122,26 @@ class PrecisionPlan:
 
     def __str__(self) -> str:
         return self.sentence()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the plan in a line, the modules that break and why, and what was tried."""
+        breaking = [(row.name, kind, why) for row in self.rows for kind, why in row.breaks.items()]
+        tried = [
+            (
+                each.name,
+                "-" if each.ms is None else f"{each.ms:.3g}{'' if each.measured else ' est.'}",
+                f"{each.loss:.2g}",
+                f"{each.cosine:.5f}",
+                sum(kind == "fp32" for kind in each.formats.values()),
+                "fits" if each.fits else "not within the budget",
+            )
+            for each in self.options
+        ]
+        parts = [table(("module", "breaks in", "why"), breaking)] if breaking else []
+        parts += (
+            [table(("tried", "ms a step", "loss off", "gradient cosine", "kept in fp32", ""), tried)] if tried else []
+        )
+        return panel(self.sentence(), self.notes, tone="good", parts=parts)
 
     def sentence(self) -> str:
         """The plan in one line."""

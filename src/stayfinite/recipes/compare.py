@@ -168,7 +168,7 @@ class Compare:
     logging_steps: int = 25
     """Steps between lines."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that are told the curves: tensorboard, wandb, trackio."""
+    """Loggers that are told the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one an epoch."""
     keep_checkpoints: int = 2

@@ -159,7 +159,7 @@ class Mmdit:
     logging_steps: int = 50
     """Steps between lines."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves too: tensorboard, wandb, trackio."""
+    """Loggers that get the curves too: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int = 500
     """Steps between checkpoints."""
     keep_checkpoints: int = 2

@@ -154,7 +154,7 @@ class Sft:
     keep_checkpoints: int = 2
     """Good checkpoints that are kept."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that are told as well: tensorboard, wandb, trackio."""
+    """Loggers that are told as well: tensorboard, wandb, mlflow, aim, trackio."""
 
 
 BUILT_IN: dict[str, dict[str, Any]] = {

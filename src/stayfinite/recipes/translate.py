@@ -172,7 +172,7 @@ class Translate:
     logging_steps: int = 50
     """Steps between lines."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves as well: tensorboard, wandb, trackio."""
+    """Loggers that get the curves as well: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one an epoch, and with --minutes one every twentieth of the time."""
     keep_checkpoints: int = 2

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from stayfinite import Finding, Guard, Policy
+from stayfinite import Finding, Guard, Policy, PrecisionPlan
 from stayfinite.core.finding import Findings
 from stayfinite.diagnosis.diagnose import diagnose
 from stayfinite.guard.telling import live
 from stayfinite.inspection.files.inspecting import inspect_files
+from stayfinite.precision.plan import Option, Row
 
 
 class Cell:
@@ -94,6 +95,19 @@ def test_what_a_notebook_shows_is_escaped(tmp_path, monkeypatch: pytest.MonkeyPa
         assert "<b>train" not in html
     assert "&lt;script&gt;" in finding._repr_html_()
     assert "<svg" in guard._repr_html_()
+
+
+def test_a_plan_shows_what_breaks_and_what_was_tried_escaped() -> None:
+    row = Row(name="<script>", kind="Linear", largest={}, errors={}, breaks={"fp16": "overflows <b>"})
+    tried = Option(base="bf16", formats={"<script>": "fp32"}, loss=0.001, cosine=0.99991, gradient=0.1, fits=True)
+    plan = PrecisionPlan(
+        base="bf16", formats={"<script>": "fp32"}, units={"<script>": "Linear"}, rows=(row,), options=(tried,)
+    )
+    html = plan._repr_html_()
+    assert "<script" not in html
+    assert "<b>&lt;" not in html
+    for words in ("bf16 autocast", "overflows &lt;b&gt;", "0.99991", "fits"):
+        assert words in html
 
 
 def test_no_findings_read_well() -> None:

@@ -11,6 +11,7 @@ from stayfinite.cli.generate import Generate, options_of
 from stayfinite.errors import UsageError
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.asking import Author, find_model
+from strict_schemas import strict
 from tiny_language import settings
 
 
@@ -40,6 +41,7 @@ def test_gaps_are_filled_where_they_are_and_a_plain_prompt_is_given_one(run, cap
     prompts = ["The town of Velmar", "The best <extra_id_0> are <extra_id_1> made."]
     assert main(["generate", str(run), "--json", "--max-new-tokens", "12", "--prompt", *prompts]) == 0
     out, err = capsys.readouterr()
+    strict("generation").validate(json.loads(out))
     plain, gapped = json.loads(out)
     assert plain["prompt"] == prompts[0]
     assert plain["gaps"] == []

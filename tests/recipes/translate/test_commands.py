@@ -4,14 +4,13 @@ import csv
 import json
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from stayfinite.cli import main
 from stayfinite.recipes.seq2seq.pairs import read_pairs
 from stayfinite.recipes.seq2seq.predictions import read_texts, write_table
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.seq2seq.translating import find_model, load_translator
-from stayfinite.schemas import schema
+from strict_schemas import strict
 from tiny_translations import byte_model, short_pairs, write_pairs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -81,6 +80,8 @@ def test_json_is_one_object_a_row_and_nothing_else(run, tmp_path, capsys):
     assert main(["translate", str(run), str(tmp_path / "new.txt"), "--json", *QUICK]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["source"] for row in rows] == ["a", "b"]
+    for row in rows:
+        strict("translation").validate(row)
 
 
 def test_scores_are_printed_and_the_json_is_the_contract(run, tmp_path, capsys):
@@ -88,7 +89,7 @@ def test_scores_are_printed_and_the_json_is_the_contract(run, tmp_path, capsys):
     assert main(["evaluate", str(run), str(run / "pairs.csv"), "--json", "-o", str(into), *QUICK]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"schema", "version", "bleu", "chrf", "mean", "rows", "beams"}
-    Draft202012Validator(schema("evaluation")).validate(found)
+    strict("evaluation").validate(found)
     pairs = read_pairs([str(run / "pairs.csv")], Columns())
     assert found["rows"] == len(pairs)
     with into.open(encoding="utf-8", newline="") as file:

@@ -13,6 +13,7 @@ from stayfinite.autopsy.steps.trace import Trace
 from stayfinite.autopsy.tracing.edges import SINGULAR, stands_at_edge
 from stayfinite.autopsy.tracing.events import CloseLook, Event, Health, TensorLook
 from stayfinite.autopsy.tracing.origin import CHOOSERS, Origin, batch_rows, custom_function
+from stayfinite.core.source_lines import line_in_words
 
 FP16_LIMIT = 65_504.0
 
@@ -58,7 +59,7 @@ class Readings:
         at = None if self.origin is None else self.origin.where
         if at is None:
             return "an operator"
-        line = "" if at.place is None else f" at {at.place.file.rpartition('/')[2]}:{at.place.line}"
+        line = "" if at.place is None else f" at {line_in_words(at.place.file, at.place.line)}"
         return f"{at.operator.rpartition('.')[2].strip('_')}{line}"
 
     @property
@@ -72,7 +73,7 @@ class Readings:
         """The line of a hook in backward, for people."""
         at = self._event
         place = None if at is None else at.place
-        return self.place if place is None else f"a module, at {place.file.rpartition('/')[2]}:{place.line},"
+        return self.place if place is None else f"a module, at {line_in_words(place.file, place.line)},"
 
     @cached_property
     def bad_number(self) -> float | None:

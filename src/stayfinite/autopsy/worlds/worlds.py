@@ -22,6 +22,7 @@ from stayfinite.autopsy.tracing.origin import custom_function
 from stayfinite.autopsy.worlds import eight_bits, elsewhere
 from stayfinite.autopsy.worlds.guarded import can_be_guarded, finite_constants, operator_guarded
 from stayfinite.autopsy.worlds.undoing import before_last_update
+from stayfinite.core.source_lines import line_in_words
 
 TOO_LARGE_TO_SQUARE = math.sqrt(torch.finfo(torch.float32).max)
 """A gradient norm above this is infinite in fp32, where squares are summed, though every gradient be finite."""
@@ -253,7 +254,7 @@ def _guarded(step: Step, trace: Trace) -> World | None:
     if not can_be_guarded(operator):
         return None
     place = origin.event.place
-    change = f"{operator} at {place.file.rpartition('/')[2]}:{place.line} kept away from its edge"
+    change = f"{operator} at {line_in_words(place.file, place.line)} kept away from its edge"
     # Compiled code is not what the guard sees.
     return World("origin_guarded", change, step.changed(changes.eager, partial(operator_guarded, place)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch.nn import functional as F
 
 from stayfinite.autopsy.steps.function_mode import FunctionChange
 from stayfinite.autopsy.tracing.frames import Lines
+from stayfinite.core.source_lines import line_in_words
 from stayfinite.inspection.bench.graph_walk import leaves_of, made_by
 
 MOST_CUTS = 8
@@ -229,7 +229,7 @@ class Watch(FunctionChange):
     def _here(self) -> str:
         near, own = Lines().above(sys._getframe(1), until=self._entered)
         place = own or near
-        return "" if place is None else f"{Path(place.file).name}:{place.line}"
+        return "" if place is None else line_in_words(place.file, place.line)
 
 
 def out_of_range(name: str, input: Tensor, target: Tensor, settings: dict[str, Any]) -> list[float]:

@@ -1,4 +1,4 @@
-"""TensorBoard, Weights & Biases and trackio for people without a framework: they follow the run directory.
+"""TensorBoard, Weights & Biases, MLflow, Aim and trackio for people without a framework: they follow the run directory.
 
 Example:
     >>> from stayfinite.integrations.loggers import TensorBoardSink, following
@@ -10,7 +10,19 @@ and for a run that is over: ``mirror("runs/first", TensorBoardSink("board"))``. 
 that fails or hangs costs a curve and never a step.
 """
 
+from stayfinite.integrations.loggers.aim import AimSink
 from stayfinite.integrations.loggers.live import SinkFailed, following, mirror
+from stayfinite.integrations.loggers.mlflow import MlflowSink
 from stayfinite.integrations.loggers.sinks import Sink, TensorBoardSink, TrackioSink, WandbSink
 
-__all__ = ["Sink", "SinkFailed", "TensorBoardSink", "TrackioSink", "WandbSink", "following", "mirror"]
+__all__ = [
+    "AimSink",
+    "MlflowSink",
+    "Sink",
+    "SinkFailed",
+    "TensorBoardSink",
+    "TrackioSink",
+    "WandbSink",
+    "following",
+    "mirror",
+]

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from stayfinite.errors import StayfiniteError
+from stayfinite.integrations.loggers.aim import AimSink
 from stayfinite.integrations.loggers.live import SinkFailed, following
+from stayfinite.integrations.loggers.mlflow import MlflowSink
 from stayfinite.integrations.loggers.sinks import Sink, TensorBoardSink, TrackioSink, WandbSink
 
-Logger = Literal["tensorboard", "wandb", "trackio"]
+Logger = Literal["tensorboard", "wandb", "mlflow", "aim", "trackio"]
 PROJECT = "stayfinite"
 """Where runs are listed; ``WANDB_PROJECT`` names another for W&B."""
 
@@ -31,6 +33,8 @@ def sinks_of(names: Sequence[Logger], directory: Path) -> list[Sink]:
     makers: dict[Logger, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoardSink(directory / "tensorboard"),
         "wandb": lambda: WandbSink(name=title, **_for_wandb(directory)),
+        "mlflow": lambda: MlflowSink(directory, experiment=PROJECT),
+        "aim": lambda: AimSink(experiment=PROJECT, name=title),
         "trackio": lambda: TrackioSink(project=PROJECT, name=title),
     }
     opened: list[Sink] = []

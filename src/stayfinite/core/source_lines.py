@@ -1,0 +1,25 @@
+"""A line of a program, in the words of the person who wrote it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import PurePath
+from typing import Any
+
+
+def line_in_words(file: str, line: int) -> str:
+    """`train.py:41`; in a notebook `In[3], line 4`, because its cells lie in files that nobody knows."""
+    path = PurePath(file)
+    if path.parent.name.startswith("ipykernel_") or file.startswith("<ipython-input"):
+        return f"{_cell(file)}, line {line}"
+    return f"{path.name}:{line}"
+
+
+def _cell(file: str) -> str:
+    ipython: Any = sys.modules.get("IPython")
+    shell: Any = ipython.get_ipython() if ipython is not None else None
+    try:
+        named = shell.compile.format_code_name(file)
+    except AttributeError:  # another process, or an IPython that names cells otherwise
+        named = None
+    return str(named[1]) if named else "a notebook cell"

@@ -1,0 +1,47 @@
+"""Aim: curves as metrics, words as text at their step, the last of each kind as a parameter of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stayfinite.errors import MissingExtra
+from stayfinite.integrations.loggers.reading import ALARMING
+
+
+class AimSink:
+    """A run of Aim: a given one, or one of its own. Refused steps and findings are warnings of the run too.
+
+    Arguments:
+        run: an ``aim.Run``; by default one that ``settings`` start.
+        name: of a run of its own.
+        settings: for ``aim.Run``: repo, experiment.
+    """
+
+    def __init__(self, run: Any = None, *, name: str | None = None, **settings: Any) -> None:
+        try:
+            import aim
+        except ImportError as error:
+            raise MissingExtra("AimSink needs aim, which is not installed", fix="pip install aim") from error
+        self._own = run is None
+        self._run: Any = aim.Run(**settings) if run is None else run
+        self._text: Any = aim.Text
+        if self._own and name:
+            self._run.name = name
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """The numbers of a step."""
+        for name, value in values.items():
+            self._run.track(value, name=name, step=step)
+
+    def event(self, step: int, title: str, words: str) -> None:
+        """Something happened."""
+        self._run.track(self._text(words), name="stayfinite/events", step=step)
+        self._run["stayfinite", f"last_{title}"] = words
+        if title in ALARMING:
+            self._run.log_warning(words)
+
+    def close(self) -> None:
+        """A run of one's own ends here."""
+        if self._own:
+            self._run.close()
