@@ -114,6 +114,10 @@ def openrlhf(*more: str, kl: float = 0.01) -> str:
     return OPENRLHF.format(n=8, kl=kl).replace("--train.max_epochs 1", " ".join(more))
 
 
+SHARES = (
+    "actor_rollout_ref.actor.ppo_mini_batch_size=16 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro} "
+    "trainer.n_gpus_per_node=8 trainer.nnodes=1"
+)
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 OTHER_MODEL = GRPO.replace("Qwen/Qwen2.5-1.5B-Instruct", "openai-community/gpt2")
 SAME_PADDING = "tokenizer.pad_token = tokenizer.eos_token"
@@ -149,6 +153,7 @@ SICK = [
     ("config-contradiction", "a.sh", openrlhf("--actor.eps_clip_low_high 0 0"), "eps_clip_low_high"),
     ("config-contradiction", "a.py", GRPO.format(more="epsilon=0.0"), "GRPOConfig.epsilon: 0.0"),
     ("config-contradiction", "a.sh", verl(estimator="gae", temperature=0), "divides its logits"),
+    ("config-contradiction", "a.sh", verl(SHARES.format(micro=16)), "x n 5 over 8 cards is 10 answers a card"),
     ("ratio-explosion", "a.sh", verl(f"{A}.clip_ratio_high=1000", kl=0), "no KL term holds"),
     ("ratio-explosion", "a.sh", openrlhf("--actor.eps_clip 1000", kl=0), "eps_clip: 1000"),
     ("ratio-explosion", "a.py", GRPO.format(more="epsilon_high=1000.0"), "epsilon_high: 1000"),
@@ -194,6 +199,8 @@ HEALTHY = {
     "verl, a router in fp32": verl(f"+{A}.megatron.override_transformer_config.moe_router_dtype=fp32"),
     "verl, a reference in fp16": verl("actor_rollout_ref.ref.fsdp_config.model_dtype=fp16"),
     "verl, settings in arrays": ARRAYS.format(kl=0.001),
+    "verl, a mini-batch that is shared": verl(SHARES.format(micro=5)),
+    "verl, micro-batches by tokens": verl(SHARES.format(micro=16), f"{A}.use_dynamic_bsz=True"),
     "verl, PPO with a critic": verl("critic.optim.lr=1e-5", estimator="gae"),
     "OpenRLHF by slurm": SLURM.format(critic="9e-6"),
     "OpenRLHF's DPO": OPENRLHF_DPO.format(beta=0.1),

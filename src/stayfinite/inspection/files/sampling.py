@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.settings import Expression, Setting
-from stayfinite.inspection.files.algorithm import GROUPED, SAMPLING
+from stayfinite.inspection.files.algorithm import GROUPED, SAMPLING, VERL
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
@@ -25,7 +25,6 @@ _SIZES = ("num_generations", "rollout_n", "rollout_n_samples_per_prompt")
 _LIMITS = frozenset({"max_completion_length", "max_response_length", "generate_max_len", "max_new_tokens"})
 _REASONS = re.compile(r"<think>|\bgsm8k|\\boxed|\baime\b|openr1-math|chain[- ]of[- ]thought|\breasoning_|deepscaler")
 _ELSEWHERE = re.compile(r"(?:^|[._])(?:e?val\w*|test|teacher|distil\w*|judge|sapo\w*|generation_kwargs)(?:[._]|$)")
-_ENGINE = re.compile(r"(?:^|\.)rollout\.name$|(?:^|\.)use_vllm$")
 _WITH_DROPOUT = re.compile(r"(?:^|/)(?:(?:distil)?gpt2(?:-\w+)?|opt-[\d.]+[mb])$", re.IGNORECASE)
 """Models whose config has dropout above 0; that of most later ones is 0."""
 _VERL_SAMPLER = re.compile(r"actor_rollout_ref\.rollout\.dtype$")
@@ -55,8 +54,9 @@ def look_at_sampling(plan: Plan, notes: Notes, algorithm: str) -> None:
     if short:
         before = notes.observed.get("plan.generation_limit")
         notes.saw("plan.generation_limit", [*(before.value if before is not None else []), *short])
-    engine = next((each for each in plan.settings if _ENGINE.search(each.name.lstrip("-"))), None)
-    known = [shown(each) for each in (_group_size(plan), *_temperatures(plan)[:1], engine) if each is not None]
+    engine = next((each for each in plan.settings if each.name == f"{VERL}rollout.name"), None)
+    known = [shown(each) for each in (_group_size(plan), *_temperatures(plan)[:1]) if each is not None]
+    known += [] if engine is None else [f"engine {engine.value} ({engine.where})"]
     notes.check("Post-training", "groups and sampling", *causes, seen=", ".join(known) or algorithm)
 
 

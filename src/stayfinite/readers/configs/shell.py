@@ -105,7 +105,7 @@ def _statement(lines: list[str], index: int) -> tuple[str, int]:
     text = lines[index]
     taken = 1
     while index + taken < len(lines) and taken < 500 and len(text) < MOST_WIDTH:
-        stripped = _without_comment(text).rstrip()
+        stripped = _without_comment(text).rstrip(" \t\r")
         if stripped.endswith("\\"):
             text = stripped[:-1] + "\n" + lines[index + taken].strip()
         elif _is_open(stripped):
