@@ -135,7 +135,7 @@ def _told_in(run: RunSeries) -> Iterator[tuple[str, Seen]]:
     for message in reversed(run.messages):
         told = _TOLD.search(message.text)
         if told is not None and told.group(2) in CAUSES:
-            variant = ALL_RIGHT if "get the best reward" in told.group(3) else ""
+            variant = ALL_RIGHT if re.search("gets? the best reward", told.group(3)) else ""
             sign = Sign(told.group(2), "", int(told.group(1)), math.nan, math.nan, told.group(3), variant)
             yield sign.cause, Seen(sign, message.where)
 
