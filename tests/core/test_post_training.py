@@ -75,6 +75,10 @@ HEALTHY = {
         "kl": lambda t: 2.5 * math.tanh(t / 40),
         "reward": lambda t: ramp(0.1, 0.9, t),
     },
+    "KL of small batches, where one token jumps": {
+        "kl": lambda t: 5.0 if t > 25 and t % 8 in (0, 1, 4, 5) else 0.8 * math.tanh(t / 15),
+        "reward": lambda t: ramp(0.3, 0.9, t),
+    },
     "KL of 0 at the start": {"kl": lambda t: max(0.0, 0.001 * (t - 3)), "reward": lambda t: 0.5},
     "early noisy ratios": {
         "ratio_max": lambda t: 5000.0 if t < 3 else 2.0, "ratio_mean": lambda t: 3.0 if t < 3 else 1.0,
@@ -121,6 +125,14 @@ def test_a_planted_failure_is_found_by_its_name_in_the_first_fifty_steps(cause, 
     assert first.step <= 50
     assert not first.text.endswith(".")
     assert first.advice
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=SEEDS)
+def test_a_kl_that_runs_away_is_told_of_though_the_reward_rises(seed):
+    signs = signs_of(run(seed, kl=lambda t: growth(0.002, 20.0, t), reward=lambda t: ramp(0.3, 0.9, t)))
+    assert [sign.cause for sign in signs] == ["kl-runaway"]
+    assert signs[0].step <= 50
 
 
 @pytest.mark.parametrize("name", HEALTHY)

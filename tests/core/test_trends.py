@@ -208,6 +208,10 @@ def test_the_loss_of_policy_gradients_is_no_measure():
     assert causes(training([0.0] * 60, named=named)) == []
     # Without a gradient it says something.
     assert ("loss-collapse", "step 8") in causes(training([0.0] * 60, named=named, norm=lambda _: 0.0))
+    # Where no group has different rewards, that is the cause, and is told by its own name.
+    for equal in ({"equal_groups": 1.0}, {"advantage_std": 0.0}):
+        still = {"norm": lambda _: 0.0, "silent": lambda _: 0b11, "parameters": lambda _: 2}
+        assert causes(training([0.0] * 600, named=lambda _, equal=equal: equal, **still)) == []
     rising = [0.001 * i for i in range(1, 600)]
     assert causes(training(rising, named=named)) == []
     # Preferences have a loss like any other.

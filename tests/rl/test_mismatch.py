@@ -82,6 +82,23 @@ def test_another_temperature_is_found_with_its_value(temperature: float) -> None
     assert found.left < 1e-2 * found.mean
 
 
+def test_a_model_with_a_value_head_gives_its_logits_first() -> None:
+    class Actor(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.value = policy(), nn.Linear(1, 1)
+
+        def forward(self, tokens: Tensor, **more: Tensor) -> tuple[Tensor, Tensor]:
+            return self.body(tokens, **more).logits, self.value(tokens[..., None].float())
+
+    model, given = Actor(), batch()
+    told = sampled(model.body, given, temperature=0.7)
+    found = rl.explain_mismatch(model, sampler_logprobs=told, **given, **right_positions(given))
+    assert causes(found) == ["temperature"]
+    with pytest.raises(UsageError, match="no logits"):
+        rl.explain_mismatch(nn.Identity(), given["tokens"], told, given["mask"])
+
+
 def test_dropout_in_the_training_pass_is_found() -> None:
     model, given = policy(dropout=0.2), batch()
     told = sampled(model, given)

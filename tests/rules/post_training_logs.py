@@ -17,6 +17,11 @@ def ramp(first: float, last: float) -> Shape:
     return lambda t: first + (last - first) * min(1.0, max(0.0, 2 * t - 0.5))
 
 
+def lost(before: float, after: float = math.nan) -> Shape:
+    """A level that is another one, or NaN, in the last third."""
+    return lambda t: after if t > 0.7 else before
+
+
 def growth(first: float, last: float) -> Shape:
     return lambda t: first * (last / first) ** min(1.0, max(0.0, 2 * t - 0.5))
 
@@ -96,12 +101,12 @@ def dpo(chosen: Shape, rejected: Shape, lines: int = LINES) -> str:
 
 def verl(lines: int = LINES, *, digits: int | None = None, **changed: Shape) -> str:
     """verl's console, one line a step; older releases print three digits of everything, a rate of 1e-6 as 0.000."""
-    rows = []
+    rows, norm = [], changed.pop("grad_norm", level(0.13))
     for i, now in enumerate(_values(changed, lines)):
         row = {
             "global_seqlen/min": 419336.0, "global_seqlen/max": 497506.0, "actor/entropy": now["entropy"],
             "actor/pg_clipfrac": now["clipped"], "actor/ppo_kl": -8.2e-06, "actor/pg_loss": 0.0004 * (i % 5 - 2),
-            "actor/kl_loss": now["kl"], "actor/kl_coef": 0.001, "actor/grad_norm": 0.13, "actor/lr": 1e-06,
+            "actor/kl_loss": now["kl"], "actor/kl_coef": 0.001, "actor/grad_norm": norm(i / lines), "actor/lr": 1e-06,
             "training/global_step": float(i + 1), "training/epoch": 0.0, "critic/vf_loss": now["value_loss"],
             "critic/vf_explained_var": now["explained"], "critic/score/mean": now["reward"], "critic/score/max": 1.0,
             "critic/score/min": 0.0, "critic/rewards/mean": now["reward"], "critic/advantages/mean": -0.04,
@@ -117,13 +122,13 @@ def verl(lines: int = LINES, *, digits: int | None = None, **changed: Shape) -> 
 
 def openrlhf(lines: int = LINES, **changed: Shape) -> str:
     """OpenRLHF's line after each global step."""
-    rows = []
+    rows, norm = [], changed.pop("grad_norm", level(0.41))
     for i, now in enumerate(_values(changed, lines)):
         row = {
             "policy_loss": 0.0004 * (i % 5 - 2), "actor_lr": 5e-07, "ppo_clip_ratio": now["clipped"],
             "ppo_kl": 1.2e-05, "kl": now["kl"], "logprobs_diff": 0.0011, "reward": now["reward"],
             "return": now["reward"], "response_length": now["length"], "total_length": now["length"] + 102.0,
-            "response_clip_ratio": now["cut_off"], "actor_grad_norm": 0.41, "critic_loss": now["value_loss"],
+            "response_clip_ratio": now["cut_off"], "actor_grad_norm": norm(i / lines), "critic_loss": now["value_loss"],
             "kl_coef": 0.01, "rollout/reward_mean": now["reward"], "rollout/reward_std": 0.44,
             "rollout/response_length_mean": now["length"], "rollout/truncated_rate": now["cut_off"],
             "rollout/num_samples": 1024.0, "timing/make_experience": 12.5, "timing/ppo_train": 33.2,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 
 import pytest
 
-from rules.post_training_logs import dpo, growth, grpo, level, openrlhf, ramp, slime, tracked, verl
+from rules.post_training_logs import dpo, growth, grpo, level, lost, openrlhf, ramp, slime, tracked, verl
+from stayfinite.core.post_training.signs import CAUSES
 from stayfinite.diagnosis.diagnose import judge_reading, read_text
 
 RUNAWAY = {"kl": growth(0.002, 40.0), "entropy": growth(0.5, 0.01), "reward": ramp(0.5, 0.02)}
@@ -82,6 +85,38 @@ def test_a_healthy_run_is_healthy(name):
     diagnosis = judge_reading(read_text(HEALTHY[name]))
     assert [each.cause for each in diagnosis.findings] == []
     assert diagnosis.verdict == "healthy"
+
+
+RUBBISH = {
+    "reward": lost(0.5, -1.0),
+    "cut_off": lost(0.02, 1.0),
+    "length": lost(300, 1024),
+    "advantage": lost(1.5, 0.0),
+}
+NAN = {"kl": lost(0.002), "grad_norm": lost(0.13)}
+
+
+@pytest.mark.parametrize(
+    "log", [verl(entropy=lost(0.5), **NAN, **RUBBISH), openrlhf(**NAN, **RUBBISH)], ids=["verl", "OpenRLHF"]
+)
+def test_rubbish_after_a_nan_is_no_cause_of_it(log):
+    diagnosis = judge_reading(read_text(log))
+    assert diagnosis.verdict == "sick"
+    assert re.search(r"(?:gradient norm|actor_grad_norm)[^.]* not finite", "; ".join(diagnosis.trouble))
+    assert CAUSES.isdisjoint(each.cause for each in diagnosis.findings)
+    assert "bad-data-row" not in [each.cause for each in diagnosis.findings]
+
+
+def test_a_kl_that_alone_is_lost_points_to_its_exponential():
+    finding = judge_reading(read_text(verl(**NAN))).findings[0]
+    assert finding.cause == "loss-formula-singularity"
+    assert "actor/kl_loss is not finite: likely exp() of a difference of log-probabilities" in finding.evidence[0]
+    assert "kl_loss_type" in finding.fix
+
+
+def test_a_gradient_norm_that_is_lost_now_and_then_hides_no_runaway():
+    found = judge_reading(read_text(verl(**RUNAWAY, grad_norm=lambda t: math.nan if 0.1 < t < 0.2 else 0.13)))
+    assert "kl-runaway" in [each.cause for each in found.findings]
 
 
 def test_the_steps_of_a_guarded_run_are_judged_alike():

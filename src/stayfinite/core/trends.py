@@ -85,14 +85,16 @@ def _count(signals: Signals, state: TrendState, policy: Policy) -> tuple[TrendSt
         best = middle if best is None else min(best, middle)
         current = ()
     renewed = state.silent_for >= policy.silent_steps
+    taught = not _equal_rewards(signals)
+    silent = signals.silent if renewed or not state.silent_for else state.silent & signals.silent
     after = TrendState(
         last_loss=signals.loss,
-        same_loss=state.same_loss + 1 if signals.loss == state.last_loss else 1,
-        zero_loss=state.zero_loss + 1 if signals.loss == 0 else 0,
-        zero_norm=state.zero_norm + 1 if signals.grad_norm == 0 else 0,
+        same_loss=state.same_loss + 1 if taught and signals.loss == state.last_loss else 1,
+        zero_loss=state.zero_loss + 1 if taught and signals.loss == 0 else 0,
+        zero_norm=state.zero_norm + 1 if taught and signals.grad_norm == 0 else 0,
         zero_lr=state.zero_lr + 1 if signals.lr == 0 else 0,
-        silent=signals.silent if renewed or not state.silent_for else state.silent & signals.silent,
-        silent_for=1 if renewed else state.silent_for + 1,
+        silent=silent if taught else state.silent,
+        silent_for=state.silent_for if not taught else 1 if renewed else state.silent_for + 1,
         current=current,
         medians=medians,
         best=best,
@@ -111,6 +113,11 @@ def _judge(signals: Signals, state: TrendState, noise: float, policy: Policy) ->
 def _of_policy(signals: Signals) -> bool:
     """Whether the loss is one of policy gradients, by the signals that came with it."""
     return not OF_POLICY.isdisjoint(signals.named)
+
+
+def _equal_rewards(signals: Signals) -> bool:
+    """Whether every group's rewards are equal: a loss and a gradient of 0 follow from it, and say nothing more."""
+    return signals.named.get("equal_groups", 0.0) >= 1 or signals.named.get("advantage_std") == 0
 
 
 def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy) -> Finding | None:

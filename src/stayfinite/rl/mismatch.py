@@ -144,11 +144,11 @@ def explain_mismatch(
         tokens_as_sampled: the sequences and their mask as the sampler had them, where another template or padding was
             used; answers have as many tokens as here.
         forward: ``forward(model, tokens, attention_mask, position_ids)`` giving logits. By default the model is called
-            as those of transformers are.
+            as those of transformers are; of a tuple the first is taken.
         decode: token ids to text, for the tokens that are listed.
 
     Raises:
-        UsageError: shapes do not fit together, or the mask is empty.
+        UsageError: shapes do not fit together, the mask is empty, or the model returns no logits.
     """
     _check(tokens, sampler_logprobs, mask)
     run = _Runs(
@@ -326,7 +326,13 @@ class _Runs:
 def _usual(model: nn.Module, tokens: Tensor, attention: Tensor | None, positions: Tensor | None) -> Tensor:
     given = {"attention_mask": attention, "position_ids": positions}
     found = model(tokens, **{name: value for name, value in given.items() if value is not None})
-    logits: Tensor = found if isinstance(found, Tensor) else found.logits
+    # With a value head a plain model, and trl's of old, returns (logits, ..., values).
+    logits = found[0] if isinstance(found, tuple) else getattr(found, "logits", found)
+    if not isinstance(logits, Tensor) or logits.dim() != 3:
+        raise UsageError(
+            f"no logits [rows, places, words] in what {type(model).__name__} returns",
+            fix="forward=lambda model, tokens, attention_mask, position_ids: model(tokens)[...]",
+        )
     return logits
 
 

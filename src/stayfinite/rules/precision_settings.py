@@ -21,6 +21,8 @@ FORMATS = (
     "fp16_opt_level", "amp_dtype",
 )  # fmt: skip
 WEIGHTS = ("torch_dtype", "from_pretrained_dtype", "model_dtype", "weights_dtype", "params_dtype")
+_ELSEWHERE = re.compile(r"(?:router|kv_cache|rollout|fsdp_config_model)_dtype$")
+"""Formats of one layer, of a cache, of verl's sampler, of verl's weights: none that a training computes in."""
 
 _SAID = re.compile(
     r"16[- ]?bit (?:native )?(?:automatic mixed )?precision|cuda_amp half precision|using fp16", re.IGNORECASE
@@ -54,6 +56,8 @@ def precision_of(settings: Settings, messages: Sequence[str]) -> Known | None:
             continue
         if setting.plain.endswith("override_linear_precision"):
             continue  # which products of fp8 layers stay out of it
+        if _ELSEWHERE.search(setting.plain):
+            continue
         if "." not in setting.name and setting.where in loaded:
             continue  # `dtype = torch.float16`, which the weights are loaded in
         if (known := _format_of(setting)) is not None:

@@ -7,6 +7,7 @@ three of four, where it is NaN from the start in another format a row of the dat
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.told_symptoms import Kind
 
 SYMPTOMS = frozenset(
@@ -50,6 +51,8 @@ def usual_causes(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if seen.never_updates and facts.context.half is None:
         return "a run whose every step is skipped", ("bad-data-row", "loss-formula-singularity", "lr-too-high")
     if seen.bad or seen.bad_losses or seen.bad_evals or seen.printed or seen.lost_metrics:
+        if any(map(samples, facts.runs)) and facts.context.half is None:
+            return "NaN in training on rewards", ("lr-too-high", "loss-formula-singularity")
         tuned = facts.mentioned(r"\bsft\b|instruct|\bchat|\bq?lora\b|alpaca|assistant|conversation")
         if tuned is not None and facts.context.half is None:
             return "NaN in tuning on answers", ("all-labels-masked", "lr-too-high", "bad-data-row")

@@ -31,11 +31,45 @@ python3 -m verl.trainer.main_ppo algorithm.adv_estimator={estimator} data.train_
     actor_rollout_ref.rollout.temperature={temperature} trainer.total_epochs=15
 """
 USUAL = {"estimator": "grpo", "length": 1024, "lr": "1e-6", "kl": 0.001, "n": 5, "temperature": 1.0}
+ARRAYS = """
+lr=1e-6
+ALGORITHM=(
+    algorithm.adv_estimator=grpo
+    # algorithm.adv_estimator=gae  (with a "critic")
+    algorithm.use_kl_in_reward=False
+)
+ACTOR=(
+    actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct
+    actor_rollout_ref.actor.optim.lr=${{lr}}
+    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$((2 * (1024 + 1024)))
+    actor_rollout_ref.actor.use_kl_loss=True
+    actor_rollout_ref.actor.kl_loss_coef={kl}
+)
+python3 -m verl.trainer.main_ppo "${{ALGORITHM[@]}}" "${{ACTOR[@]}}"
+"""
 OPENRLHF = """
 ray job submit --address="http://127.0.0.1:8265" -- python3 -m openrlhf.cli.train_ppo_ray \\
    --actor.model_name_or_path Qwen/Qwen2.5-7B-Instruct --rollout.n_samples_per_prompt {n} \\
    --eval.n_samples_per_prompt 1 --eval.temperature 0 --rollout.max_new_tokens 1024 \\
    --algo.advantage.estimator group_norm --algo.kl.init_coef {kl} --actor.adam.lr 5e-7 --train.max_epochs 1
+"""
+OPENRLHF_DPO = """
+read -r -d '' training_commands <<EOF
+openrlhf.cli.train_dpo \\
+   --model.model_name_or_path meta-llama/Llama-3.1-8B \\
+   --ds.param_dtype bf16 --adam.lr 5e-7 \\
+   --model.beta {beta}
+EOF
+deepspeed --module $training_commands
+"""
+SLURM = """
+srun --nodes=1 -w "$node" bash -c \\
+"pip install ray \\
+&& ray job submit --runtime-env-json='{{\\"working_dir\\": \\"/job\\"}}' \\
+    -- python3 -m openrlhf.cli.train_ppo_ray \\
+    --actor.model_name_or_path meta-llama/Llama-3.1-8B \\
+    --actor.adam.lr 5e-7 --critic.adam.lr {critic} \\
+    --algo.kl.init_coef 0.01" &>> log
 """
 LOOP = """
 import copy, torch
@@ -70,6 +104,21 @@ for batch in loader:
     optimizer.step()
     optimizer.zero_grad()
 """
+
+
+def verl(*more: str, **changed: object) -> str:
+    return VERL.format(**USUAL | changed).replace("trainer.total_epochs=15", " ".join(more))
+
+
+def openrlhf(*more: str, kl: float = 0.01) -> str:
+    return OPENRLHF.format(n=8, kl=kl).replace("--train.max_epochs 1", " ".join(more))
+
+
+SHARES = (
+    "actor_rollout_ref.actor.ppo_mini_batch_size=16 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro} "
+    "trainer.n_gpus_per_node=8 trainer.nnodes=1"
+)
+A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 OTHER_MODEL = GRPO.replace("Qwen/Qwen2.5-1.5B-Instruct", "openai-community/gpt2")
 SAME_PADDING = "tokenizer.pad_token = tokenizer.eos_token"
 BY_ID = "labels[labels == tokenizer.pad_token_id] = -100"
@@ -79,7 +128,8 @@ ADDED = " + tokenizer.eos_token"
 SICK = [
     ("grpo-zero-advantage", "a.py", GRPO.format(more="num_generations=1"), "lone answer"),
     ("grpo-zero-advantage", "a.py", GRPO.format(more="temperature=0.0"), "are the same"),
-    ("grpo-zero-advantage", "a.sh", VERL.format(**USUAL | {"n": 1}), "rollout.n: 1"),
+    ("grpo-zero-advantage", "a.sh", verl(n=1), "rollout.n: 1: a lone answer has no group; verl takes its raw reward"),
+    ("grpo-zero-advantage", "a.sh", verl(n=1, estimator="reinforce_plus_plus_baseline"), "lone answer"),
     ("grpo-zero-advantage", "a.sh", VERL.format(**USUAL | {"temperature": 0}), "are the same"),
     ("grpo-zero-advantage", "a.sh", OPENRLHF.format(n=1, kl=0.01), "rollout.n_samples_per_prompt: 1"),
     ("lr-too-high", "a.py", GRPO.format(more="learning_rate=1e-4"), "whole model"),
@@ -94,6 +144,24 @@ SICK = [
     ("beta-out-of-scale", "a.sh", OPENRLHF.format(n=8, kl=10), "init_coef: 10"),
     ("beta-out-of-scale", "a.yaml", "base_model: meta-llama/Llama-3.1-8B\nrl: dpo\nbeta: 50\nlr: 1e-6\n", "saturate"),
     ("generation-too-short", "a.sh", VERL.format(**USUAL | {"length": 64}), "reason first"),
+    ("beta-out-of-scale", "a.sh", verl(kl=-0.001), "rewards distance"),
+    ("beta-out-of-scale", "a.sh", verl("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=3"), "kl_coef: 3"),
+    ("beta-out-of-scale", "a.sh", ARRAYS.format(kl=10), "kl_loss_coef: 10"),
+    ("beta-out-of-scale", "a.sh", OPENRLHF_DPO.format(beta=50), "--model.beta: 50"),
+    ("config-contradiction", "a.sh", verl(f"{A}.clip_ratio=0"), "clip_ratio: 0: every ratio is held at 1"),
+    ("config-contradiction", "a.sh", verl(f"{A}.clip_ratio_low=0.2 {A}.clip_ratio_high=0.0"), "clip_ratio_high: 0.0"),
+    ("config-contradiction", "a.sh", openrlhf("--actor.eps_clip_low_high 0 0"), "eps_clip_low_high"),
+    ("config-contradiction", "a.py", GRPO.format(more="epsilon=0.0"), "GRPOConfig.epsilon: 0.0"),
+    ("config-contradiction", "a.sh", verl(estimator="gae", temperature=0), "divides its logits"),
+    ("config-contradiction", "a.sh", verl(SHARES.format(micro=16)), "x n 5 over 8 cards is 10 answers a card"),
+    ("ratio-explosion", "a.sh", verl(f"{A}.clip_ratio_high=1000", kl=0), "no KL term holds"),
+    ("ratio-explosion", "a.sh", openrlhf("--actor.eps_clip 1000", kl=0), "eps_clip: 1000"),
+    ("ratio-explosion", "a.py", GRPO.format(more="epsilon_high=1000.0"), "epsilon_high: 1000"),
+    ("sampler-mismatch", "a.sh", verl(f"{R}.dtype=float16"), "the sampler computes in fp16, the training pass in bf16"),
+    ("sampler-mismatch", "a.sh", verl(f"{A}.fsdp_config.dtype=float16"), "the sampler computes in bf16"),
+    ("pure-fp16-weights", "a.sh", verl(f"{A}.fsdp_config.model_dtype=fp16"), "updated directly"),
+    ("lr-too-high", "a.sh", verl("critic.optim.lr=1.0", estimator="gae"), "critic.optim.lr: 1.0"),
+    ("lr-too-high", "a.sh", SLURM.format(critic=1), "--critic.adam.lr: 1"),
     ("reference-moves", "a.py", DPO.format(more="beta=0.1", reference="ref_model=model, "), "is the policy"),
     ("reference-moves", "a.py", LOOP.format(reference="ref_model = model", parameters="model.parameters()"), "names"),
     (
@@ -121,7 +189,22 @@ HEALTHY = {
     "a value head with a rate of its own": PPO.format(
         parameters="[*model.pretrained_model.parameters(), *model.v_head.parameters()]"
     ),
-    "verl": VERL.format(**USUAL),
+    "verl": verl(),
+    "verl without KL, as in DAPO": verl(f"{A}.clip_ratio_low=0.2 {A}.clip_ratio_high=0.28", kl=0),
+    "verl, GSPO's narrow clip": verl(f"{A}.clip_ratio_low=0.0003 {A}.clip_ratio_high=0.0004"),
+    "verl, CISPO clips below at 10": verl(f"{A}.clip_ratio_low=10 {A}.clip_ratio_high=0.2", kl=0),
+    "verl, a KL term in place of the clip": verl(f"{A}.clip_ratio=1000"),
+    "verl, a coefficient that is switched off": verl("algorithm.use_kl_in_reward=False algorithm.kl_ctrl.kl_coef=3"),
+    "verl, both sides in fp16": verl(f"{A}.fsdp_config.dtype=float16 {R}.dtype=float16"),
+    "verl, a router in fp32": verl(f"+{A}.megatron.override_transformer_config.moe_router_dtype=fp32"),
+    "verl, a reference in fp16": verl("actor_rollout_ref.ref.fsdp_config.model_dtype=fp16"),
+    "verl, settings in arrays": ARRAYS.format(kl=0.001),
+    "verl, a mini-batch that is shared": verl(SHARES.format(micro=5)),
+    "verl, micro-batches by tokens": verl(SHARES.format(micro=16), f"{A}.use_dynamic_bsz=True"),
+    "verl, PPO with a critic": verl("critic.optim.lr=1e-5", estimator="gae"),
+    "OpenRLHF by slurm": SLURM.format(critic="9e-6"),
+    "OpenRLHF's DPO": OPENRLHF_DPO.format(beta=0.1),
+    "OpenRLHF, two bounds": openrlhf("--actor.eps_clip_low_high 0.2 0.27", kl=0),
     "OpenRLHF": OPENRLHF.format(n=8, kl=0.001),
     "OpenRLHF without a reference": OPENRLHF.format(n=8, kl=0),
     "DPO": DPO.format(more="beta=0.1", reference=""),

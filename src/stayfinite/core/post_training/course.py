@@ -48,6 +48,8 @@ class Course:
         self.count = 0
         self.early = self.late = self.before = self.late_long = math.nan
         """The level at the beginning, now, just before the newest values, and over four times as many of them."""
+        self.usual = math.nan
+        """The median over four times as many: what single batches far out do not reach."""
         self.early_mean = math.nan
         self.best = self.best_long = -math.inf
         """Highest level so far, and highest of the long ones."""
@@ -73,7 +75,7 @@ class Course:
         self.early, self.early_mean = median(first), sum(first) / len(first)
         self.late = median(newest[-self._late :])
         self.before = median(newest[-2 * self._late : -self._late] or newest)
-        self.late_long = sum(newest) / len(newest)
+        self.late_long, self.usual = sum(newest) / len(newest), median(newest)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; a level that there is none of yet is left out."""

@@ -37,6 +37,9 @@ NO_PLATEAU = 8.0
 GREEDY = 0.05
 """Entropy per token below which sampling is nearly greedy: about one token in a hundred is open."""
 
+MOSTLY_CUT = 0.5
+"""Share of answers cut at the limit that may well be why none is right."""
+
 COLLAPSED = 0.1
 """Share of its first level that is left of a collapsed entropy."""
 
@@ -98,7 +101,8 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
     if kl is None or not kl.sustained or kl.late < ONE_NAT:
         return
     reward, away = courses.get("reward"), kl.late >= 4.0 * max(kl.early, 0.0)
-    if kl.late < LEARNED and reward is not None and reward.rose(2.5):
+    # One token that the reference likes far better weighs by the exponential: batches of few tokens jump.
+    if min(kl.late, kl.usual) < LEARNED and reward is not None and reward.rose(2.5) and kl.late < NO_PLATEAU:
         return
     rising = kl.judged and away and kl.late >= 1.5 * max(kl.before, 0.0)
     worse = reward is not None and reward.fell(2.0) and away
@@ -159,16 +163,16 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     if not course.long and (reward is None or reward.highest > reward.lowest):
         return
     more = _level(courses, "reward", "cut_off", "entropy")
-    variant, seen = "", "all answers to a prompt get the same reward"
+    variant, seen = "", "every answer to a prompt gets the same reward"
     if reward is not None and reward.sustained:
         if reward.late <= 0 or _at_worst(reward):
-            variant, seen = ALL_WRONG, f"all answers get the same low reward {reward.late:.3g}"
+            variant, seen = ALL_WRONG, f"every answer gets reward {reward.late:.3g}"
         elif _at_best(reward):
-            variant, seen = ALL_RIGHT, f"all answers get the best reward {reward.late:.3g}"
+            variant, seen = ALL_RIGHT, f"every answer gets the best reward {reward.late:.3g}"
         else:
-            variant, seen = CONSTANT, f"all answers get the same reward {reward.late:.3g}"
-    if more.get("cut_off", 0.0) >= ALL_EQUAL:
-        seen += " and all are cut at the limit"
+            variant, seen = CONSTANT, f"every answer gets reward {reward.late:.3g}"
+    if (cut := courses.get("cut_off")) is not None and cut.late_long >= MOSTLY_CUT:
+        seen += f", and {cut.late_long:.0%} are cut at the limit"
     yield Sign(
         ZERO_ADVANTAGE, signal, step, course.late, course.early, f"{seen}: every advantage is 0",
         variant=variant, figures=more,

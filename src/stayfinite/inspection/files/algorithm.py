@@ -8,10 +8,15 @@ from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
 
-GROUPED = frozenset({"grpo", "rloo", "group_norm", "dr_grpo", "grpo_passk", "gspo", "dapo"})
+GROUPED = frozenset({
+    "grpo", "rloo", "group_norm", "dr_grpo", "grpo_passk", "gspo", "dapo", "grpo_vectorized", "rloo_vectorized", "gpg",
+    "opo", "reinforce_baseline", "reinforce_plus_plus_baseline", "optimal_token_baseline", "tir_optimal_token_baseline",
+})  # fmt: skip
 """Those that compare the answers to one prompt with each other."""
-SAMPLING = GROUPED | {"ppo", "gae", "reinforce", "reinforce_baseline", "reinforce_plus_plus", "remax", "opo"}
+SAMPLING = GROUPED | {"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"}
 """Those that sample answers and reward them."""
+VERL = "actor_rollout_ref."
+"""Before most of verl's names."""
 PAIRED = frozenset({"dpo", "kto"})
 """Those that compare a policy with a reference on given answers."""
 

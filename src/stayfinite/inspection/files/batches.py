@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stayfinite.core.settings import Expression, Setting
+from stayfinite.inspection.files.algorithm import VERL
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.learning_rate import batch_of
 from stayfinite.inspection.files.names import last_step
@@ -29,7 +30,7 @@ _SAME = {
 
 def look_at_batches(plan: Plan, notes: Notes) -> None:
     """Sizes above 0, multiples that fit, and one value for what two files set."""
-    remarks = _impossible(plan)
+    remarks = _impossible(plan) + _in_verl(plan)
     for source in plan.sources:
         if _is_deepspeed(source):
             remarks += _products(source) + _offloading(source)
@@ -59,6 +60,27 @@ def _impossible(plan: Plan) -> list[Remark]:
                 (f"{setting.name}: {setting.value} cannot be below 1", setting.where, "write a whole number from 1 on")
             )
     return found
+
+
+def _in_verl(plan: Plan) -> list[Remark]:
+    """A card's share of a mini-batch below its micro-batch: verl refuses, older releases divided by 0."""
+    names = (f"{VERL}actor.ppo_mini_batch_size", f"{VERL}actor.ppo_micro_batch_size_per_gpu",
+             "trainer.n_gpus_per_node", "trainer.nnodes")  # fmt: skip
+    known = {each.name: each for each in reversed(list(plan.settings)) if number_in(each.value)}
+    settings = [known[name] for name in names if name in known]
+    megatron = any(".megatron." in each.name or each.value == "megatron" for each in plan.settings)
+    if len(settings) < len(names) or megatron or plan.on("use_dynamic_bsz") is not None:
+        return []
+    mini, micro, cards, nodes = (number_in(each.value) or 0.0 for each in settings)
+    answers = plan.number(f"{VERL}rollout.n")
+    parts = plan.number("ulysses_sequence_parallel_size")
+    group = 1.0 if answers is None else answers.value
+    share = mini * group * (1.0 if parts is None else parts.value) / (cards * nodes)
+    if share >= micro:
+        return []
+    text = f"ppo_mini_batch_size {mini:g} x n {group:g} over {cards * nodes:g} cards is {share:g} answers a card"
+    text += f", below ppo_micro_batch_size_per_gpu {micro:g}"
+    return [(text, settings[1].where, "a smaller ppo_micro_batch_size_per_gpu, or a larger ppo_mini_batch_size")]
 
 
 def _is_deepspeed(source: Source) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.algorithm import algorithm_of
@@ -14,7 +15,7 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP, OPTIMIZER
 from stayfinite.rules.known import Known, number_in, written
 from stayfinite.rules.optimisation.loop_code import learns_nothing
-from stayfinite.rules.optimisation.planned_limits import PlannedRate
+from stayfinite.rules.optimisation.planned_limits import PlannedRate, too_high
 
 _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Baichuan", "InternLM", "Yi", "OLMo",
                     "Falcon", "Granite", "bf16-trained"})  # fmt: skip
@@ -46,6 +47,7 @@ _LONGEST_CALL = 3
 """Lines from an optimizer's name to its rate."""
 _JOINED = re.compile(r"(?:vision|image|visual|audio|speech)_(?:tower|model|encoder)\w*")
 _IN_GROUPS = re.compile(r"\[[\"']lr[\"']\]\s*=(?!=)")
+_CRITIC = re.compile(r"critic_(?:\w+_)?(?:lr|learning_rate)")
 _OF_A_CLASS = re.compile(r"(?:__init__|defaults)\.")
 _VECTORS = re.compile(
     r"\b(?:P?Vera|IA3|FourierFT|LNTuning|Beft|Frod|C3A|HRA|BOFT|OFT|Adamss|VBLoRA|Road|WaveFT|Shira|BitFit)(?:Config|Model)\b|"
@@ -77,10 +79,24 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     elif known.value == 0 and _all_zero(plan) and not _set_by_hand(plan, setting):
         notes.saw("plan.lr_zero", [(f"{known.text}: nothing is learned", known.where)])
     planned = planned_rate(plan, known, setting)
+    critic = _critics(plan)
+    if critic is not None and not too_high(planned):
+        own = replace(planned_rate(plan, written(critic, number_in(critic.value)), critic), answers=False)
+        planned, known, setting = (
+            (own, written(critic, own.rate), critic) if too_high(own) else (planned, known, setting)
+        )
     notes.saw("plan.rate", planned, known.where)
     for_what = " for ".join(part for part in (planned.optimizer, _trained_words(planned)) if part)
     seen = shown(setting) + (f", {for_what}" if for_what else "")
     notes.check("Learning rate", title, *causes, seen=seen)
+
+
+def _critics(plan: Plan) -> Setting | None:
+    """The rate of the value model: `critic.optim.lr`, `--critic.adam.lr`, `--critic_learning_rate`."""
+    for setting in plan.settings:
+        if _CRITIC.fullmatch(setting.plain) and not isinstance(setting.value, Expression):
+            return setting if number_in(setting.value) is not None else None
+    return None
 
 
 def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.settings import Expression, Setting
+from stayfinite.inspection.files.algorithm import VERL
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.notes import Edit, Notes
@@ -58,10 +59,11 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         weights is not None
         and not mixed
         and not _quantized(plan)
-        and plan.is_transformers
+        and (plan.is_transformers or weights.name.startswith(VERL))
         and _no_cast(precision, weights)
     ):
-        cast = "no mixed precision" if precision is None or precision.value != "bf16" else "no loss scaler under bf16"
+        bf16 = weights.name.startswith(VERL) if precision is None else precision.value == "bf16"
+        cast = "no loss scaler under bf16" if bf16 else "no mixed precision"
         text = f"{weights.name}: {weights.value}, no adapters and {cast}: fp16 weights are updated directly"
         notes.saw("plan.pure_fp16", [(text, weights.where)])
     seen = f"{precision.value} ({precision.where})" if precision is not None else ""
@@ -144,12 +146,10 @@ def _half_weights(plan: Plan) -> Setting | None:
         if isinstance(setting.value, str) and not isinstance(setting.value, Expression)
         if _HALF.fullmatch(setting.value) and not setting.doubtful
     ]
-    others = {each.where for each in halves if _OTHER_MODEL.search(f"{each.name} {each.bound_to}")}
+    others = {each.where for each in halves if _of_another_model(each)}
     for setting in halves:
         # A dict that is written once and used for a teacher alone is none of the student's.
-        if not _OTHER_MODEL.search(f"{setting.name} {setting.bound_to}") and (
-            setting.bound_to or setting.where not in others
-        ):
+        if not _of_another_model(setting) and (setting.bound_to or setting.where not in others):
             return setting
     for setting in plan.settings:
         if setting.doubtful:
@@ -159,6 +159,10 @@ def _half_weights(plan: Plan) -> Setting | None:
                 continue
             return setting
     return None
+
+
+def _of_another_model(setting: Setting) -> bool:
+    return _OTHER_MODEL.search(f"{setting.name.removeprefix(VERL)} {setting.bound_to}") is not None
 
 
 def _line_of(plan: Plan, setting: Setting) -> str:

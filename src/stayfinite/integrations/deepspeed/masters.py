@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+_GROUPS = ("bit16_groups", "fp16_groups", "bf16_groups")
+"""Where ZeRO 1 and 2, ZeRO-3 and the bf16 optimizer keep the weights they were given."""
 
 
 class MasterOptimizer:
@@ -47,6 +51,14 @@ def masters_of(model: nn.Module, inner: Optimizer) -> MasterOptimizer:
     """The inner optimizer as a guard needs it, under its own name."""
     kind: type[MasterOptimizer] = type(type(inner).__name__, (MasterOptimizer,), {})
     return kind(inner, model)
+
+
+def weights_of(engine: Any) -> Any:
+    """The model's own weights that the engine trains, in groups as an optimizer has them; its own hold masters."""
+    optimizer = engine.optimizer
+    kept = next((each for name in _GROUPS if (each := getattr(optimizer, name, None))), None)
+    groups = [group["params"] for group in optimizer.param_groups] if kept is None else kept
+    return SimpleNamespace(param_groups=[{"params": each} for each in groups])
 
 
 def tensors_of(engine: Any, inner: Optimizer) -> Iterator[tuple[str, Tensor]]:

@@ -74,8 +74,7 @@ class Attachment:
         self._clipped = self._warned = False
         self._patches = Patches()
         self._attach()
-        beta = float(getattr(trainer, "beta", None) or 0.0)
-        self._steering = Steering(self.driven, kl=beta) if steer and self._signals.samples else None
+        self._steering = self._steering_for(trainer) if steer else None
         if policy.replay_every:
             backward = trainer.accelerator.backward
             self._patches.put(trainer.accelerator, "backward", self._around(backward, self._backward))
@@ -235,12 +234,10 @@ class Attachment:
             return
         self._clipped = False
         self._logs.settled(self.driven.judge())
-        if (sign := self._reference.look(self._trainer.state.global_step)) is not None:
-            self.driven.tell_sign(sign)
+        self._look_at_reference()
         self.driven.settle()
         self._follow_precision()
-        if self._steering is not None and self._steering.follow():
-            self._follow_steering()
+        self._steer()
 
     def _log(self, method: Callable[..., None], logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         self._logs.complete(logs)
@@ -257,6 +254,19 @@ class Attachment:
     def _tell_skipped(self, *, skipped: bool) -> None:
         for layer in layers_of(self._optimizer):
             layer._is_overflow = skipped
+
+    def _look_at_reference(self) -> None:
+        if (sign := self._reference.look(self._trainer.state.global_step)) is not None:
+            self.driven.tell_sign(sign)
+
+    def _steering_for(self, trainer: Any) -> Steering | None:
+        """For trainers that sample."""
+        beta = float(getattr(trainer, "beta", None) or 0.0)
+        return Steering(self.driven, kl=beta) if self._signals.samples else None
+
+    def _steer(self) -> None:
+        if self._steering is not None and self._steering.follow():
+            self._follow_steering()
 
     def _follow_steering(self) -> None:
         if self._steering is not None and self._steering.kl:

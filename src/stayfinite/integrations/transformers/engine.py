@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from transformers import Trainer
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.deepspeed import deepspeed_guard
 from stayfinite.integrations.deepspeed.accelerated import tell_of_skips
+from stayfinite.integrations.deepspeed.masters import weights_of
 from stayfinite.integrations.transformers.attachment import MARK, Attachment
 from stayfinite.integrations.transformers.logs import TrueLogs
 from stayfinite.integrations.transformers.own_signals import OwnSignals
 from stayfinite.integrations.transformers.patches import Patches
-from stayfinite.integrations.unguarded import NotGuarded
+from stayfinite.integrations.transformers.reference import TrainerReference
 from stayfinite.report.terminal import Console
 
 
@@ -29,22 +29,22 @@ class EngineAttachment(Attachment):
         policy: how a step is judged.
         run_dir: where the run is written; None for nowhere.
         console: where lines go.
-        steer: not here; the engine has the optimizer's state.
+        steer: whether signs of post-training are acted on; ZeRO-3 has no weights in memory to go back to.
     """
 
     def __init__(
         self, trainer: Trainer, policy: Policy, run_dir: Path | None, console: Console, *, steer: bool = False
     ) -> None:
-        if steer:
-            warnings.warn("an engine's training is not steered: steer=True does nothing", NotGuarded, stacklevel=4)
         self._trainer = trainer
         self._guard = deepspeed_guard(trainer.model_wrapped, policy=policy, run_dir=run_dir, console=console)
         tell_of_skips(trainer.optimizer)
         self.driven = self._guard.driven
         self._logs = TrueLogs(trainer, self.driven)
         self._signals = OwnSignals(trainer)
+        self._reference = TrainerReference(trainer, weights_of(trainer.model_wrapped))
         self._patches = Patches()
         self._listen()
+        self._steering = self._steering_for(trainer) if steer else None
 
     def recall(self, state: Mapping[str, Any] | None, step: int) -> None:
         """The Trainer resumes at this step, with what the guard had left in its checkpoint."""
@@ -52,6 +52,7 @@ class EngineAttachment(Attachment):
             self.driven.load_state_dict(state)
         else:
             self.driven.start_at(step)
+        self._follow_steering()
 
     def end(self) -> None:
         """Training has ended as it should."""
@@ -68,9 +69,11 @@ class EngineAttachment(Attachment):
             self._patches.undo()
 
     def settle(self) -> None:
-        """The engine has settled the step; its loss is put right in the logs."""
+        """The engine has settled the step; its loss is put right in the logs, and signs are acted on."""
         if self._guard.decision is not None:
             self._logs.settled(self._guard.decision)
+        self._look_at_reference()
+        self._steer()
 
     def _listen(self) -> None:
         trainer, put = self._trainer, self._patches.put

@@ -25,6 +25,7 @@ _PROGRAM = re.compile(
 )
 _LEAD = re.compile(r"^[ \t]*(?:[$>+]\s+|!|%run\s+|\(\w+\)\s*\$?\s*|[\w.-]+@[\w.-]+:[^$#]*[$#]\s+)?")
 _ENDS = frozenset({"|", ">", ">>", "2>&1", "&", "&>", "<", "2>", "|&"})
+_SHELL = re.compile(r"(?:\S*/)?(?:ba|z|da)?sh")
 _SCRIPT = re.compile(r"[^\s=]+\.(?:py|sh|ipynb)")
 _CONFIG = re.compile(r"[^\s=]+\.(?:ya?ml|json|toml|py|cfg)")
 _LAUNCHER = re.compile(r"torch\.distributed|deepspeed|accelerate|lightning\.fabric|horovod")
@@ -60,6 +61,7 @@ def settings_of_command(
     script_seen = False
     while index < len(tokens):
         token, offset = tokens[index]
+        before = tokens[index - 1][0] if index else ""
         index += 1
         bare = unquoted(token)
         name, value = "", None
@@ -70,6 +72,10 @@ def settings_of_command(
             while not equals and index < len(tokens) and _belongs(name, tokens[index][0], values):
                 values.append(unquoted(tokens[index][0]))
                 index += 1
+            if name == "-c" and values and _SHELL.fullmatch(before):
+                at = line + tokens[index - len(values)][1] if line else 0
+                settings.extend(settings_of_command(values[0], source, at, kind=kind, variables=known))
+                continue
             name, value = _option(name, [rest] if equals else values, known)
             script_seen = script_seen or (name == "module" and not _LAUNCHER.match(str(value)))
         elif pair:

@@ -19,6 +19,9 @@ _HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
 _DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)")
 _COMMENT = re.compile(r"(?:^|\s)#")
 _ECHOED = re.compile(r"\s*(?:echo\b|printf\b|#)")
+_OPTIONS = re.compile(r"(?:^|\s)(?:--?[A-Za-z]|(?:\+\+|\+|~)?[A-Za-z_]\w*(?:\.\w+)+=)")
+"""A flag, or an override such as `actor.optim.lr=1e-6`: a variable that holds some is part of a command."""
+_MODULE = re.compile(r"\s*[A-Za-z_]\w*(?:\.\w+)+\s+(?:\\\s*)?--?[A-Za-z]")
 
 
 def read_shell(text: str, source: str, read: Reader) -> Settings:
@@ -65,11 +68,11 @@ class _Script:
 
     def _assign(self, name: str, text: str, line: int) -> None:
         if text.startswith("("):
-            text = text[1:].rpartition(")")[0]
+            text = text[1:].rpartition(")")[0].strip(" \t")
         plain = unquoted(text).rstrip() if text[:1] in "\"'" else text
         plain = with_variables(plain, self._variables)
         self._variables[name] = plain[:20_000]
-        if re.search(r"(?:^|\s)--?[A-Za-z]", plain):
+        if _OPTIONS.search(plain):
             self._command(plain, line)
         elif plain and "$(" not in plain and "`" not in plain:
             self.settings.append(Setting(name, scalar(plain), self.source, line, "command"))
@@ -81,9 +84,12 @@ class _Script:
             self.notes.append((f"{self.source}:{line}", " ".join(text.split())[:4000]))
 
     def _heredoc(self, lines: list[str], start: int, mark: str) -> int:
-        """`cat > ds_config.json <<EOF`: the text up to the mark is a file of its own."""
+        """`cat > ds_config.json <<EOF`: the text up to the mark is a file of its own, or a module with its options."""
         end = next((index for index in range(start, len(lines)) if lines[index].strip() == mark), len(lines))
         text = "\n".join(lines[start:end])
+        if _MODULE.match(text):  # read -r -d '' command <<EOF, and later: deepspeed --module $command
+            self._command("-m " + text.replace("\\\n", "\n"), start + 1)
+            return end - start + 1
         kind = kind_of("", text[:4096].encode())
         if kind in {"json", "yaml", "script", "notes"}:
             found = self._read(kind, text, self.source)
@@ -99,11 +105,11 @@ def _statement(lines: list[str], index: int) -> tuple[str, int]:
     text = lines[index]
     taken = 1
     while index + taken < len(lines) and taken < 500 and len(text) < MOST_WIDTH:
-        stripped = _without_comment(text).rstrip()
+        stripped = _without_comment(text).rstrip(" \t\r")
         if stripped.endswith("\\"):
             text = stripped[:-1] + "\n" + lines[index + taken].strip()
         elif _is_open(stripped):
-            text = stripped + "\n" + _without_comment(lines[index + taken])
+            text = stripped + "\n" + _inside(stripped, lines[index + taken])
         else:
             break
         taken += 1
@@ -116,13 +122,20 @@ def _without_comment(text: str) -> str:
     return text if found is None else text[: found.start()]
 
 
+def _inside(text: str, line: str) -> str:
+    """A further line of an open array or text; in an array, lines may be comments."""
+    found = _ASSIGNMENT.fullmatch(text)
+    array = found is not None and found.group(2).lstrip().startswith("(")
+    return "" if array and line.lstrip().startswith("#") else _without_comment(line)
+
+
 def _is_open(text: str) -> bool:
     match = _ASSIGNMENT.fullmatch(text)
     if match is None:
         return False
     value = match.group(2).lstrip()
     if value.startswith("("):
-        return ")" not in value
+        return value.count("(") > value.count(")")
     quote = value[:1]
     return quote in {'"', "'"} and value.count(quote) - value.count("\\" + quote) == 1
 

@@ -51,6 +51,7 @@ from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
 
 _REFUSED = (
@@ -209,6 +210,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from impossible
     if refused is None:
         yield from remarks(facts)
+    if any(map(samples, facts.runs)):
+        yield Clue("a policy trains on its own answers: tokens are never NaN", AGAINST)
     for pattern, text, weight in (
         (_SUSPECTED, "the data is suspected", 3.0),
         (_CONTROL, "other data is fine", 2.5),

@@ -56,6 +56,7 @@ from stayfinite.rules.numerics.formulas import (
     lost,
 )
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.post_training import policy_lost, samples
 from stayfinite.rules.signs.witness import sudden
 
 _RATIO = r"iou|giou|diou|ciou|dice|tversky|lovasz|jaccard|smape|mape|pearson|correlation|ncc|si[-_]?s[nd]r|r2|f1"
@@ -84,6 +85,7 @@ _DENSITY = (
 _DENSITY_TERMS = re.compile(
     r"(?:^|[_/ ])(?:kld?|kl_?div\w*|elbo|recon\w*|nll|log_?likelihood|mi|entropy)(?:[_/ ]|$)", re.IGNORECASE
 )
+_CLAMPED = "clamp the difference to +-20 before exp(); verl: kl_loss_type=mse; OpenRLHF: --algo.kl.estimator k2"
 _ZERO_PRINTED = (
     r"\b(?:sum|std|var|norm|denom\w*|prob\w*|det|area|union|count|num_pos|degree|variance|sigma|min)\b\s*[:=(]+\s*"
     r"(?:tensor\()?-?0(?:\.0*)?(?:\b(?!\.\d)|,)"
@@ -194,9 +196,14 @@ def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
         return
     for run in facts.runs:
         for name, track in run.metrics.items():
-            if _DENSITY_TERMS.search(name) and not all(map(math.isfinite, track.values)):
+            bad = next(
+                (at for value, at in zip(track.values, track.lines, strict=True) if not math.isfinite(value)), None
+            )
+            if bad is not None and _DENSITY_TERMS.search(name) and not policy_lost(run, bad):
                 text = f"{name} is not finite: the logarithm of a probability or of a standard deviation"
-                yield Clue(text, FAIR + HINT, run.where(track.lines[0]))
+                ratio = f"{name} is not finite: likely exp() of a difference of log-probabilities"
+                own = samples(run)
+                yield Clue(ratio if own else text, FAIR + HINT, run.where(bad), fix=_CLAMPED if own else "")
                 return
     told = facts.mentioned(_DENSITY)
     if told is not None:

@@ -8,7 +8,8 @@ reward, every advantage is 0, and with it the loss and the gradient. The step is
 The reward function returns a constant: its format check never matches, the answer is not extracted, the reference has
 another form, or all answers are cut at the limit before they give a result. Or the task is too easy or too hard for
 the model: all right, or all wrong. Or sampling is nearly greedy (low temperature, small top_k or top_p), so that the
-answers are the same.
+answers are the same. Or there is one answer a prompt: it is its own mean. (verl takes 0 for the mean of one answer, so
+that its raw reward becomes its advantage: it trains, and compares nothing.)
 
 ## How to recognise it
 - `reward_std` 0.0, `frac_reward_zero_std` 1.0, `loss` 0.0 and `grad_norm` 0.0 on every line.
@@ -50,6 +51,7 @@ from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 def judge(facts: Facts) -> Iterator[Clue]:
     """The deviation of rewards in a group, with loss and gradient of 0; a task that is solved is no error."""
     yield from planned(facts, "plan.no_group")
+    yield from planned(facts, "plan.lone_answer", mild=True)
     seen = facts.post_training.get(ZERO_ADVANTAGE)
     if seen is None:
         yield from _clues(facts)
@@ -105,7 +107,7 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     prior=-4.0,
-    observes={"plan.no_group": REMARKS},
+    observes={"plan.no_group": REMARKS, "plan.lone_answer": REMARKS},
     beats=(
         "loss-collapse",
         "zero-gradient",

@@ -9,6 +9,7 @@ policy has left the one that sampled. A few tokens then carry the whole gradient
 - Stale samples: an asynchronous sampler that lags many updates behind, or a buffer that is used too often.
 - Too many updates per batch (`num_iterations`, `ppo_epochs`, `max_epochs`), too high a learning rate.
 - Old log-probabilities were computed by another model: other dtype, dropout on, another temperature.
+- The clip is so wide that it clips nothing, and the KL coefficient is 0: `stayfinite check` reads both.
 
 ## How to recognise it
 - `clip_ratio/region_mean` (trl), `actor/pg_clipfrac` (verl), `ppo_clip_ratio` (OpenRLHF) rises above 0.5; `val/ratio`
@@ -32,12 +33,14 @@ from collections.abc import Iterator
 
 from stayfinite.core.post_training.signs import RATIO_EXPLOSION
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A mean ratio far from 1, a largest one in the thousands, or most ratios clipped."""
+    """A mean ratio far from 1, a largest one in the thousands, or most ratios clipped; a plan that clips nothing."""
+    yield from planned(facts, "plan.unclipped")
     yield from seen_in_log(facts, RATIO_EXPLOSION)
 
 
@@ -49,5 +52,6 @@ RULE = Rule(
     fix="resample more often, take fewer updates per batch, lower the learning rate, cap the ratios",
     judge=judge,
     page=__doc__,
+    observes={"plan.unclipped": REMARKS},
     beats=("kl-runaway", "reward-falls"),
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from stayfinite.core.post_training.course import EARLY, LATE
 from stayfinite.core.post_training.signs import ALL_RIGHT, CAUSES, REWARD_FALLS, Sign
 from stayfinite.core.post_training.watch import PostTraining
-from stayfinite.core.series import RunSeries
+from stayfinite.core.series import RunSeries, Track
 
 LEAST_LINES = 4
 """Lines from which a log is judged."""
@@ -69,6 +69,8 @@ _TOLD = re.compile(r"stayfinite: step (\d+): ([a-z-]+): (.+?)\. Training continu
 """What a guard has said on the terminal."""
 _PART = re.compile(r"(?:train/)?rewards/(.+)/mean$")
 _SPREAD = ("critic/advantages/max", "critic/advantages/min")
+_POLICYS_OWN = ("kl", "entropy", "chosen_logp", "rejected_logp")
+"""Signals that are read from the policy's log-probabilities: where they are lost for good, so are its weights."""
 _SAMPLED = frozenset(("kl", "entropy", "length", "cut_off", "equal_groups", "advantage_std", "clipped"))
 """Beside one of these a reward is that of sampled answers, and not of a game's episodes."""
 
@@ -86,7 +88,8 @@ def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
     found: dict[str, Seen] = {}
     for run in runs:
         found |= {cause: seen for cause, seen in _told_in(run) if cause not in found}
-        rows = list(signals_in(run))
+        lost = lost_from(run)
+        rows = [row for row in signals_in(run) if lost is None or row[1] < lost]  # what comes after follows from it
         if len(rows) < LEAST_LINES:
             continue
         sampled = any(not _SAMPLED.isdisjoint(signals) for _, _, signals in rows)
@@ -99,12 +102,40 @@ def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
     return found
 
 
+def lost_from(run: RunSeries) -> int | None:
+    """The line from which on the policy's own numbers are not finite, to the end of the log; None where they are."""
+    found = names_in(run)
+    last = [_lost_for_good(run.metrics[found[name]]) for name in _POLICYS_OWN if name in found]
+    return min((line for line in last if line is not None), default=None)
+
+
+def samples(run: RunSeries) -> bool:
+    """Whether a policy is trained on rewards of its own answers."""
+    found = names_in(run)
+    return "reward" in found and not _SAMPLED.isdisjoint(found)
+
+
+def policy_lost(run: RunSeries, line: int) -> bool:
+    """Whether the entropy of such a policy is not finite at a line: then its logits are not, whatever the loss."""
+    name = names_in(run).get("entropy") if samples(run) else None
+    track = None if name is None else run.metrics[name]
+    return track is not None and any(
+        at == line and not math.isfinite(value) for value, at in zip(track.values, track.lines, strict=True)
+    )
+
+
+def _lost_for_good(track: Track) -> int | None:
+    finite = [math.isfinite(value) for value in track.values]
+    after = len(finite) - finite[::-1].index(True) if any(finite) else 0
+    return track.lines[after] if after < len(finite) else None
+
+
 def _told_in(run: RunSeries) -> Iterator[tuple[str, Seen]]:
     """What a guard has told while the run went on, the first of each cause last."""
     for message in reversed(run.messages):
         told = _TOLD.search(message.text)
         if told is not None and told.group(2) in CAUSES:
-            variant = ALL_RIGHT if "get the best reward" in told.group(3) else ""
+            variant = ALL_RIGHT if re.search("gets? the best reward", told.group(3)) else ""
             sign = Sign(told.group(2), "", int(told.group(1)), math.nan, math.nan, told.group(3), variant)
             yield sign.cause, Seen(sign, message.where)
 
