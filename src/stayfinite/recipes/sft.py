@@ -32,7 +32,7 @@ from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.looking import quick_look
-from stayfinite.recipes.chat.losses import loss_of, weights_in_step
+from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.refusals import refuse_impossible
 from stayfinite.recipes.running.accumulating import grouped
@@ -47,6 +47,7 @@ from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.sharing import weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import Stopwatch, Timekept
 from stayfinite.recipes.settings import read_settings
@@ -313,7 +314,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             trained = False
             for group in grouped(guard.batches(loader), config.accumulation, over=over):
                 # Every supervised token counts the same, whichever batch or process it is in.
-                shares = weights_in_step([supervised(batch) for batch in group], place.count, device)
+                shares = weights_in_step([supervised(batch) for batch in group], place.count)
                 for batch, share in zip(group, shares, strict=True):
                     loss = guard.forward(batch)
                     guard.backward(loss * share)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.processes import Place, refuse_several
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -16,7 +16,6 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: one of them, or two together, cannot work.
     """
-    refuse_several()
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     if config.graphs and config.gradient_checkpointing:
@@ -55,3 +54,8 @@ def refuse_place(config: Any, place: Place) -> None:
     """
     if config.graphs and place.device.type != "cuda":
         raise UsageError(f"--graphs needs a CUDA device, and this is {place.device}", fix="leave out --graphs")
+    if config.graphs and place.count > 1:
+        raise UsageError(
+            f"--graphs on {place.count} ranks: what is recorded sends no gradients to the others",
+            fix="leave out --graphs, or train on one card",
+        )
