@@ -7,7 +7,6 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.recipes.images.assembling import uses_lora
 from stayfinite.recipes.images.tiny import PATCH, is_size
-from stayfinite.recipes.running.processes import refuse_several
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -18,7 +17,6 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: one of them, or two together, cannot work.
     """
-    refuse_several()
     require(
         config,
         above_zero=("learning_rate", "projector_learning_rate", "lora_alpha"),
