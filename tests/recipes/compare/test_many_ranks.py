@@ -61,7 +61,7 @@ def test_two_ranks_with_half_the_batch_learn_what_one_does(two, folder, table):
     mine, theirs = (load_file(folder / name / "best" / "model.safetensors") for name in ("half", "alone"))
     assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)
     scores = [json.loads((folder / name / "result.json").read_text())["scores"] for name in ("half", "alone")]
-    assert scores[0]["confusion"] == scores[1]["confusion"]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)
 
 
 def test_two_ranks_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(two, folder):

@@ -28,12 +28,12 @@ def test_every_row_comes_once_an_epoch_in_a_new_order() -> None:
 def test_processes_share_the_batches_of_one_with_all_their_rows(count: int) -> None:
     lengths = [row.length for row in rows(48)]
     whole = list(SharedBatches(lengths, 4 * count, seed=3))
-    shares = [list(SharedBatches(lengths, 4, rank=rank, count=count, seed=3)) for rank in range(count)]
+    shares = [list(SharedBatches(lengths, 4 * count, rank=rank, count=count, seed=3)) for rank in range(count)]
     assert all(sorted(batch) == sorted(chain(*share)) for batch, *share in zip(whole, *shares, strict=True))
 
 
 def test_no_process_is_left_without_a_row() -> None:
-    shares = [list(SharedBatches([4] * 13, 4, rank=rank, count=3)) for rank in range(3)]
+    shares = [list(SharedBatches([4] * 13, 12, rank=rank, count=3)) for rank in range(3)]
     assert len({len(share) for share in shares}) == 1
     assert all(batch for share in shares for batch in share)
     assert {row for share in shares for batch in share for row in batch} == set(range(13))
