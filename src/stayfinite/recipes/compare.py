@@ -222,9 +222,7 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
 
 def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     output, device = Path(config.output_dir), place.device
-    begun = place.by_first(
-        lambda: goes_on(output, "compare", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
-    )
+    begun = place.by_first(lambda: goes_on(output, "compare", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
     in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=begun)
     torch.manual_seed(config.seed)
     say(f"device: {device_in_words(device)}")
@@ -253,9 +251,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
         model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
         device=device,
     )  # fmt: skip
-    batches = PairBatches(
-        len(rows), config.batch_size * in_batch, seed=config.seed, rank=place.rank, ranks=place.count
-    )
+    batches = PairBatches(len(rows), config.batch_size * in_batch, seed=config.seed, rank=place.rank, ranks=place.count)
     loader = loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)
     steps = min(steps, config.max_steps or steps)

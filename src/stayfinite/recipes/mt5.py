@@ -205,9 +205,7 @@ def train(config: Mt5, say: Say = print) -> Result:
 
 def _train(config: Mt5, place: Place, say: Say) -> Result:
     output = Path(config.output_dir)
-    resuming = place.by_first(
-        lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
-    )
+    resuming = place.by_first(lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
     whole_batch = config.train_batch_size * ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
     start = time.monotonic()

@@ -207,9 +207,7 @@ def train(config: Sft, say: Callable[[str], None] = print) -> Result:
 
 def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     output, device = Path(config.output_dir), place.device
-    resuming = place.by_first(
-        lambda: goes_on(output, "sft", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
-    )
+    resuming = place.by_first(lambda: goes_on(output, "sft", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
     in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
 
@@ -270,9 +268,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
-        write_launch(
-            output, "sft", config, steps=steps, data=figures(training, validation), ranks_in_batch=in_batch
-        )
+        write_launch(output, "sft", config, steps=steps, data=figures(training, validation), ranks_in_batch=in_batch)
     place.wait()
     place.by_first(
         lambda: look_before_start(

@@ -70,8 +70,6 @@ def test_two_ranks_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(tw
 
 def test_a_run_of_two_ranks_goes_on_on_one(two, folder, table):
     assert two["to-one"].ends == [-signal.SIGKILL, -signal.SIGKILL]
-    again = small_settings(
-        folder, train=table, **RESUMABLE | {"lora_dropout": 0.0}, output_dir=str(folder / "to-one")
-    )
+    again = small_settings(folder, train=table, **RESUMABLE | {"lora_dropout": 0.0}, output_dir=str(folder / "to-one"))
     train(again, lambda _: None)
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "no-dropout"), rel=1e-4)

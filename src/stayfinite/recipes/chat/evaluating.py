@@ -99,7 +99,7 @@ def held_out_loss(
     rows = rows if place is None else rows[place.rank :: place.count]
     training = model.training
     model.eval()
-    total, tokens = 0.0, 0
+    total, tokens = 0.0, 0.0
     try:
         with torch.no_grad(), autocast():
             for start in range(0, len(rows), batch_size):
@@ -108,8 +108,9 @@ def held_out_loss(
                 total, tokens = total + float(compute(batch)) * count, tokens + count
     finally:
         model.train(training)
-    added, count = (total, tokens) if place is None else place.total([total, tokens])
-    return added / max(1, count)
+    if place is not None:
+        total, tokens = place.total([total, tokens])
+    return total / max(1, tokens)
 
 
 def tokens_enough(examples: Sequence[Example], least: int = 0) -> int:

@@ -19,7 +19,11 @@ class Spare(int):
 
 
 def share_of(
-    rows: Sequence[Item], rank: int, count: int, *, spare: Callable[[Item], Item] = Spare  # type: ignore[assignment]
+    rows: Sequence[Item],
+    rank: int,
+    count: int,
+    *,
+    spare: Callable[[Item], Item] = Spare,  # type: ignore[assignment]
 ) -> list[Item]:
     """The part of a batch that is this rank's. Rows of a batch that are sorted by length are long and short alike.
 
