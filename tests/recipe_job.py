@@ -19,6 +19,7 @@ import yaml
 from stage import Played, play
 from stayfinite.cli import main as stayfinite
 from stayfinite.guard.guard import Guard
+from stayfinite.state.shards import local_part
 
 NEVER = 0
 
@@ -94,7 +95,7 @@ def main(recipe: str, config: str, kill_at: str) -> int:
         step(self, *args, **kwargs)
         weights = sha256()
         for value in self._model.parameters():
-            weights.update(value.detach().numpy().tobytes())
+            weights.update(local_part(value.detach()).numpy().tobytes())
         with (output / f"weights-{os.environ.get('RANK', '0')}.txt").open("a") as file:
             file.write(f"{self._step} {weights.hexdigest()}\n")
         if self._step == int(kill_at):

@@ -54,6 +54,7 @@ from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch
+from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.whole import write_whole
@@ -145,6 +146,8 @@ class Compare:
     auto asks the card, and takes fp16 only where it is proved to hold."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and dropout."""
     device: str = "auto"
@@ -245,8 +248,6 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     pixels = Pixels(processor.image_processor, megabytes=config.cache_megabytes)
     rows, held_out = PairRows(pairs.training, pixels), PairRows(pairs.validation, pixels)
     comparison = Comparison(model, prompt, weights, device)
-    shared = place.shared(model)
-    trained = Comparison(shared, prompt, weights, device)
     optimizer = two_rates(
         model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
         device=device,
@@ -317,6 +318,9 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
 
     rising = int(config.consistency_ramp * steps)
     start = time.monotonic()
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    trained = Comparison(shared, prompt, weights, device)
     place.seed(config.seed)
     with ExitStack() as around:
         tell = around.enter_context(telling(config.log_to if place.first else (), output))
@@ -351,6 +355,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
             # A process that was killed between an epoch's last step and its evaluation makes up for it.
             if place.from_first(logbook.steps_taken > before or not epochs.has(epoch)):
                 with logbook.rest():
+                    team.gather()
                     scores = ask(guard)
                 if place.first:
                     better = best.judge(logbook.steps_taken, scores.numbers(), save)

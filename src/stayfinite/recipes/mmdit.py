@@ -53,6 +53,7 @@ from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.settings import read_settings
@@ -141,6 +142,8 @@ class Mmdit:
     precision: PlannedPrecision = "auto"
     """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
     auto asks the card, and takes fp16 only where it is proved to hold."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and noise."""
     device: str = "auto"
@@ -255,7 +258,8 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
 
         # -- the loop ------------------------------------------------------------------------------------------------
         parts: dict[str, Tensor] = {}
-        shared = place.shared(model)
+        team = Team(model, optimizer, place, shard=config.shard)
+        shared = team.trained
         cost = flops_of_row(about.shape) * whole_batch
         logbook = Logbook(say, steps=config.steps, every=config.logging_steps, unit="tokens", total=place.total)
         best = Best(output, metric="loss", lowest=True)
@@ -280,6 +284,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         )  # fmt: skip
 
         def evaluate(step: int) -> None:
+            team.gather()
             frozen.check(step)
             chosen = supply.validation[: config.eval_rows]
             scores = examiner.examine(sampler, chosen, chosen, guard.autocast)
@@ -297,6 +302,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             say(f"resumed after step {taken}")
             logbook.resume(taken)
             best.recall(taken)
+            team.gather()
             frozen.renew()
             if place.from_first(taken % config.eval_steps == 0 and not best.knows(taken)):
                 evaluate(taken)

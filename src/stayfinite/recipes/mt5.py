@@ -50,6 +50,7 @@ from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.seq2seq.adapters import add_adapters
@@ -148,6 +149,8 @@ class Mt5:
     auto asks the card, and takes fp16 only where it is proved to hold."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order, masks and dropout."""
     device: str = "auto"
@@ -233,8 +236,6 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     blocks = in_blocks(training, name="training")
     padding = Padding(pad=tokenizer.pad_token_id)
     asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
-    shared = place.shared(model)
-    compute_loss = loss_of(shared)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     refuse_idle(len(blocks), whole_batch, place.count)
@@ -278,6 +279,9 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             then="off" if resuming else config.check, directory=output, say=say, flag="--mixed-precision",
         ) and None
     )  # fmt: skip
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    compute_loss = loss_of(shared)
     place.seed(config.seed)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
@@ -298,6 +302,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             if step % eval_steps and step != steps:
                 return
             with logbook.rest():
+                team.gather()
                 found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast, place=place)
                 if not place.first:
                     return
@@ -337,6 +342,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             guard.checkpoint()
 
     # -- result ------------------------------------------------------------------------------------------------------
+    team.gather()
     best.history = place.from_first(best.history)
     require_one_finite(output, steps)
     result = result_of(output, steps=logbook.steps_taken, seconds=time.monotonic() - start, best=best)

@@ -47,6 +47,7 @@ from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import Stopwatch, Timekept
@@ -127,6 +128,8 @@ class Sft:
     precision: PlannedPrecision = "auto"
     """What is computed in: auto, fp32, bf16, or by a precision plan: plan makes one, FILE.json is one. auto is bf16
     where the card has it, else fp32. fp16 is for `sft test` and `sft chat`."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and dropout."""
     device: str = "auto"
@@ -237,7 +240,6 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     }  # fmt: skip
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    compute_loss = loss_of(shared := place.shared(model), device)
     loader = loader_of(
         examples, base.tokenizer.pad_token_id, size=config.batch_size * in_batch, rank=place.rank, count=place.count,
         seed=config.seed, pin=device.type == "cuda",
@@ -291,6 +293,9 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     start = time.monotonic()
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    compute_loss = loss_of(shared, device)
     place.seed(config.seed)
     with telling(config.log_to if place.first else (), output) as tell, Guard(
         shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
@@ -331,6 +336,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             here = here and not place.from_first(best.knows(logbook.steps_taken))
             if here and ((epoch + 1) % config.eval_epochs == 0 or last):
                 guard.flush()
+                team.gather()
                 found = ask(config.eval_rows, guard.autocast)
                 if place.first:
                     better = best.judge(logbook.steps_taken, found, save)

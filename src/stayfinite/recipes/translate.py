@@ -36,6 +36,7 @@ from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import Clock, TimedSchedule
@@ -148,6 +149,8 @@ class Translate:
     """Compute activations twice instead of keeping them."""
     length_buckets: bool = True
     """Put pairs of like length into a batch."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and dropout."""
     device: str = "auto"
@@ -273,10 +276,11 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     average = Average(model, config.ema) if config.ema else None
-    judged = model if average is None else average.module
     if config.compile:
         compile_blocks(model, say)
-    shared = place.shared(model)
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    judged = model if average is None else average.module
     place.seed(config.seed)
     forward = RecordedLoss(shared, loss_of(shared, config.label_smoothing), say, wanted=config.graphs)
     logbook = Logbook(
@@ -333,6 +337,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
             if (due or last) and not place.from_first(best.knows(logbook.steps_taken)):
                 rows = validation[: config.eval_rows]
                 with logbook.rest():
+                    team.gather()
                     scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast, place=place)
                     better = place.first and best.judge(
                         logbook.steps_taken,

@@ -42,6 +42,7 @@ def settings(folder: Path, output: str, table: str, **more: Any) -> dict[str, An
 def two(folder: Path, table: str) -> dict[str, Played]:
     runs = {
         "half": (settings(folder, "half", table, **HALF), NEVER),
+        "shard": (settings(folder, "shard", table, **HALF, shard=True), NEVER),
         "whole": (settings(folder, "whole", table, **RESUMABLE), NEVER),
         "killed": (settings(folder, "killed", table, **RESUMABLE), 8),
         "again": (settings(folder, "killed", table, **RESUMABLE), NEVER),
@@ -73,3 +74,10 @@ def test_a_run_of_two_ranks_goes_on_on_one(two, folder, table):
     again = small_settings(folder, train=table, **RESUMABLE | {"lora_dropout": 0.0}, output_dir=str(folder / "to-one"))
     train(again, lambda _: None)
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "no-dropout"), rel=1e-4)
+
+
+def test_ranks_that_hold_a_part_each_learn_what_those_do_that_hold_all(two, folder):
+    two["shard"].check()
+    assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "half"), rel=1e-4)
+    mine, theirs = (load_file(folder / name / "best" / "model.safetensors") for name in ("shard", "half"))
+    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)

@@ -47,6 +47,7 @@ def played(folder: Path) -> dict[str, Played]:
         "whole": (settings("whole", **RESUMABLE), NEVER),
         "killed": (settings("killed", **RESUMABLE), 8),
         "again": (settings("killed", **RESUMABLE), NEVER),
+        "shard": (settings("shard", **STEADY, shard=True), NEVER),
         "to-one": (settings("to-one", **STEADY), 8),
         "steady": (settings("steady", **STEADY), NEVER),
     }
@@ -84,3 +85,11 @@ def test_a_run_of_two_processes_goes_on_in_one(played, folder):
     run(folder / "pairs", folder / "to-one", **STEADY)
     mine, theirs = ({step["step"]: step["loss"] for step in steps_of(folder / name)} for name in ("to-one", "steady"))
     assert mine == pytest.approx(theirs, rel=1e-4)
+
+
+def test_processes_that_hold_a_part_each_learn_what_those_do_that_hold_all(played, folder):
+    played["shard"].check()
+    for one, other in zip(steps_of(folder / "shard"), steps_of(folder / "steady"), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+    mine, theirs = weights_of(folder / "shard"), weights_of(folder / "steady")
+    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)

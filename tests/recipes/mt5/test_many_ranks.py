@@ -52,6 +52,7 @@ def two(folder: Path) -> dict[str, Played]:
         "killed": (of("killed", **BUILT), 5),
         "again": (of("killed", **BUILT), NEVER),
         "to-one": (of("to-one", **BUILT), 5),
+        "shard": (of("shard", **HALF, shard=True), NEVER),
         "unlike": (of("unlike", data=(str(folder / "texts-of-rank-RANK"),)), NEVER),
     }
     return play_recipe("mt5", runs, folder, ranks=2)
@@ -94,3 +95,10 @@ def test_a_run_of_two_ranks_goes_on_on_three_and_then_on_one(three, folder):
 def test_texts_that_differ_from_rank_to_rank_are_refused_on_every_rank(two):
     assert two["unlike"].ends == [2, 2]
     assert two["unlike"].said.count("rank 1 reads other texts than rank 0") == 2
+
+
+def test_ranks_that_hold_a_part_each_learn_what_those_do_that_hold_all(two, folder):
+    two["shard"].check()
+    assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "half"), rel=1e-4)
+    mine, theirs = (load_file(folder / name / "best" / "model.safetensors") for name in ("shard", "half"))
+    assert all(torch.allclose(mine[name], theirs[name], atol=1e-3) for name in mine)

@@ -42,6 +42,7 @@ def played(folder: Path) -> dict[str, Played]:
         "killed": (settings("killed", **RESUMABLE), 8),
         "again": (settings("killed", **RESUMABLE), NEVER),
         "two": (settings("two", **HALF, **base_in(folder)), NEVER),
+        "shard": (settings("shard", **HALF, **base_in(folder), shard=True), NEVER),
         "to-one": (settings("to-one", **GOING_ON, **base_in(folder)), 5),
         "not-killed": (settings("not-killed", **GOING_ON, **base_in(folder)), NEVER),
     }
@@ -72,3 +73,10 @@ def test_a_run_of_two_processes_goes_on_in_one(played, folder):
     assert played["to-one"].ends == [-signal.SIGKILL, -signal.SIGKILL]
     train(small(folder / "to-one", **(GOING_ON | base_in(folder))), lambda _: None)
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "not-killed"), rel=1e-3)
+
+
+def test_processes_that_hold_a_part_each_learn_what_those_do_that_hold_all(played, folder):
+    played["shard"].check()
+    assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "two"), rel=1e-3)
+    mine, theirs = read_weights(folder / "shard" / "best"), read_weights(folder / "two" / "best")
+    assert all(torch.allclose(mine[name], theirs[name], atol=2e-3) for name in mine)

@@ -23,6 +23,7 @@ WHOLE: dict[str, Any] = {"batch_size": 8, "accumulation": 2, "label_smoothing": 
 HALF = WHOLE | {"batch_size": 4}
 BUDGET: dict[str, Any] = {"batch_tokens": 100, "accumulation": 2, "epochs": 3, "checkpoint_steps": 2, "eval_rows": 3}
 """Batches of some rows, and now and then of one, which leaves a rank without any."""
+SHARDED = BUDGET | {"shard": True}
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,9 @@ def two(folder: Path) -> dict[str, Played]:
         "again": (of("killed", **BUDGET), NEVER),
         "to-one": (of("to-one", **BUDGET), 5),
         "to-four": (of("to-four", **BUDGET), 5),
+        "shard": (of("shard", **SHARDED), NEVER),
+        "shard-to-one": (of("shard-to-one", **SHARDED), 5),
+        "shard-to-four": (of("shard-to-four", **SHARDED), 5),
         "minutes": (of("minutes", minutes=0.02, epochs=None, eval_rows=1), NEVER),
         "unlike": (of("unlike", train=(f"{folder}/pairs-of-rank-RANK.csv",)), NEVER),
         "one-cannot-read": (of("one-cannot-read", train=(f"{folder}/gone-on-rank-RANK.csv",)), NEVER),
@@ -59,6 +63,7 @@ def two(folder: Path) -> dict[str, Played]:
 def four(folder: Path, two: dict[str, Played]) -> dict[str, Played]:
     runs = {
         "to-four": (settings(folder, "to-four", **BUDGET), NEVER),
+        "shard-to-four": (settings(folder, "shard-to-four", **SHARDED), NEVER),
         "idle": (settings(folder, "idle", train=(str(folder / "few.csv"),)), NEVER),
     }
     (folder / "on-four").mkdir()
@@ -124,3 +129,21 @@ def test_what_one_rank_cannot_read_ends_all_of_them_with_its_words(two):
 def test_more_ranks_than_rows_are_refused_on_every_rank(four):
     assert four["idle"].ends == [2] * 4
     assert four["idle"].said.count("4 ranks and 3 rows to train on: 1 ranks would have none") == 4
+
+
+def test_ranks_that_hold_a_part_each_learn_what_those_do_that_hold_all(two, folder):
+    two["shard"].check()
+    assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
+    mine, theirs = best_of(folder / "shard"), best_of(folder / "whole")
+    assert mine.keys() == theirs.keys()
+    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)
+    assert result_of(folder / "shard")["scores"] == pytest.approx(result_of(folder / "whole")["scores"], rel=1e-3)
+
+
+def test_a_sharded_run_of_two_ranks_goes_on_on_four_and_on_one(two, four, folder):
+    for name in ("shard-to-four", "shard-to-one"):
+        assert two[name].ends == [-signal.SIGKILL, -signal.SIGKILL]
+    four["shard-to-four"].check()
+    train(quick_settings(folder, output_dir=str(folder / "shard-to-one"), **SHARDED), lambda _: None)
+    for name in ("shard-to-four", "shard-to-one"):
+        assert steps_of(folder / name) == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
