@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
+from child_processes import finish
 from recipe_job import NEVER, check_went_on, play_recipe, steps_of
 from stage import Played
 from stayfinite.recipes.translate import train
@@ -108,6 +111,21 @@ def test_a_run_of_two_ranks_goes_on_on_four(two, four, folder):
     four["to-four"].check()
     assert steps_of(folder / "to-four") == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
     assert result_of(folder / "to-four")["scores"] == pytest.approx(result_of(folder / "whole")["scores"], rel=1e-3)
+
+
+def test_accelerate_launch_starts_ranks_too(folder, tmp_path):
+    (file := tmp_path / "train.yaml").write_text(
+        yaml.safe_dump({
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in settings(folder, "accelerate", epochs=1).items()
+        })
+    )  # fmt: skip
+    launch = ["--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
+    command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port=0", "-m", "stayfinite"]
+    done = finish([*command, "train", "translate", "--config", file])
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads((folder / "accelerate" / "run.json").read_text())["ranks_in_batch"] == 2
+    assert done.stdout.count("The best model is in") == 1, "one rank speaks"
 
 
 def test_all_ranks_end_together_when_the_time_is_over(two, folder):
