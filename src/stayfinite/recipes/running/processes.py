@@ -163,13 +163,19 @@ def place_of_process(asked: str) -> Iterator[Place]:
     """The place of this process; within, the processes that torchrun started know each other.
 
     Raises:
-        UsageError: there should be several, and nobody says where they find each other.
+        UsageError: there should be several, and nobody says where they find each other; or there are not enough cards.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Place(device=choose_device(asked))
         return
     device = choose_device(asked)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if device.type == "cuda" and here > torch.cuda.device_count():
+        raise UsageError(
+            f"{here} ranks on this machine, and {torch.cuda.device_count()} cards",
+            fix=f"--nproc-per-node {torch.cuda.device_count()}, or --device cpu",
+        )
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
