@@ -110,6 +110,7 @@ def test_work_that_is_shared_out_comes_back_in_order():
         "A",
         "BB",
     ]
+    assert place.shared_out([], lambda rows: [""], size=len) == [], "a tokenizer makes a text of no tokens"
     assert place.together(lambda: 3) == 3
     place.require_alike("rows", [1, 2])
 

@@ -148,12 +148,12 @@ class Place:
         """What the work makes of all rows, in their order, in every process; each process works on its part.
 
         Arguments:
-            work: gives one result for each row; plain data.
+            work: gives one result for each row; plain data. Not asked by a process that has none.
             size: how much work a row is; all have as much of it.
         """
         order = sorted(range(len(rows)), key=lambda row: size(rows[row]))
         own = order[self.rank :: self.count]
-        done = self.together(lambda: list(work([rows[row] for row in own])))
+        done = self.together(lambda: list(work([rows[row] for row in own])) if own else [])
         found = {row: result for part in self.gathered(list(zip(own, done, strict=True))) for row, result in part}
         return [found[row] for row in range(len(rows))]
 
