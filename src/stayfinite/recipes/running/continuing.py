@@ -56,7 +56,7 @@ def goes_on(
         )
     tell(f"writing to {directory}: going on with the run there")
     if ranks != then and not same:
-        say(f"{ranks} rank{'s' * (ranks > 1)} share the batches that the run had on {then}: its steps stay as they are")
+        say(f"ranks {then} -> {ranks}: they share the same batches, and the steps stay as they are")
     if changed:
         say(f"going on with other settings than before: {'; '.join(words.values())}")
     return True
