@@ -5,6 +5,7 @@ On being asked to, every rank dies by SIGKILL after a step, as soon as there is 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -18,32 +19,51 @@ import yaml
 from stage import Played, play
 from stayfinite.cli import main as stayfinite
 from stayfinite.guard.guard import Guard
+from stayfinite.state.shards import local_part
 
 NEVER = 0
 
 
 LOADED_BY_CHAT = ["peft", "bitsandbytes", "transformers.models.llama.modeling_llama"]
-LOADED_ON_THE_WAY = {"mmdit": [], "sft": LOADED_BY_CHAT, "grpo": LOADED_BY_CHAT}
+LOADED_BY_T5 = ["transformers.models.t5.modeling_t5", "transformers.models.byt5.tokenization_byt5"]
+LOADED_ON_THE_WAY = {
+    "mmdit": [], "sft": LOADED_BY_CHAT, "grpo": LOADED_BY_CHAT, "translate": LOADED_BY_T5, "mt5": LOADED_BY_T5,
+    "compare": ["transformers.models.llava.modeling_llava", "transformers.models.clip.modeling_clip"],
+}  # fmt: skip
 """What a recipe loads when it comes to it; the stage loads it once for all runs."""
 
 
 def play_recipe(
-    recipe: str, runs: Mapping[str, tuple[Mapping[str, Any], int]], folder: Path, *, ranks: int | None
+    recipe: str,
+    runs: Mapping[str, tuple[Mapping[str, Any], int]],
+    folder: Path,
+    *,
+    ranks: int | None,
+    stage: Path | None = None,
 ) -> dict[str, Played]:
-    """Train, one run after the other: the settings of each, and the step after which it is killed."""
+    """Train, one run after the other: the settings of each, and the step after which it is killed.
+
+    In settings the word RANK stands for the number of each rank. A folder that is played in twice needs two stages.
+    """
     acts = {}
     for name, (settings, kill_at) in runs.items():
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
-        (file := folder / f"{name}.yaml").write_text(yaml.safe_dump(plain))
+        (file := (stage or folder) / f"{name}.yaml").write_text(yaml.safe_dump(plain))
         acts[name] = (recipe, file, kill_at)
     loads = [f"stayfinite.recipes.{recipe}", *LOADED_ON_THE_WAY[recipe]]
-    return play(__name__, acts, folder / "stage", ranks=ranks, loads=loads, timeout=1000)
+    return play(__name__, acts, (stage or folder) / "stage", ranks=ranks, loads=loads, timeout=1000)
 
 
 def weights_of_ranks(output: Path, ranks: int = 2) -> list[dict[int, str]]:
     """A digest of the weights after each step, on each rank; of a step that was taken twice, the second time."""
     lines = [(output / f"weights-{rank}.txt").read_text().splitlines() for rank in range(ranks)]
     return [{int(line.split()[0]): line.split()[1] for line in of_rank} for of_rank in lines]
+
+
+def steps_of(output: Path) -> dict[int, float]:
+    """The loss of each step; of one that was taken twice, the second time."""
+    lines = map(json.loads, (output / "steps.jsonl").read_text().splitlines())
+    return {line["step"]: line["loss"] for line in lines}
 
 
 def check_went_on(played: Mapping[str, Played], folder: Path, steps: int) -> None:
@@ -65,13 +85,17 @@ def all_have_told(output: Path, step: int) -> bool:
 
 def main(recipe: str, config: str, kill_at: str) -> int:
     output = Path(yaml.safe_load(Path(config).read_text())["output_dir"])
+    if "RANK" in (text := Path(config).read_text()):
+        own = Path(f"{config}-{os.environ['RANK']}")
+        own.write_text(text.replace("RANK", os.environ["RANK"]))
+        config = str(own)
     step = Guard.step
 
     def step_and_tell(self: Guard, *args: Any, **kwargs: Any) -> None:
         step(self, *args, **kwargs)
         weights = sha256()
         for value in self._model.parameters():
-            weights.update(value.detach().numpy().tobytes())
+            weights.update(local_part(value.detach()).numpy().tobytes())
         with (output / f"weights-{os.environ.get('RANK', '0')}.txt").open("a") as file:
             file.write(f"{self._step} {weights.hexdigest()}\n")
         if self._step == int(kill_at):

@@ -27,9 +27,9 @@ from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.images.answers import prompt_for
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
-from stayfinite.recipes.images.batching import Batch, PairRows, Pixels, loader_of, with_weight
+from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
 from stayfinite.recipes.images.built_in import Task
-from stayfinite.recipes.images.data import pairs_for
+from stayfinite.recipes.images.data import pairs_for, table_for
 from stayfinite.recipes.images.dry_run import show_dry_run
 from stayfinite.recipes.images.epochs import EpochLog, memory_peak
 from stayfinite.recipes.images.evaluating import Scores, evaluate
@@ -43,16 +43,19 @@ from stayfinite.recipes.images.records import read_class_weights, save_trained, 
 from stayfinite.recipes.images.refusals import refuse_impossible
 from stayfinite.recipes.images.result import Result, keep_result
 from stayfinite.recipes.images.switches import anomalies, deterministic
-from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
-from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
-from stayfinite.recipes.running.place import PlannedPrecision, choose_device, choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
+from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch
+from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
@@ -119,7 +122,7 @@ class Compare:
     max_steps: int | None = None
     """Stop after so many steps, whatever the epoch."""
     batch_size: int = 8
-    """Pairs in a batch; the model sees each of them twice."""
+    """Pairs in a batch of each rank; the model sees each of them twice."""
     accumulation: int = 1
     """Batches in a step."""
     learning_rate: float = 1e-4
@@ -143,6 +146,8 @@ class Compare:
     auto asks the card, and takes fp16 only where it is proved to hold."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and dropout."""
     device: str = "auto"
@@ -185,6 +190,8 @@ FIXED = (
     "lora_alpha", "vision", "question", "answers", "image_size", "batch_size", "accumulation", "seed", "built_in",
 )  # fmt: skip
 """Settings that a run which is resumed must share with the one that was begun."""
+PER_RANK = ("batch_size",)
+"""Of these, the ones that are for each rank: over all ranks they cannot change."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -195,12 +202,13 @@ def main(arguments: Sequence[str]) -> None:
 def train(config: Compare, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model; with ``dry_run``, all that comes before the first step."""
     refuse_impossible(config)
-    device = choose_device(config.device)
-    if config.dry_run:
-        with tempfile.TemporaryDirectory() as aside, deterministic(config.deterministic):
-            return _train(replace(config, output_dir=aside), device, say)
-    with deterministic(config.deterministic):
-        return _train(config, device, say)
+    with place_of_process(config.device) as place, deterministic(config.deterministic):
+        if not config.dry_run:
+            return _train(config, place, place.voice(say))
+        with tempfile.TemporaryDirectory() as aside:
+            result = _train(replace(config, output_dir=place.from_first(aside)), place, place.voice(say))
+            place.wait()
+            return result
 
 
 def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tensor]]:
@@ -215,20 +223,24 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
     return model, Comparison(model, prompt, read_class_weights(output), device).loss
 
 
-def _train(config: Compare, device: torch.device, say: Callable[[str], None]) -> Result:
-    output = Path(config.output_dir)
-    begun = goes_on(output, "compare", config, FIXED, say)
+def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
+    output, device = Path(config.output_dir), place.device
+    begun = place.by_first(lambda: goes_on(output, "compare", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
+    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=begun)
     torch.manual_seed(config.seed)
     say(f"device: {device_in_words(device)}")
 
     # -- data --------------------------------------------------------------------------------------------------------
-    pairs = pairs_for(config, output, say)
+    table = place.by_first(lambda: table_for(config, output))
+    pairs = place.together(lambda: pairs_for(config, table, say))
+    place.require_alike("pairs", [*pairs.training, *pairs.validation])
+    refuse_idle(len(pairs.training), config.batch_size * in_batch, place.count)
     weights = class_weights(pairs.training, balanced=config.class_weights == "balanced")
     say(f"classes: {classes_in_words(pairs.training, weights)}")
 
     # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
     if not begun:
-        build_base(config)
+        place.by_first(lambda: build_base(config))
     processor = load_processor(base_of(config), cache_dir=config.cache_dir)
     model = assembled(config, device)
     prompt = prompt_for(processor, config.question, config.answers)
@@ -240,7 +252,8 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
         device=device,
     )  # fmt: skip
-    loader = loader_of(rows, batch_size=config.batch_size, workers=config.workers, pin=device.type == "cuda")
+    batches = PairBatches(len(rows), config.batch_size * in_batch, seed=config.seed, rank=place.rank, ranks=place.count)
+    loader = loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)
     steps = min(steps, config.max_steps or steps)
     scheduler = schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
@@ -252,26 +265,39 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         say(f"check: warning: {odd}")
     asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
     if is_planned(asked):
-        precision = use_plan(asked, model, optimizer, example, comparison.loss, directory=output, say=say)
+        precision = use_plan(
+            asked, model, optimizer, example, comparison.loss, directory=output, say=say, several=place.count > 1
+        )
     else:
-        precision = choose_precision(
-            asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss)
+        precision = place.by_first(
+            lambda: choose_precision(
+                asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss)
+            )
         )
     scaler = scaler_for(precision, device)
-    found = look_before_start(
-        model, optimizer, example, comparison.loss, precision=precision, scaler=scaler,
-        then="warn" if config.dry_run else config.check, directory=output, say=say,
-    )  # fmt: skip
+
+    def look() -> None:
+        found = look_before_start(
+            model, optimizer, example, comparison.loss, precision=precision, scaler=scaler,
+            then="warn" if config.dry_run else config.check, directory=output, say=say,
+        )  # fmt: skip
+        if config.dry_run:
+            assert found is not None
+            show_dry_run(found, steps, say)
+
+    place.by_first(look)
     if config.dry_run:
-        assert found is not None
-        show_dry_run(found, steps, say)
         return Result(scores=None, first_loss=math.nan, last_loss=math.nan, steps=0, seconds=0.0, directory=output)
-    write_launch(output, "compare", config, steps=steps, data=figures(pairs.training, pairs.validation))
-    write_whole(output / "processor", processor.save_pretrained)
-    write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
+    if place.first:
+        write_launch(
+            output, "compare", config, steps=steps, data=figures(pairs.training, pairs.validation),
+            ranks_in_batch=in_batch,
+        )  # fmt: skip
+        write_whole(output / "processor", processor.save_pretrained)
+        write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, unit="pairs")
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, unit="pairs", total=place.total)
     best = Best(output, metric=config.metric, patience=config.patience)
     epochs = EpochLog(output)
     of_epoch = steps_of(len(loader), config.accumulation, 1)
@@ -283,18 +309,24 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
     )
 
     def ask(guard: Guard) -> Scores:
-        return evaluate(comparison, model, held_out, batch_size=2 * config.batch_size, autocast=guard.autocast)
+        return evaluate(
+            comparison, model, held_out, batch_size=2 * config.batch_size, autocast=guard.autocast, place=place
+        )
 
     def save(into: Path) -> None:
         save_trained(model, processor, config, prompt, into)
 
     rising = int(config.consistency_ramp * steps)
     start = time.monotonic()
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    trained = Comparison(shared, prompt, weights, device)
+    place.seed(config.seed)
     with ExitStack() as around:
-        tell = around.enter_context(telling(config.log_to, output))
+        tell = around.enter_context(telling(config.log_to if place.first else (), output))
         guard = Guard(
-            model, optimizer, scheduler, scaler, max_norm=config.clip_grad_norm or None, policy=policy,
-            run_dir=output, forward=comparison.loss, describe=lambda batch: _in_words(batch, pairs.training),
+            shared, optimizer, scheduler, scaler, max_norm=config.clip_grad_norm or None, policy=policy,
+            run_dir=output, forward=trained.loss, describe=lambda batch: _in_words(batch, pairs.training),
         )  # fmt: skip
         around.enter_context(guard)
         resumed = guard.resume()
@@ -309,34 +341,40 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
             began, before = time.monotonic(), logbook.steps_taken
             for group in grouped(guard.batches(loader), config.accumulation) if before < steps else ():
                 weight = ramp(logbook.steps_taken, weight=config.consistency, over=rising)
-                for batch in group:
-                    loss = guard.forward(with_weight(batch, weight))
-                    guard.backward(loss / len(group), parts=_shares(comparison.parts, len(group)))
-                    logbook.add(loss, len(batch["labels"]))
+                shares = weights_in_step([batch["counted"].sum() for batch in group], place.count)
+                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
+                    with sending(shared, now=number == len(group)):
+                        loss = guard.forward(with_weight(batch, weight))
+                        guard.backward(loss * share, parts={name: part * share for name, part in trained.parts.items()})
+                    logbook.add(loss, batch["counted"].sum(), weight=share)
                 guard.step()
                 logbook.step(rates_of(optimizer)[0])
                 if logbook.steps_taken == steps:
                     break
             guard.flush()
             # A process that was killed between an epoch's last step and its evaluation makes up for it.
-            if logbook.steps_taken > before or not epochs.has(epoch):
+            if place.from_first(logbook.steps_taken > before or not epochs.has(epoch)):
                 with logbook.rest():
+                    team.gather()
                     scores = ask(guard)
-                better = best.judge(logbook.steps_taken, scores.numbers(), save)
-                tell(logbook.steps_taken, scores.numbers())
-                write_whole(output / "last", save)
-                rate, projector_rate = rates_of(optimizer)
-                epochs.write(
-                    epoch, logbook.steps_taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
-                    memory_peak_mib=memory_peak(device), seconds=time.monotonic() - began,
-                )  # fmt: skip
-                say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
-                for wrong in scores.unreadable:
-                    say(f"  left out of the evaluation: {wrong}")
-            if best.over:
+                if place.first:
+                    better = best.judge(logbook.steps_taken, scores.numbers(), save)
+                    tell(logbook.steps_taken, scores.numbers())
+                    write_whole(output / "last", save)
+                    rate, projector_rate = rates_of(optimizer)
+                    epochs.write(
+                        epoch, logbook.steps_taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
+                        memory_peak_mib=memory_peak(device), seconds=time.monotonic() - began,
+                    )  # fmt: skip
+                    say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
+                    for wrong in scores.unreadable:
+                        say(f"  left out of the evaluation: {wrong}")
+            if place.from_first(best.over):
                 break
 
         # -- result ----------------------------------------------------------------------------------------------------
+        guard.flush()
+        place.wait()
         load_trained(model, best.directory)
         scores = ask(guard)
     logbook.finish()
@@ -346,7 +384,8 @@ def _train(config: Compare, device: torch.device, say: Callable[[str], None]) ->
         scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
         seconds=time.monotonic() - start, directory=output,
     )  # fmt: skip
-    keep_result(result, best, logbook.rate, say)
+    if place.first:
+        keep_result(result, best, logbook.rate, say)
     say(f"{scores}. The best model is in {best.directory}.")
     return result
 
@@ -363,7 +402,3 @@ def settled(config: Compare) -> Compare:
 
 def _in_words(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
     return [str(pairs[row]) for row in batch["rows"].tolist()]
-
-
-def _shares(parts: dict[str, Tensor], batches: int) -> dict[str, Tensor | float]:
-    return {name: part / batches for name, part in parts.items()}

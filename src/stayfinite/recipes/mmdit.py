@@ -44,7 +44,7 @@ from stayfinite.recipes.diffusion.words import reader_for
 from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
-from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
@@ -53,6 +53,8 @@ from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.sharing import refuse_idle
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.settings import read_settings
 
@@ -140,6 +142,8 @@ class Mmdit:
     precision: PlannedPrecision = "auto"
     """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
     auto asks the card, and takes fp16 only where it is proved to hold."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and noise."""
     device: str = "auto"
@@ -176,6 +180,8 @@ FIXED = (
     "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed",
 )  # fmt: skip
 """Settings that cannot change when a run is resumed."""
+PER_RANK = ("batch_size",)
+"""Of these, the ones that are for each rank: over all ranks they cannot change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +198,11 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
     with ExitStack() as stack:
         place = stack.enter_context(place_of_process(config.device))
         say, device = place.voice(say), place.device
-        place.by_first(lambda: goes_on(output, "mmdit", config, FIXED, say))
+        resuming = place.by_first(
+            lambda: goes_on(output, "mmdit", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
+        )
+        in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
+        whole_batch = config.batch_size * in_batch
         torch.manual_seed(config.seed)
 
         # -- data ----------------------------------------------------------------------------------------------------
@@ -200,7 +210,8 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         read, words = reader_for(data, config.tokenizer)
         noise = Noise(mode=config.mode, schedule=config.noise_schedule)
         rows = NoisyRows(supply.corpus, supply.scale, noise, strict=config.bad_rows != "keep")
-        order = GlobalBatches(supply.training, config.batch_size, rank=place.rank, count=place.count, seed=config.seed)
+        refuse_idle(len(supply.training), whole_batch, place.count)
+        order = GlobalBatches(supply.training, whole_batch, rank=place.rank, count=place.count, seed=config.seed)
         loader = DataLoader(
             rows, batch_sampler=order, collate_fn=collate, num_workers=config.workers,
             pin_memory=device.type == "cuda",
@@ -242,19 +253,20 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             ) and None
         )  # fmt: skip
         if place.first:
-            write_launch(output, "mmdit", config, steps=config.steps)
+            write_launch(output, "mmdit", config, steps=config.steps, ranks_in_batch=in_batch)
             tell = stack.enter_context(telling(config.log_to, output))
 
         # -- the loop ------------------------------------------------------------------------------------------------
         parts: dict[str, Tensor] = {}
-        shared = place.shared(model)
-        cost = flops_of_row(about.shape) * config.batch_size * place.count
-        logbook = Logbook(say, steps=config.steps, every=config.logging_steps, unit="tokens")
+        team = Team(model, optimizer, place, shard=config.shard)
+        shared = team.trained
+        cost = flops_of_row(about.shape) * whole_batch
+        logbook = Logbook(say, steps=config.steps, every=config.logging_steps, unit="tokens", total=place.total)
         best = Best(output, metric="loss", lowest=True)
         examiner = Examiner(
             corpus=supply.corpus, scale=supply.scale, rows=rows, mode=config.mode, objective=judged,
             frequent=most_frequent(supply.corpus, supply.training, about.shape.vocabulary),
-            weights=(config.text_weight, config.latent_weight),
+            weights=(config.text_weight, config.latent_weight), place=place,
         )  # fmt: skip
         policy = Policy(
             precision=precision, checkpoint_steps=config.checkpoint_steps, keep_checkpoints=config.keep_checkpoints
@@ -272,10 +284,11 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         )  # fmt: skip
 
         def evaluate(step: int) -> None:
+            team.gather()
             frozen.check(step)
+            chosen = supply.validation[: config.eval_rows]
+            scores = examiner.examine(sampler, chosen, chosen, guard.autocast)
             if place.first:
-                chosen = supply.validation[: config.eval_rows]
-                scores = examiner.examine(sampler, chosen, chosen, guard.autocast)
                 better = best.judge(step, scores.to_json(), lambda into: trained.save(model, about, into))
                 say(f"step {step}: {scores}{'  (best so far)' if better else ''}")
                 show(scores, supply.corpus, read, config.samples, say)
@@ -289,6 +302,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             say(f"resumed after step {taken}")
             logbook.resume(taken)
             best.recall(taken)
+            team.gather()
             frozen.renew()
             if place.from_first(taken % config.eval_steps == 0 and not best.knows(taken)):
                 evaluate(taken)
@@ -296,11 +310,12 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             before = taken
             for group in grouped(guard.batches(loader), config.accumulation):
                 for number, batch in enumerate(group, 1):
+                    # Every row counts the same, also where the ranks have not as many each.
+                    share = len(batch["ids"]) * place.count / (whole_batch * len(group))
                     with sending(shared, now=number == len(group)):
                         loss = guard.forward(batch)
-                        share = {name: part / len(group) for name, part in parts.items()}
-                        guard.backward(loss / len(group), parts=share)
-                    logbook.add(loss, place.count * drawing.tokens_in(batch), parts, flops=cost)
+                        guard.backward(loss * share, parts={name: part * share for name, part in parts.items()})
+                    logbook.add(loss, drawing.tokens_in(batch), parts, flops=cost, weight=share)
                 guard.step()
                 taken += 1
                 logbook.step(scheduler.get_last_lr()[0])
@@ -317,11 +332,12 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         logbook.finish()
 
         # -- result --------------------------------------------------------------------------------------------------
-        if not place.first:
-            return None
+        place.wait()
         require_one_finite(output, taken)
         trained.load_weights(model, best.directory)
         scores = examiner.examine(sampler, supply.validation, supply.validation, guard.autocast)
+        if not place.first:
+            return None
         result = Result(
             scores=scores, first_loss=first_and_last(losses_of(output))[0], last_loss=logbook.last, steps=taken,
             seconds=time.monotonic() - start, directory=output,

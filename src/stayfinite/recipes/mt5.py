@@ -36,11 +36,11 @@ from stayfinite.recipes.language.result import Result, recorded_result, result_o
 from stayfinite.recipes.language.rows import rows_in_words
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
-from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
-from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import require_one_finite
 from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
@@ -50,9 +50,11 @@ from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.seq2seq.adapters import add_adapters
-from stayfinite.recipes.seq2seq.batching import Padding, tokens_in
+from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
 from stayfinite.recipes.seq2seq.losses import loss_of
 from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocabulary, is_size, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
@@ -147,6 +149,8 @@ class Mt5:
     auto asks the card, and takes fp16 only where it is proved to hold."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order, masks and dropout."""
     device: str = "auto"
@@ -186,6 +190,8 @@ FIXED = frozenset({
     "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay",
 })  # fmt: skip
 """Settings that a run which is gone on with must share with its beginning."""
+PER_RANK = ("train_batch_size",)
+"""Of these, the ones that are for each rank: over all ranks they cannot change."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -202,15 +208,19 @@ def train(config: Mt5, say: Say = print) -> Result:
 
 def _train(config: Mt5, place: Place, say: Say) -> Result:
     output = Path(config.output_dir)
-    resuming = goes_on(output, "mt5", config, FIXED, say)
+    resuming = place.by_first(lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
+    whole_batch = config.train_batch_size * ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
     start = time.monotonic()
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = corpus(
-        config.data, config.val, column=config.text_column, shortest=config.min_characters, share=config.val_share,
-        say=say,
+    training, validation = place.together(
+        lambda: corpus(
+            config.data, config.val, column=config.text_column, shortest=config.min_characters,
+            share=config.val_share, say=say,
+        )
     )  # fmt: skip
+    place.require_alike("texts", [*training, *validation])
 
     # -- tokenizer and model: what may fail to load first, before anything is written ---------------------------------
     loaded = _loaded(config, place)
@@ -226,15 +236,14 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     blocks = in_blocks(training, name="training")
     padding = Padding(pad=tokenizer.pad_token_id)
     asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
-    shared = place.shared(model)
-    compute_loss = loss_of(shared)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    order = SeededBatches(blocks.lengths, config.train_batch_size, seed=config.seed, rank=place.rank, ranks=place.count)
+    refuse_idle(len(blocks), whole_batch, place.count)
+    order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
     loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
     an_epoch = steps_of(len(loader), config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
-    if (done := finished_result(output, steps)) is not None:
+    if (done := place.from_first(finished_result(output, steps))) is not None:
         say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
         return recorded_result(done, output)
     rate, relative = _learning_rate(config)
@@ -249,22 +258,31 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             several=place.count > 1,
         )  # fmt: skip
     else:
-        precision = choose_precision(
-            asked_for, place.device, say,
-            overflow=lambda: holds_in_fp16(model, optimizer, first_batch, loss_of(model)),
+        precision = place.by_first(
+            lambda: choose_precision(
+                asked_for, place.device, say,
+                overflow=lambda: holds_in_fp16(model, optimizer, first_batch, loss_of(model)),
+            )
         )  # fmt: skip
     scaler = scaler_for(precision, place.device)
 
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
-        write_launch(output, "mt5", config, steps=steps, data=figures(training, validation))
+        write_launch(
+            output, "mt5", config, steps=steps, data=figures(training, validation),
+            ranks_in_batch=whole_batch // config.train_batch_size,
+        )  # fmt: skip
         keep_checkpoints_in(output, config.checkpoint_dir)
-    look_before_start(
-        model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,
-        then=config.check if place.first and not resuming else "off", directory=output, say=say,
-        flag="--mixed-precision",
+    place.by_first(
+        lambda: look_before_start(
+            model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,
+            then="off" if resuming else config.check, directory=output, say=say, flag="--mixed-precision",
+        ) and None
     )  # fmt: skip
-    place.wait()
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    compute_loss = loss_of(shared)
+    place.seed(config.seed)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     policy = Policy(
@@ -272,7 +290,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
         keep_checkpoints=config.save_total_limit,
     )  # fmt: skip
     eval_steps = config.eval_steps or an_epoch
-    logbook = Logbook(say, steps=steps, every=config.logging_steps)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, total=place.total)
     best = Best(output, metric="loss", lowest=True)
     save = _saver(model, tokenizer, config)
     with telling(_loggers(config) if place.first else [], output) as tell, Guard(
@@ -281,10 +299,13 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     ) as guard:  # fmt: skip
 
         def evaluate_if_due(step: int) -> None:
-            if not place.first or (step % eval_steps and step != steps):
+            if step % eval_steps and step != steps:
                 return
             with logbook.rest():
-                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast)
+                team.gather()
+                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast, place=place)
+                if not place.first:
+                    return
                 sound = math.isfinite(found.loss)
                 better = best.judge(step, found.to_json(), save if sound else None) and sound
                 tell(step, found.to_json())
@@ -297,14 +318,18 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             say(f"resumed after step {done_before}")
             logbook.resume(done_before)
             best.recall(done_before)
-            if not best.knows(done_before):  # the process may have ended between the checkpoint and the evaluation
+            # The process may have ended between the checkpoint and the evaluation.
+            if not place.from_first(best.knows(done_before)):
                 evaluate_if_due(done_before)
         for _ in range(config.epochs):
             for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
-                for batch in group:
-                    loss = guard.forward(batch)
-                    guard.backward(loss / len(group))
-                    logbook.add(loss, tokens_in(batch))
+                # Every token that is asked for counts the same, whichever batch or rank it is in.
+                shares = weights_in_step([labels_in(batch) for batch in group], place.count)
+                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
+                    with sending(shared, now=number == len(group)):
+                        loss = guard.forward(batch)
+                        guard.backward(loss * share)
+                    logbook.add(loss, tokens_in(batch), weight=share)
                 guard.step()
                 logbook.step(scheduler.get_last_lr()[0])
                 evaluate_if_due(logbook.steps_taken)
@@ -317,6 +342,8 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             guard.checkpoint()
 
     # -- result ------------------------------------------------------------------------------------------------------
+    team.gather()
+    best.history = place.from_first(best.history)
     require_one_finite(output, steps)
     result = result_of(output, steps=logbook.steps_taken, seconds=time.monotonic() - start, best=best)
     if place.first:

@@ -32,13 +32,13 @@ from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
 from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
 from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.looking import quick_look
-from stayfinite.recipes.chat.losses import loss_of, weights_in_step
+from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.refusals import refuse_impossible
-from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
-from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
@@ -47,6 +47,8 @@ from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.timing import Stopwatch, Timekept
 from stayfinite.recipes.settings import read_settings
@@ -126,6 +128,8 @@ class Sft:
     precision: PlannedPrecision = "auto"
     """What is computed in: auto, fp32, bf16, or by a precision plan: plan makes one, FILE.json is one. auto is bf16
     where the card has it, else fp32. fp16 is for `sft test` and `sft chat`."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and dropout."""
     device: str = "auto"
@@ -173,6 +177,8 @@ FIXED = (
     "model", "adapter", "bits", "rank", "alpha", "batch_size", "accumulation", "seed",
 )  # fmt: skip
 """Settings that a run which is resumed must share with the one that was begun."""
+PER_RANK = ("batch_size",)
+"""Of these, the ones that are for each rank: over all ranks they cannot change."""
 
 
 def settled(config: Sft) -> Sft:
@@ -204,11 +210,14 @@ def train(config: Sft, say: Callable[[str], None] = print) -> Result:
 
 def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     output, device = Path(config.output_dir), place.device
-    place.by_first(lambda: goes_on(output, "sft", config, FIXED, say))
+    resuming = place.by_first(lambda: goes_on(output, "sft", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
+    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = questions_of(config, say)
+    training, validation = place.together(lambda: questions_of(config, say))
+    place.require_alike("questions", [*training, *validation])
+    refuse_idle(len(training), config.batch_size * in_batch, place.count)
 
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only here")
@@ -231,9 +240,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     }  # fmt: skip
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    compute_loss = loss_of(shared := place.shared(model), device)
     loader = loader_of(
-        examples, base.tokenizer.pad_token_id, size=config.batch_size, rank=place.rank, count=place.count,
+        examples, base.tokenizer.pad_token_id, size=config.batch_size * in_batch, rank=place.rank, count=place.count,
         seed=config.seed, pin=device.type == "cuda",
     )  # fmt: skip
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
@@ -249,7 +257,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     scheduler = Timekept(
         schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps), watch
     )
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=watch.left)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=watch.left, total=place.total)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = config.checkpoint_steps or (per_epoch if config.minutes is None else None)
     policy = Policy(
@@ -262,7 +270,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
-        write_launch(output, "sft", config, steps=steps, data=figures(training, validation))
+        write_launch(output, "sft", config, steps=steps, data=figures(training, validation), ranks_in_batch=in_batch)
     place.wait()
     place.by_first(
         lambda: look_before_start(
@@ -272,23 +280,23 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     )  # fmt: skip
 
     def ask(rows: int | None, autocast: Any) -> dict[str, Any]:
-        """Evaluate in the first process; all of them hear the scores, and nobody's random numbers are touched."""
-        found = None
-        if place.first:
-            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                found = evaluate(
-                    model, prompting, validation[:rows], new_tokens=record["new_tokens"], limit=config.max_length,
-                    autocast=autocast, samples=config.samples, say=say,
-                    batch_size=512 if device.type == "cuda" else 128,
-                ).to_json()  # fmt: skip
-        heard: dict[str, Any] = place.from_first(found)
-        return heard
+        """Evaluate, each process its part; all have the scores of the whole, and no random numbers are touched."""
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            return evaluate(
+                model, prompting, validation[:rows], new_tokens=record["new_tokens"], limit=config.max_length,
+                autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 128,
+                place=place,
+            ).to_json()  # fmt: skip
 
     def save(into: Path) -> None:
         save_adapter(model, base.tokenizer, into, record | {"steps": logbook.steps_taken}, instead_of=best.directory)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     start = time.monotonic()
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    compute_loss = loss_of(shared, device)
+    place.seed(config.seed)
     with telling(config.log_to if place.first else (), output) as tell, Guard(
         shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
         forward=compute_loss, describe=lambda batch: rows_in_words(base.tokenizer, batch),
@@ -313,11 +321,12 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             trained = False
             for group in grouped(guard.batches(loader), config.accumulation, over=over):
                 # Every supervised token counts the same, whichever batch or process it is in.
-                shares = weights_in_step([supervised(batch) for batch in group], place.count, device)
-                for batch, share in zip(group, shares, strict=True):
-                    loss = guard.forward(batch)
-                    guard.backward(loss * share)
-                    logbook.add(loss, batch["attention_mask"].sum())
+                shares = weights_in_step([supervised(batch) for batch in group], place.count)
+                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
+                    with sending(shared, now=number == len(group)):
+                        loss = guard.forward(batch)
+                        guard.backward(loss * share)
+                    logbook.add(loss, batch["attention_mask"].sum(), weight=share)
                 guard.step()
                 trained = True
                 logbook.step(scheduler.get_last_lr()[0])
@@ -327,6 +336,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             here = here and not place.from_first(best.knows(logbook.steps_taken))
             if here and ((epoch + 1) % config.eval_epochs == 0 or last):
                 guard.flush()
+                team.gather()
                 found = ask(config.eval_rows, guard.autocast)
                 if place.first:
                     better = best.judge(logbook.steps_taken, found, save)

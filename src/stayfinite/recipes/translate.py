@@ -19,25 +19,27 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from stayfinite.core.policy import Policy
+from stayfinite.core.policy import Policy, Precision
 from stayfinite.guard.guard import Guard
-from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.averaging import Average
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
 from stayfinite.recipes.running.compiling import compile_blocks
-from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
-from stayfinite.recipes.running.processes import place_of_process
+from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
-from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.running.timing import Clock, TimedSchedule
 from stayfinite.recipes.seq2seq.batching import labels_in, tokens_in
 from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
@@ -115,9 +117,9 @@ class Translate:
     max_steps: int | None = None
     """Stop after so many steps."""
     batch_size: int = 4
-    """Pairs in a batch."""
+    """Pairs in a batch, of each rank."""
     batch_tokens: int | None = None
-    """Instead of --batch-size: at most so many tokens in a batch, padding included."""
+    """Instead of --batch-size: at most so many tokens in a batch of each rank, padding included."""
     accumulation: int = 4
     """Batches in a step."""
     learning_rate: float | None = None
@@ -147,6 +149,8 @@ class Translate:
     """Compute activations twice instead of keeping them."""
     length_buckets: bool = True
     """Put pairs of like length into a batch."""
+    shard: bool = False
+    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
     seed: int = 0
     """For weights, order and dropout."""
     device: str = "auto"
@@ -192,6 +196,8 @@ FIXED = frozenset({
     "length_buckets", "graphs", "seed",
 })  # fmt: skip
 """Settings that cannot change when a run goes on."""
+PER_RANK = ("batch_size", "batch_tokens")
+"""Of these, the ones that are for each rank: over all ranks they cannot change."""
 
 
 def train(config: Translate, say: Callable[[str], None] = print) -> Result:
@@ -200,67 +206,86 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     config = _resolved(config)
     with place_of_process(config.device) as place, quiet_transformers():
         refuse_place(config, place)
-        return _train(config, place.device, say)
+        return _train(config, place, place.voice(say))
 
 
-def _train(config: Translate, device: torch.device, say: Callable[[str], None]) -> Result:
-    output = Path(config.output_dir)
-    resuming = goes_on(output, "translate", config, FIXED, say)
+def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Result:
+    output, device = Path(config.output_dir), place.device
+    resuming = place.by_first(
+        lambda: goes_on(output, "translate", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
+    )
+    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = pairs_for(
-        config.train or None, config.val, Columns(source=config.source, target=config.target, group=config.group),
-        forms=config.normalise, max_ratio=config.max_ratio, share=config.val_share, say=say,
+    training, validation = place.together(
+        lambda: pairs_for(
+            config.train or None, config.val, Columns(source=config.source, target=config.target, group=config.group),
+            forms=config.normalise, max_ratio=config.max_ratio, share=config.val_share, say=say,
+        )
     )  # fmt: skip
+    place.require_alike("pairs", [*training, *validation])
 
     # -- tokenizer and model -----------------------------------------------------------------------------------------
     tokenizer = vocabulary(
         config.model, training, output / "tokenizer", resuming=resuming, given=config.tokenizer,
         size=config.vocab_size, prefix=config.prefix, seed=config.seed, cache_dir=config.cache_dir,
+        place=place,
     )  # fmt: skip
     limits = (config.max_source_length, config.max_target_length)
     encode = Encoding(tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long)
     examples = encode(training, say)
+    whole_batch = config.batch_size * in_batch
+    refuse_idle(len(examples), None if config.batch_tokens else whole_batch, place.count)
     model = _model(config, tokenizer).to(device)
     compute_loss = loss_of(model, config.label_smoothing)
     evaluate = Evaluation(tokenizer=tokenizer, prefix=config.prefix, limits=limits, batch_size=config.eval_batch_size)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     loader, sampler, padding = loading_of(
-        examples, tokenizer.pad_token_id, device, batch_size=config.batch_size, tokens=config.batch_tokens,
-        buckets=config.length_buckets, few_forms=config.graphs, seed=config.seed,
+        examples, tokenizer.pad_token_id, device, batch_size=whole_batch,
+        tokens=config.batch_tokens and config.batch_tokens * in_batch, buckets=config.length_buckets,
+        few_forms=config.graphs, seed=config.seed, rank=place.rank, ranks=place.count,
     )  # fmt: skip
     optimizer = optimizer_for(
         model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
         relative=config.rates == "relative",
     )  # fmt: skip
     steps = _planned_steps(config, sampler)
-    scheduler = _schedule(config, optimizer, steps)
+    clock = Clock(place.from_first if place.count > 1 else None)
+    scheduler = _schedule(config, optimizer, steps, clock)
 
     # -- look before the first step ----------------------------------------------------------------------------------
     first = padding(examples[: min(config.batch_size, 16)])
-    precision = choose_precision(
-        config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, compute_loss)
+    precision: Precision = place.by_first(
+        lambda: choose_precision(
+            config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, compute_loss)
+        )
     )
     scaler = scaler_for(precision, device)
-    planned = {} if steps is None else {"steps": steps}
-    write_launch(output, "translate", config, data=figures(training, validation), **planned)
-    keep_shape(model, tokenizer, output)
-    look_before_start(
-        model, optimizer, first, compute_loss, precision=precision, scaler=scaler,
-        then="off" if resuming else config.check, directory=output, say=say,
+    if place.first:
+        planned = {"ranks_in_batch": in_batch} | ({} if steps is None else {"steps": steps})
+        write_launch(output, "translate", config, data=figures(training, validation), **planned)
+        keep_shape(model, tokenizer, output)
+    place.by_first(
+        lambda: look_before_start(
+            model, optimizer, first, compute_loss, precision=precision, scaler=scaler,
+            then="off" if resuming else config.check, directory=output, say=say,
+        ) and None
     )  # fmt: skip
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     average = Average(model, config.ema) if config.ema else None
-    judged = model if average is None else average.module
     if config.compile:
         compile_blocks(model, say)
-    forward = RecordedLoss(model, compute_loss, say, wanted=config.graphs)
+    team = Team(model, optimizer, place, shard=config.shard)
+    shared = team.trained
+    judged = model if average is None else average.module
+    place.seed(config.seed)
+    forward = RecordedLoss(shared, loss_of(shared, config.label_smoothing), say, wanted=config.graphs)
     logbook = Logbook(
         say, steps=steps, every=config.logging_steps,
-        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None,
+        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None, total=place.total,
     )  # fmt: skip
     best = Best(output, metric=config.metric, patience=config.patience)
     an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)
@@ -272,8 +297,8 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
         keep_checkpoints=config.keep_checkpoints,
     )
     began = time.monotonic()
-    with telling(config.log_to, output) as tell, Guard(
-        model, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+    with telling(config.log_to if place.first else (), output) as tell, Guard(
+        shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
         forward=forward, describe=rows_in_words(tokenizer), ema=average,
     ) as guard:  # fmt: skip
         if resumed := guard.resume():
@@ -283,21 +308,25 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             logbook.resume(resumed)
             best.recall(resumed)
         batches = guard.batches(loader)
-        if isinstance(scheduler, TimedSchedule):
+        if isinstance(scheduler, TimedSchedule) and place.first:
             write_end(output, config.minutes, used=scheduler.seconds / 60)
 
         def over() -> bool:
+            """Whether it ends here, by the first process's clock."""
+            if config.minutes is not None:
+                clock.agree()
             timed = isinstance(scheduler, TimedSchedule) and scheduler.over
             return timed or (config.max_steps is not None and logbook.steps_taken >= config.max_steps)
 
         for epoch in count() if config.epochs is None else range(config.epochs):
             for group in grouped(batches, config.accumulation, over=over):
-                labels = [int(labels_in(batch)) for batch in group]
-                for batch, share in zip(group, labels, strict=True):
-                    with forward.replaying():
-                        loss = guard.forward(batch)
-                    guard.backward(loss * (share / sum(labels)))  # the mean over all tokens of the step
-                    logbook.add(loss, tokens_in(batch))
+                shares = weights_in_step([labels_in(batch) for batch in group], place.count)
+                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
+                    with sending(shared, now=number == len(group)):
+                        with forward.replaying():
+                            loss = guard.forward(batch)
+                        guard.backward(loss * share)  # the mean over all tokens of the step, on all ranks
+                    logbook.add(loss, tokens_in(batch), weight=share)
                 guard.step()
                 if average is not None:
                     average.update(logbook.steps_taken + 1)
@@ -305,11 +334,12 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             last = over() or epoch + 1 == config.epochs
             whole = batches.place == (epoch + 1, -1)  # not so for an epoch that an earlier process had finished
             due = whole and (epoch + 1) % config.eval_epochs == 0
-            if (due or last) and not best.knows(logbook.steps_taken):
+            if (due or last) and not place.from_first(best.knows(logbook.steps_taken)):
                 rows = validation[: config.eval_rows]
                 with logbook.rest():
-                    scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast)
-                    better = best.judge(
+                    team.gather()
+                    scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast, place=place)
+                    better = place.first and best.judge(
                         logbook.steps_taken,
                         scores.to_json(),
                         lambda into: save_trained(judged, tokenizer, config, into),
@@ -318,7 +348,7 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
                 say(f"epoch {epoch + 1}: {scores}{'  (best so far)' if better else ''}")
                 if config.samples:
                     say(samples(rows, translations, config.samples))
-            if last or best.over:
+            if last or place.from_first(best.over):
                 break
         logbook.finish()
         kept = config.minutes is None and checkpoint_steps is not None and logbook.steps_taken % checkpoint_steps == 0
@@ -326,16 +356,19 @@ def _train(config: Translate, device: torch.device, say: Callable[[str], None]) 
             guard.checkpoint()  # also says how much time was used
 
         # -- result --------------------------------------------------------------------------------------------------
+        guard.flush()
+        place.wait()
         require_one_finite(output, logbook.steps_taken)
         load_weights(judged, best.directory)
-        scores, _ = evaluate(judged, validation, beams=config.beams, autocast=guard.autocast)
+        scores, _ = evaluate(judged, validation, beams=config.beams, autocast=guard.autocast, place=place)
         first_loss, last_loss = first_and_last(losses_of(output))
         result = Result(
             scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
             seconds=time.monotonic() - began, tokens_per_second=logbook.rate, directory=output,
         )  # fmt: skip
         trained = None if logbook.steps_taken > resumed else finished_result(output, resumed)
-        write_result(output, result.to_json(trained) | {"evaluations": best.history})
+        if place.first:
+            write_result(output, result.to_json(trained) | {"evaluations": best.history})
     say(f"{scores}. The best model is in {best.directory}.")
     return result
 
@@ -397,7 +430,9 @@ def _planned_steps(config: Translate, sampler: Any) -> int | None:
     return min(planned, default=None)
 
 
-def _schedule(config: Translate, optimizer: torch.optim.Optimizer, steps: int | None) -> Any:
+def _schedule(config: Translate, optimizer: torch.optim.Optimizer, steps: int | None, clock: Clock) -> Any:
     if config.minutes is None and steps is not None:
         return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
-    return TimedSchedule(optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps)
+    return TimedSchedule(
+        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps, clock=clock
+    )

@@ -187,14 +187,6 @@ def test_the_command_names_a_missing_table_and_ends_with_2(tmp_path: Path, capsy
     assert not (tmp_path / "run").exists()
 
 
-def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(
-        UsageError, match=r"one process, and torchrun has started 2 (?s:.)*without torchrun; --accumulation"
-    ):
-        train(small_settings(tmp_path), _silent)
-
-
 def test_deterministic_holds_for_the_training_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     plain = Comparison.loss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from recipe_job import NEVER, check_went_on, play_recipe
 from stage import Played
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+STEADY = RESUMABLE | {"dropout": 0.0}
+"""Without chance in the model, which other ranks would draw in another way."""
 
 
 def half_a_batch(accumulation: int) -> dict[str, Any]:
@@ -42,6 +47,9 @@ def played(folder: Path) -> dict[str, Played]:
         "whole": (settings("whole", **RESUMABLE), NEVER),
         "killed": (settings("killed", **RESUMABLE), 8),
         "again": (settings("killed", **RESUMABLE), NEVER),
+        "shard": (settings("shard", **STEADY, shard=True), NEVER),
+        "to-one": (settings("to-one", **STEADY), 8),
+        "steady": (settings("steady", **STEADY), NEVER),
     }
     return play_recipe("mmdit", runs, folder, ranks=2)
 
@@ -70,3 +78,18 @@ def test_two_processes_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_bee
     assert all(torch.equal(one[name], other[name]) for name in one)
     results = [json.loads((folder / name / "result.json").read_text()) for name in ("whole", "killed")]
     assert results[0]["scores"] == results[1]["scores"]
+
+
+def test_a_run_of_two_processes_goes_on_in_one(played, folder):
+    assert played["to-one"].ends == [-signal.SIGKILL, -signal.SIGKILL]
+    run(folder / "pairs", folder / "to-one", **STEADY)
+    mine, theirs = ({step["step"]: step["loss"] for step in steps_of(folder / name)} for name in ("to-one", "steady"))
+    assert mine == pytest.approx(theirs, rel=1e-4)
+
+
+def test_processes_that_hold_a_part_each_learn_what_those_do_that_hold_all(played, folder):
+    played["shard"].check()
+    for one, other in zip(steps_of(folder / "shard"), steps_of(folder / "steady"), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+    mine, theirs = weights_of(folder / "shard"), weights_of(folder / "steady")
+    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in mine)

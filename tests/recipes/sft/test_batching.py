@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from stayfinite.recipes.chat.batching import Padding, SharedBatches, loader_of, supervised
-from stayfinite.recipes.chat.losses import loss_of, weights_in_step
+from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import IGNORED, Example
+from stayfinite.recipes.running.sharing import weights_in_step
 
 
 def rows(count: int) -> list[Example]:
@@ -27,12 +28,12 @@ def test_every_row_comes_once_an_epoch_in_a_new_order() -> None:
 def test_processes_share_the_batches_of_one_with_all_their_rows(count: int) -> None:
     lengths = [row.length for row in rows(48)]
     whole = list(SharedBatches(lengths, 4 * count, seed=3))
-    shares = [list(SharedBatches(lengths, 4, rank=rank, count=count, seed=3)) for rank in range(count)]
+    shares = [list(SharedBatches(lengths, 4 * count, rank=rank, count=count, seed=3)) for rank in range(count)]
     assert all(sorted(batch) == sorted(chain(*share)) for batch, *share in zip(whole, *shares, strict=True))
 
 
 def test_no_process_is_left_without_a_row() -> None:
-    shares = [list(SharedBatches([4] * 13, 4, rank=rank, count=3)) for rank in range(3)]
+    shares = [list(SharedBatches([4] * 13, 12, rank=rank, count=3)) for rank in range(3)]
     assert len({len(share) for share in shares}) == 1
     assert all(batch for share in shares for batch in share)
     assert {row for share in shares for batch in share for row in batch} == set(range(13))
@@ -88,10 +89,10 @@ def test_the_loss_is_that_of_all_logits_though_only_those_of_answers_are_compute
 
 def test_every_supervised_token_counts_the_same_whatever_batch_it_is_in() -> None:
     counts = [torch.tensor(3), torch.tensor(9)]
-    shares = weights_in_step(counts, 1, torch.device("cpu"))
+    shares = weights_in_step(counts, 1)
     assert [float(share) for share in shares] == pytest.approx([0.25, 0.75])
 
 
 def test_a_step_without_a_supervised_token_is_no_division_by_zero() -> None:
-    (share,) = weights_in_step([torch.tensor(0)], 1, torch.device("cpu"))
+    (share,) = weights_in_step([torch.tensor(0)], 1)
     assert float(share) == 0.0

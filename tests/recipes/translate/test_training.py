@@ -137,7 +137,7 @@ class Ticking(translate.TimedSchedule):
 
     def __init__(self, *arguments, **options):
         ticks = count()
-        super().__init__(*arguments, **options, clock=lambda: next(ticks) / 100)
+        super().__init__(*arguments, **(options | {"clock": lambda: next(ticks) / 100}))
 
 
 def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
@@ -172,9 +172,9 @@ def test_token_budgets_plan_as_many_steps_as_are_taken(tmp_path):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == result.steps
 
 
-def test_several_processes_are_refused_before_they_wait_for_one_another(tmp_path, monkeypatch):
+def test_ranks_that_cannot_find_each_other_are_refused_before_they_wait(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")  # and nothing that would say where the others are
-    with pytest.raises(UsageError, match=r"one process, and torchrun has started 2 (?s:.)*without torchrun; --accum"):
+    with pytest.raises(UsageError, match=r"asks for 2 ranks, and RANK is not set(?s:.)*torchrun --nproc-per-node 2"):
         train(quick_settings(tmp_path), silent)
     assert not (tmp_path / "run").exists()
 

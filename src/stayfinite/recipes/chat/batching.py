@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from stayfinite.recipes.chat.prompts import IGNORED, Example, decoded
 from stayfinite.recipes.running.examples import Examples
+from stayfinite.recipes.running.sharing import share_of
 
 
 class SharedBatches(Sampler[list[int]]):
@@ -20,7 +21,7 @@ class SharedBatches(Sampler[list[int]]):
 
     Arguments:
         lengths: of each row; rows of like length come together, so that little is padded.
-        size: rows in a batch of one process.
+        size: rows in a batch of all processes.
         rank: of this process.
         count: of all processes.
         seed: for the order.
@@ -31,24 +32,21 @@ class SharedBatches(Sampler[list[int]]):
         self, lengths: Sequence[int], size: int, *, rank: int = 0, count: int = 1, seed: int = 0, spread: int = 16
     ) -> None:
         self._lengths = torch.tensor(lengths)
-        self._whole = size * count
+        self._size = size
         self._rank, self._count, self._spread = rank, count, spread
         self.generator = torch.Generator().manual_seed(seed)
         """The guard keeps its state, so that an epoch that was cut off is the same when it is joined again."""
 
     def __len__(self) -> int:
-        return math.ceil(len(self._lengths) / self._whole)
+        return math.ceil(len(self._lengths) / self._size)
 
     def __iter__(self) -> Iterator[list[int]]:
         order = torch.randperm(len(self._lengths), generator=self.generator)
-        # A last batch that has not a row for each process is filled up from the beginning.
-        short = -len(order) % self._count
-        order = torch.cat([order, order[torch.arange(short) % len(order)]])
         batches: list[Tensor] = []
-        for pool in order.split(self._whole * self._spread):
-            batches += pool[self._lengths[pool].argsort(stable=True)].split(self._whole)
+        for pool in order.split(self._size * self._spread):
+            batches += pool[self._lengths[pool].argsort(stable=True)].split(self._size)
         for index in torch.randperm(len(batches), generator=self.generator).tolist():
-            yield batches[index][self._rank :: self._count].tolist()
+            yield share_of(batches[index].tolist(), self._rank, self._count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +58,8 @@ class Padding:
     """Lengths are rounded up to this, which matrix units like and which keeps the number of shapes small."""
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        # A process for which a batch has no row computes one of the others, which then counts for nothing.
+        idle = {"counted": torch.tensor([not each.spare for each in examples])}
         width = -(-max(example.length for example in examples) // self.multiple) * self.multiple
         return {
             "input_ids": torch.tensor(
@@ -69,6 +69,7 @@ class Padding:
             "labels": torch.tensor(
                 [self._fill([IGNORED] * len(each.prompt) + each.completion, width, IGNORED) for each in examples]
             ),
+            **(idle if any(each.spare for each in examples) else {}),
         }
 
     def _fill(self, row: list[int], width: int, fill: int) -> list[int]:
@@ -77,7 +78,8 @@ class Padding:
 
 def supervised(batch: Mapping[str, Tensor]) -> Tensor:
     """How many tokens of a batch are learned from: labels but for the first place, which nothing predicts."""
-    return (batch["labels"][:, 1:] != IGNORED).sum()
+    learned = batch["labels"][:, 1:] != IGNORED
+    return (learned[batch["counted"]] if "counted" in batch else learned).sum()
 
 
 def rows_in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
@@ -89,6 +91,9 @@ def rows_in_words(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
 def loader_of(
     examples: Sequence[Example], pad: int, *, size: int, rank: int = 0, count: int = 1, seed: int = 0, pin: bool = False
 ) -> DataLoader[Any]:
-    """A loader over the examples, for one of so many processes."""
+    """A loader over the examples, for one of so many processes; ``size`` rows of all of them in a batch."""
     sampler = SharedBatches([each.length for each in examples], size, rank=rank, count=count, seed=seed)
-    return DataLoader(Examples(examples), batch_sampler=sampler, collate_fn=Padding(pad=pad), pin_memory=pin)
+    return DataLoader(
+        Examples(examples, lambda row: replace(row, spare=True)), batch_sampler=sampler, collate_fn=Padding(pad=pad),
+        pin_memory=pin,
+    )  # fmt: skip

@@ -15,6 +15,7 @@ from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Example, Prompting
 from stayfinite.recipes.chat.questions import Question
+from stayfinite.recipes.running.processes import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +52,24 @@ def evaluate(
     batch_size: int = 128,
     say: Callable[[str], None] = print,
     progress: Callable[[int, int], None] | None = None,
+    place: Place | None = None,
 ) -> Evaluation:
     """Ask each question once, with the likeliest tokens.
 
     Arguments:
         limit: tokens in a row, as in training.
         samples: so many answers are shown.
+        place: of this process; each of several asks its part of the questions, and all have the scores of the whole.
     """
-    texts = generate(
-        model, prompting, [question.text for question in questions], new_tokens=new_tokens, autocast=autocast,
-        batch_size=batch_size, limit=limit, progress=progress,
-    )  # fmt: skip
+
+    def ask(asked: list[str]) -> list[str]:
+        return generate(
+            model, prompting, asked, new_tokens=new_tokens, autocast=autocast, batch_size=batch_size, limit=limit,
+            progress=progress,
+        )  # fmt: skip
+
+    every = [question.text for question in questions]
+    texts = ask(every) if place is None else place.shared_out(every, ask, size=len)
     for question, text in list(zip(questions, texts, strict=True))[:samples]:
         given = parsed(text, numeric=number_in(question.answer) is not None)
         verdict = "right" if is_right(given, question.answer) else f"not {question.answer}"
@@ -69,7 +77,7 @@ def evaluate(
         say(f"  {question.text[:100]}\n    {shown[:160] or '(nothing)'}  [{verdict}]")
     return Evaluation(
         scores=score(texts, [question.answer for question in questions]),
-        loss=held_out_loss(model, prompting, questions, limit=limit, autocast=autocast),
+        loss=held_out_loss(model, prompting, questions, limit=limit, autocast=autocast, place=place),
         texts=texts,
     )
 
@@ -82,14 +90,16 @@ def held_out_loss(
     limit: int,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     batch_size: int = 32,
+    place: Place | None = None,
 ) -> float:
-    """Mean cross-entropy over the tokens of the right answers."""
+    """Mean cross-entropy over the tokens of the right answers; of several processes each computes its part."""
     compute = loss_of(model, next(model.parameters()).device)
     padding = Padding(pad=int(prompting.tokenizer.pad_token_id))
     rows = sorted(prompting.examples(questions, limit), key=lambda row: row.length)
+    rows = rows if place is None else rows[place.rank :: place.count]
     training = model.training
     model.eval()
-    total, tokens = 0.0, 0
+    total, tokens = 0.0, 0.0
     try:
         with torch.no_grad(), autocast():
             for start in range(0, len(rows), batch_size):
@@ -98,6 +108,8 @@ def held_out_loss(
                 total, tokens = total + float(compute(batch)) * count, tokens + count
     finally:
         model.train(training)
+    if place is not None:
+        total, tokens = place.total([total, tokens])
     return total / max(1, tokens)
 
 

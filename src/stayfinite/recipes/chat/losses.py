@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -50,19 +49,3 @@ def _kept(labels: Tensor) -> int:
     """Places at the end of which the logits are needed: from one before the first supervised one."""
     places = (labels[:, 1:] != IGNORED).any(0).nonzero()
     return labels.shape[1] - int(places[0]) if len(places) else labels.shape[1]
-
-
-def weights_in_step(counts: Sequence[Tensor], processes: int, device: torch.device) -> list[Tensor]:
-    """What the mean loss of each batch counts for in its step, so that every supervised token counts the same.
-
-    Averaging the means of batches, or of processes, would let the tokens of short answers count more.
-
-    Arguments:
-        counts: supervised tokens of each batch of the step, in this process.
-        processes: that average their gradients.
-    """
-    own = torch.stack(list(counts)).to(device, torch.float32)
-    total = own.sum()
-    if processes > 1:
-        dist.all_reduce(total)
-    return list(own * (processes / total.clamp(min=1)))

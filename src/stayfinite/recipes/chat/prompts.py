@@ -22,6 +22,8 @@ class Example:
     completion: list[int]
     cut: bool = False
     """Whether the question was cut to make room."""
+    spare: bool = False
+    """Whether nothing is learned from it; see `running.sharing`."""
 
     @property
     def length(self) -> int:

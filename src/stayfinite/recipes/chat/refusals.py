@@ -7,6 +7,8 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.adapters import holds_trained
+from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -31,6 +33,7 @@ def refuse_impossible(config: Any) -> None:
         },
         shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},
     )  # fmt: skip
+    refuse_unshardable(config, bits=config.bits != "full", precision=is_planned(config.precision))
     refuse_written_over(config)
 
 

@@ -111,12 +111,12 @@ class NoisyRows(Dataset[Batch]):
 class GlobalBatches(Sampler[list[Key]]):
     """Batches in a new random order each epoch; each of several processes gets its share of every one.
 
-    The rows of a step are the same whatever the number of processes, as long as batch size times processes is. What
-    does not fill a whole batch waits for the next epoch.
+    The rows of a step are the same whatever the number of processes. What does not fill a whole batch waits for the
+    next epoch.
 
     Arguments:
         indices: the rows.
-        batch_size: rows of this process.
+        batch_size: rows of all processes.
         rank: of this process.
         count: processes.
         seed: for order and noise.
@@ -129,21 +129,21 @@ class GlobalBatches(Sampler[list[Key]]):
         self._size, self._rank, self._count = batch_size, rank, count
         self.generator = torch.Generator().manual_seed(seed)
         if len(self) == 0:
-            over = f" in each of {count} processes" if count > 1 else ""
+            over = f" over {count} ranks" if count > 1 else ""
             raise UsageError(
-                f"--batch-size {batch_size}{over} is more than the {len(indices)} rows there are to train on",
+                f"a batch of {batch_size} rows{over} is more than the {len(indices)} rows there are to train on",
                 fix=f"--batch-size {max(1, len(indices) // count)}",
             )
 
     def __len__(self) -> int:
-        return len(self._indices) // (self._size * self._count)
+        return len(self._indices) // self._size
 
     def __iter__(self) -> Iterator[list[Key]]:
         order = self._indices[torch.randperm(len(self._indices), generator=self.generator)].tolist()
         seeds = torch.randint(2**62, (len(order),), generator=self.generator).tolist()
         for batch in range(len(self)):
-            start = (batch * self._count + self._rank) * self._size
-            yield [Key(order[place], seeds[place], place) for place in range(start, start + self._size)]
+            own = range(batch * self._size + self._rank, (batch + 1) * self._size, self._count)
+            yield [Key(order[place], seeds[place], place) for place in own]
 
 
 def collate(rows: Sequence[Batch]) -> Batch:

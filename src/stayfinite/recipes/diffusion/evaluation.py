@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from stayfinite.recipes.diffusion.losses import Objective
 from stayfinite.recipes.diffusion.modes import Mode, shares
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.survey import Scale
+from stayfinite.recipes.running.processes import Place
 
 ROWS = 64
 """In a batch of an evaluation."""
@@ -68,6 +70,8 @@ class Examiner:
     """(L) the most frequent token at each place of the training texts."""
     objective: Objective
     weights: tuple[float, float]
+    place: Place
+    """Of this process. Each of several looks at its part of the rows, and all have the scores of the whole."""
 
     def examine(
         self,
@@ -89,7 +93,8 @@ class Examiner:
         accuracy = chance = correlation = math.nan
         examples: list[tuple[int, Tensor]] = []
         right, guessed, tokens, alike = 0, 0, 0, _Correlation(self.corpus.layout.channels)
-        for start in range(0, len(drawn), ROWS):
+        place = self.place
+        for start in range(0, len(drawn), ROWS)[place.rank :: place.count]:
             chosen = list(drawn[start : start + ROWS])
             ids, mask = self.corpus.ids[chosen], self.corpus.mask[chosen]
             truth = torch.stack([self.scale.normalise(self.corpus.latent(index)) for index in chosen])
@@ -101,6 +106,9 @@ class Examiner:
                 examples += list(zip(chosen, written, strict=True))
             if latent_share:
                 alike.add(sampler.latent_from(ids, mask, seed=start).cpu(), truth)
+        right, guessed, tokens = map(int, place.total([right, guessed, tokens]))
+        alike.add_up(place)
+        examples = sorted((each for part in place.gathered(examples) for each in part), key=lambda each: each[0])
         if tokens:
             accuracy, chance = right / tokens, guessed / tokens
         if latent_share and len(drawn):
@@ -125,16 +133,17 @@ class Examiner:
         wanted = torch.tensor(shares(self.mode)) > 0
         try:
             for turn in range(MOST_TURNS):
-                for batch in fixed_batches(self.rows, indices, ROWS, first=turn * len(indices)):
+                batches = fixed_batches(self.rows, indices, ROWS, first=turn * len(indices))
+                for batch in islice(batches, self.place.rank, None, self.place.count):
                     with autocast():
                         text, latent = self.objective.rows(batch)
                     sums += torch.stack([text.sum(), latent.sum()]).cpu().double()
                     counts += torch.stack([batch["has_text_loss"].sum(), batch["has_latent_loss"].sum()])
-                if bool((counts > 0)[wanted].all()):
+                if bool((torch.tensor(self.place.total(counts.tolist())) > 0)[wanted].all()):
                     break
         finally:
             sampler.model.train(training)
-        means = sums / counts
+        means = torch.tensor(self.place.total(sums.tolist())) / torch.tensor(self.place.total(counts.tolist()))
         return float(means[0]), float(means[1])
 
 
@@ -143,13 +152,18 @@ class _Correlation:
 
     def __init__(self, channels: int) -> None:
         self._sums = torch.zeros(5, channels, dtype=torch.float64)
-        self._count = 0
+        self._count = 0.0
 
     def add(self, drawn: Tensor, truth: Tensor) -> None:
         """Take in a batch, (B, N, C) each."""
         x, y = (each.double().flatten(0, 1) for each in (drawn, truth))
         self._sums += torch.stack([x.sum(0), y.sum(0), (x * x).sum(0), (y * y).sum(0), (x * y).sum(0)])
         self._count += len(x)
+
+    def add_up(self, place: Place) -> None:
+        """Take in what the other processes have."""
+        *sums, self._count = place.total([*self._sums.flatten().tolist(), self._count])
+        self._sums = torch.tensor(sums, dtype=torch.float64).view_as(self._sums)
 
     @property
     def value(self) -> float:

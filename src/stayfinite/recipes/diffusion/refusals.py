@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -30,6 +32,7 @@ def refuse_impossible(config: Any) -> None:
         },
         shares={"(0, 1)": ("val_share",), "[0, 1)": ("dropout",)},
     )  # fmt: skip
+    refuse_unshardable(config, precision=is_planned(config.precision))
     counted = {"l2t": config.text_weight, "t2l": config.latent_weight}
     if not counted.get(config.mode, config.text_weight + config.latent_weight):
         raise UsageError(f"--mode {config.mode}: every loss that it has is given the weight 0", fix="--text-weight 1.0")

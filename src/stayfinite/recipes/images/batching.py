@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from stayfinite.recipes.images.decoding import decode
 from stayfinite.recipes.images.pairs import Pair
+from stayfinite.recipes.running.sharing import Spare, share_of
 
 Batch = dict[str, Tensor]
 
@@ -60,18 +62,42 @@ class PairRows(Dataset[Batch]):
             "images": torch.stack([self._pixels(pair.first), self._pixels(pair.second)]),  # (2, 3, H, W)
             "labels": torch.tensor(pair.label),
             "rows": torch.tensor(index),
+            "counted": torch.tensor(not isinstance(index, Spare)),
         }
 
 
 def stacked(rows: Sequence[Batch]) -> Batch:
-    """Rows as one batch: images (B, 2, 3, H, W), labels (B,), rows (B,)."""
+    """Rows as one batch: images (B, 2, 3, H, W), labels, rows and whether they count (B,)."""
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def loader_of(rows: PairRows, *, batch_size: int, workers: int, pin: bool) -> DataLoader[Batch]:
-    """Batches in a new random order each epoch."""
+class PairBatches(Sampler[list[int]]):
+    """Batches in a new random order each epoch. Every rank draws the same ones and takes its share of each.
+
+    Arguments:
+        rows: that there are.
+        size: rows in a batch of all ranks.
+        seed: of the order.
+        rank: of this process.
+        ranks: that share each batch.
+    """
+
+    def __init__(self, rows: int, size: int, *, seed: int, rank: int = 0, ranks: int = 1) -> None:
+        self._rows, self._size, self._rank, self._ranks = rows, size, rank, ranks
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return math.ceil(self._rows / self._size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in torch.randperm(self._rows, generator=self.generator).split(self._size):
+            yield share_of(batch.tolist(), self._rank, self._ranks)
+
+
+def loader_of(rows: PairRows, batches: PairBatches, *, workers: int, pin: bool) -> DataLoader[Batch]:
+    """Pairs in these batches."""
     return DataLoader(
-        rows, batch_size=batch_size, shuffle=True, collate_fn=stacked, num_workers=workers, pin_memory=pin,
+        rows, batch_sampler=batches, collate_fn=stacked, num_workers=workers, pin_memory=pin,
         persistent_workers=workers > 0,
     )  # fmt: skip
 

@@ -12,8 +12,15 @@ from stayfinite.recipes.images.pairs import Pair
 from stayfinite.recipes.images.tables import usable_pairs
 
 
-def pairs_for(config: Any, output: Path, say: Callable[[str], None]) -> Split:
-    """Pairs to train on and pairs that are held out; those of the built-in task are drawn into the run.
+def table_for(config: Any, output: Path) -> str:
+    """The table of a run's pairs; those of the built-in task are drawn into the run."""
+    if config.train is not None:
+        return str(config.train)
+    return str(draw_pairs(output / "data", task=config.built_in, seed=config.seed))
+
+
+def pairs_for(config: Any, table: str, say: Callable[[str], None]) -> Split:
+    """Pairs to train on and pairs that are held out.
 
     Raises:
         UsageError: a table or an image cannot be used, or nothing is left on one side.
@@ -25,9 +32,6 @@ def pairs_for(config: Any, output: Path, say: Callable[[str], None]) -> Split:
             drop=config.bad_images == "drop",
         )  # fmt: skip
 
-    table = config.train
-    if table is None:
-        table = str(draw_pairs(output / "data", task=config.built_in, seed=config.seed))
     pairs = pairs_of(table)
     if config.val is not None:
         made = apart_from(pairs, pairs_of(config.val))

@@ -16,6 +16,10 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.images.batching import Batch, PairRows, stacked
 from stayfinite.recipes.images.losses import Comparison
 from stayfinite.recipes.images.pairs import LABELS, SWAPPED
+from stayfinite.recipes.running.processes import Place
+
+Asked = tuple[list[list[float]], list[int]] | str
+"""Logits and labels of a pair and its swap; or what is wrong with one of its images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,29 +70,35 @@ def evaluate(
     *,
     batch_size: int,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    place: Place | None = None,
 ) -> Scores:
-    """Ask about every pair. The model is in the mode it was in afterwards, and no random number is drawn."""
+    """Ask about every pair. The model is in the mode it was in afterwards, and no random number is drawn.
+
+    Arguments:
+        place: of this process; each of several asks about its part, and all have the scores of the whole.
+    """
+
+    def ask(chosen: list[int]) -> list[Asked]:
+        found: list[Asked] = []
+        for start in range(0, len(chosen), batch_size):
+            found += _asked(comparison, rows, chosen[start : start + batch_size], autocast)
+        return found
+
     training = model.training
     model.eval()
-    logits: list[Tensor] = []
-    labels: list[Tensor] = []
-    unreadable: dict[str, None] = {}
     try:
-        for start in range(0, len(rows), batch_size):
-            batch = _readable(rows, range(start, min(start + batch_size, len(rows))), unreadable)
-            if batch is None:
-                continue
-            with autocast():
-                found = comparison.logits(batch).cpu()
-            logits.append(torch.stack(found.chunk(2), 1))  # (B, 2, 3)
-            labels.append(torch.stack(comparison.labels(batch).cpu().chunk(2), 1))  # (B, 2)
+        every = range(len(rows))
+        asked = ask(list(every)) if place is None else place.shared_out(every, ask, size=lambda _: 1)
     finally:
         model.train(training)
-    if not logits:
+    readable = [each for each in asked if not isinstance(each, str)]
+    unreadable = tuple(dict.fromkeys(each for each in asked if isinstance(each, str)))
+    if not readable:
         raise UsageError(
             f"no held-out pair could be read: {next(iter(unreadable), 'there is none')}", fix="mend the images"
         )
-    return score(torch.cat(logits), torch.cat(labels), tuple(unreadable))
+    logits, labels = (torch.tensor(part) for part in zip(*readable, strict=True))
+    return score(logits, labels, unreadable)
 
 
 def score(logits: Tensor, labels: Tensor, unreadable: tuple[str, ...] = ()) -> Scores:
@@ -115,11 +125,24 @@ def score(logits: Tensor, labels: Tensor, unreadable: tuple[str, ...] = ()) -> S
     )  # fmt: skip
 
 
-def _readable(rows: PairRows, chosen: Sequence[int], unreadable: dict[str, None]) -> Batch | None:
-    found = []
+def _asked(
+    comparison: Comparison, rows: PairRows, chosen: Sequence[int], autocast: Callable[[], AbstractContextManager[Any]]
+) -> list[Asked]:
+    found: list[Batch | str] = []
     for index in chosen:
         try:
             found.append(rows[index])
         except UsageError as error:
-            unreadable[error.message] = None
-    return stacked(found) if found else None
+            found.append(error.message)
+    batch = [each for each in found if not isinstance(each, str)]
+    if not batch:
+        return [each for each in found if isinstance(each, str)]
+    together = stacked(batch)
+    with autocast():
+        logits = comparison.logits(together)
+    answered = zip(
+        torch.stack(logits.chunk(2), 1).tolist(),  # (B, 2, 3)
+        torch.stack(comparison.labels(together).chunk(2), 1).tolist(),  # (B, 2)
+        strict=True,
+    )
+    return [each if isinstance(each, str) else next(answered) for each in found]

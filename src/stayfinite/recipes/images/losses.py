@@ -51,9 +51,12 @@ class Comparison:
         return torch.cat([labels, self._swap[labels]])
 
     def loss(self, batch: Batch) -> Tensor:
-        """Weighted cross-entropy over both orders, plus the consistency term with the weight that the batch carries."""
+        """Weighted cross-entropy over both orders, plus the consistency term with the weight that the batch carries.
+
+        Divided by the rows, not by the weights that they happen to have: so batches, and ranks, add up to a larger one.
+        """
         logits = self.logits(batch)
-        answer = F.cross_entropy(logits, self.labels(batch), weight=self._weights)
+        answer = F.cross_entropy(logits, self.labels(batch), weight=self._weights, reduction="sum") / len(logits)
         apart = disagreement(logits, self._swap)
         weight = batch["consistency"].to(self._device, non_blocking=True)
         self.parts = {"answer": answer.detach(), "consistency": apart.mean().detach()}

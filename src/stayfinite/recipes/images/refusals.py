@@ -7,7 +7,8 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.recipes.images.assembling import uses_lora
 from stayfinite.recipes.images.tiny import PATCH, is_size
-from stayfinite.recipes.running.processes import refuse_several
+from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -18,7 +19,6 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: one of them, or two together, cannot work.
     """
-    refuse_several()
     require(
         config,
         above_zero=("learning_rate", "projector_learning_rate", "lora_alpha"),
@@ -34,6 +34,7 @@ def refuse_impossible(config: Any) -> None:
         },
         shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},
     )  # fmt: skip
+    refuse_unshardable(config, base=config.base in ("8bit", "4bit"), precision=is_planned(config.precision))
     if config.base != "fp32" and not uses_lora(config):
         raise UsageError(
             f"--base {config.base} with --tuning full: weights that are kept in few bits cannot be trained",

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from stayfinite.recipes.language.blocks import Blocks
 from stayfinite.recipes.language.masking import Masking
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding
 
 
@@ -54,9 +55,14 @@ def evaluate(
     batch_size: int,
     *,
     autocast: Callable[[], AbstractContextManager[Any]],
+    place: Place,
 ) -> Evaluation:
-    """Compute the loss without training. Draws no random number, so that training goes on as if nobody had looked."""
-    examples = sorted(examples, key=lambda example: example.length)
+    """Compute the loss without training. Draws no random number, so that training goes on as if nobody had looked.
+
+    Arguments:
+        place: of this process; each of several computes its part, and all have the numbers of the whole.
+    """
+    examples = sorted(examples, key=lambda example: example.length)[place.rank :: place.count]
     training = model.training
     device = next(model.parameters()).device
     model.eval()
@@ -74,4 +80,5 @@ def evaluate(
             tokens += int(asked.sum())
     finally:
         model.train(training)
-    return Evaluation(loss=float(total) / max(1, tokens), accuracy=right / max(1, tokens), tokens=tokens)
+    loss, hits, count = place.total([float(total), right, tokens])
+    return Evaluation(loss=loss / max(1, count), accuracy=hits / max(1, count), tokens=int(count))

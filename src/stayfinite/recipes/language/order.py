@@ -14,10 +14,11 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from stayfinite.recipes.language.blocks import Blocks
 from stayfinite.recipes.language.masking import Masking
+from stayfinite.recipes.running.sharing import Spare, share_of
 from stayfinite.recipes.seq2seq.batching import Example, Padding
 
 Item = tuple[int, int]
-"""Number of a block, and the seed of its mask."""
+"""Number of a block, and the seed of its mask. A number that is `Spare` teaches nothing."""
 SPREAD = 64
 """Batches that are sorted by length together; more means less padding and less chance."""
 
@@ -34,7 +35,8 @@ class MaskedBlocks(Dataset[Example]):
 
     def __getitem__(self, item: Item) -> Example:
         number, seed = item
-        return self._masking(self._blocks[number], seed)
+        row = self._masking(self._blocks[number], seed)
+        return row.unlabelled if isinstance(number, Spare) else row
 
 
 class SeededBatches(Sampler[list[Item]]):
@@ -42,10 +44,10 @@ class SeededBatches(Sampler[list[Item]]):
 
     Arguments:
         lengths: of the blocks.
-        batch_size: blocks in a batch.
+        batch_size: blocks in a batch of all ranks.
         seed: of the generator that order and masks are drawn from.
         rank: which of several processes this is.
-        ranks: how many there are; each has the same number of batches.
+        ranks: how many there are; each has its share of every batch.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, *, seed: int, rank: int = 0, ranks: int = 1) -> None:
@@ -55,7 +57,7 @@ class SeededBatches(Sampler[list[Item]]):
         self.generator = torch.Generator().manual_seed(seed)
 
     def __len__(self) -> int:
-        return math.ceil(math.ceil(len(self._lengths) / self._size) / self._ranks)
+        return math.ceil(len(self._lengths) / self._size)
 
     def __iter__(self) -> Iterator[list[Item]]:
         count = len(self._lengths)
@@ -63,11 +65,8 @@ class SeededBatches(Sampler[list[Item]]):
         seeds = torch.randint(2**62, (count,), generator=self.generator).tolist()
         pools = [pool[self._lengths[pool].argsort(stable=True)] for pool in order.split(self._size * SPREAD)]
         batches = [batch.tolist() for pool in pools for batch in pool.split(self._size)]
-        places = torch.randperm(len(batches), generator=self.generator).tolist()
-        # The first ones come again where the ranks would not have as many each.
-        shared = (places * self._ranks)[: len(self) * self._ranks]
-        for place in shared[self._rank :: self._ranks]:
-            yield [(number, seeds[number]) for number in batches[place]]
+        for place in torch.randperm(len(batches), generator=self.generator).tolist():
+            yield [(number, seeds[number]) for number in share_of(batches[place], self._rank, self._ranks)]
 
 
 def loader_of(

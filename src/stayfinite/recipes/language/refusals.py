@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
 from stayfinite.recipes.settings import require
@@ -32,6 +34,8 @@ def refuse_impossible(config: Any) -> None:
         },
         shares={"(0, 1)": ("val_share", "noise_density"), "[0, 1)": ("dropout", "lora_dropout")},
     )  # fmt: skip
+    planned = config.mixed_precision != "no" and is_planned(config.mixed_precision)
+    refuse_unshardable(config, load_in_8bit=config.load_in_8bit, mixed_precision=planned)
     _refuse_places(config)
     _refuse_adapters(config)
 

@@ -34,7 +34,6 @@ def vocabulary(
     chosen = own if has_tokenizer(own) or given is None else Path(given)  # a run that goes on keeps its vocabulary
     if chosen == own and not has_tokenizer(own) and not is_size(model):
         return load_tokenizer(model, cache_dir=cache_dir)
-    if place.first and not has_tokenizer(chosen):
-        train_sentencepiece(texts, chosen, size, seed=seed)
-    place.wait()
+    missing = place.first and not has_tokenizer(chosen)
+    place.together(lambda: train_sentencepiece(texts, chosen, size, seed=seed) if missing else None)
     return load_tokenizer(str(chosen))

@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.records import RUN, read_launch
+from stayfinite.recipes.running.records import RUN, read_launch, read_record
 
 
-def goes_on(directory: Path, recipe: str, config: Any, fixed: Collection[str], say: Callable[[str], None]) -> bool:
+def goes_on(
+    directory: Path,
+    recipe: str,
+    config: Any,
+    fixed: Collection[str],
+    say: Callable[[str], None],
+    *,
+    ranks: int = 1,
+    per_rank: Collection[str] = (),
+) -> bool:
     """Whether there is a checkpoint to go on from.
 
     Arguments:
@@ -21,6 +30,8 @@ def goes_on(directory: Path, recipe: str, config: Any, fixed: Collection[str], s
         config: its settings now.
         fixed: those that cannot change half-way: data, model, order.
         say: is told where everything is written, whether a run there goes on, and which settings have changed.
+        ranks: that there are now.
+        per_rank: settings that are for each rank; over all ranks they cannot change either.
 
     Raises:
         UsageError: what lies there is a run of other data or another model.
@@ -36,12 +47,36 @@ def goes_on(directory: Path, recipe: str, config: Any, fixed: Collection[str], s
     now = json.loads(json.dumps(asdict(config)))
     changed = {name: (before[name], value) for name, value in now.items() if name in before and before[name] != value}
     words = {name: f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items()}
-    if wrong := [words[name] for name in changed if name in fixed]:
+    then = _ranks_of(directory)
+    same = {name for name in per_rank if name in changed and then * (changed[name][0] or 0) == ranks * (now[name] or 0)}
+    if wrong := [words[name] for name in changed if name in fixed and name not in same]:
         raise UsageError(
             f"{directory} holds a run with other settings: {'; '.join(wrong)}",
             fix="name another --output-dir, or remove that directory to start afresh",
         )
     tell(f"writing to {directory}: going on with the run there")
+    if ranks != then and not same:
+        say(f"ranks {then} -> {ranks}: they share the same batches, and the steps stay as they are")
     if changed:
         say(f"going on with other settings than before: {'; '.join(words.values())}")
     return True
+
+
+def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collection[str], *, resuming: bool) -> int:
+    """How many ranks' worth of rows a batch has: as many as there are, or as a run that goes on was begun with.
+
+    A run that goes on has the rows of its steps, and its place among them, however many ranks share them now.
+
+    Arguments:
+        ranks: that there are.
+        per_rank: settings that are for each rank. Where they were changed, they were changed to suit the ranks.
+    """
+    if not resuming:
+        return ranks
+    before = read_record(directory / RUN)["config"]
+    same = all(before.get(name) == getattr(config, name) for name in per_rank)
+    return _ranks_of(directory) if same else ranks
+
+
+def _ranks_of(directory: Path) -> int:
+    return int(read_record(directory / RUN).get("ranks_in_batch", 1))

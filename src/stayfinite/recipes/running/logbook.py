@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +20,7 @@ class Logbook:
         every: steps between lines.
         unit: what is counted for the speed.
         until: gives the seconds that are left of the time that was asked for; None where no time ends the training.
+        total: adds numbers up over all ranks; each of them keeps a logbook then.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class Logbook:
         every: int,
         unit: str = "tokens",
         until: Callable[[], float | None] = lambda: None,
+        total: Callable[[Sequence[float]], list[float]] = list,
     ) -> None:
         self._say = say
         self._steps = steps
         self._every = max(1, every)
         self._unit = unit
         self._losses: list[Tensor] = []
+        self._weights: list[float] = []
         self._tokens: list[Tensor | int] = []
         self._parts: dict[str, list[Tensor]] = {}
         self._flops = 0.0
@@ -45,6 +48,7 @@ class Logbook:
         self._all_flops = 0.0
         self._silent = True
         self._until = until
+        self._total = total
         self._told_at = 0
         self._timed_steps = 0
         self.steps_taken = 0
@@ -56,15 +60,22 @@ class Logbook:
         self.steps_taken = self._told_at = step
 
     def add(
-        self, loss: Tensor, amount: Tensor | int, parts: Mapping[str, Tensor] | None = None, flops: float = 0.0
+        self,
+        loss: Tensor,
+        amount: Tensor | int,
+        parts: Mapping[str, Tensor] | None = None,
+        flops: float = 0.0,
+        weight: float = 1.0,
     ) -> None:
         """A batch was computed, with so many units in it, padding not counted.
 
         Arguments:
             parts: losses that it is made of; each is shown.
             flops: floating-point operations that it has cost; shown by the second.
+            weight: what it counts for in the mean.
         """
         self._losses.append(loss.detach())
+        self._weights.append(weight)
         self._tokens.append(amount)
         self._flops += flops
         for name, part in (parts or {}).items():
@@ -81,7 +92,7 @@ class Logbook:
         self._take()
 
     def _speak(self, lr: float | Tensor) -> None:
-        parts = "".join(f"  {name} {_finite_mean(values):.4f}" for name, values in self._parts.items())
+        parts = "".join(f"  {name} {self._finite_mean(values):.4f}" for name, values in self._parts.items())
         counted = self._flops > 0
         first_step = time.monotonic() - self._since
         speed, flops = self._take()
@@ -103,8 +114,8 @@ class Logbook:
         """Average what was added since the last time; returns units and operations a second."""
         if not self._losses:
             return 0.0, 0.0
-        self.last = _finite_mean(self._losses)
-        tokens = int(sum(int(count) for count in self._tokens))
+        self.last = self._finite_mean(self._losses)
+        tokens = int(self._total([sum(int(count) for count in self._tokens)])[0])
         elapsed = time.monotonic() - self._since
         if not math.isfinite(self.first):
             self.first = self.last
@@ -115,9 +126,17 @@ class Logbook:
             self._timed_steps += self.steps_taken - self._told_at
         self._told_at = self.steps_taken
         speeds = tokens / max(elapsed, 1e-9), self._flops / max(elapsed, 1e-9)
-        self._losses, self._tokens, self._parts, self._flops = [], [], {}, 0.0
+        self._losses, self._weights, self._tokens, self._parts, self._flops = [], [], [], {}, 0.0
         self._since = time.monotonic()
         return speeds
+
+    def _finite_mean(self, values: list[Tensor]) -> float:
+        """The mean of those that are finite, on all ranks; NaN where none is."""
+        held = torch.stack([value.float() for value in values]).cpu().double()
+        weights = torch.tensor(self._weights, dtype=torch.float64)
+        finite = held.isfinite()
+        added, weight = self._total([float((held * weights)[finite].sum()), float(weights[finite].sum())])
+        return added / weight if weight else float("nan")
 
     @contextmanager
     def rest(self) -> Iterator[None]:
@@ -137,13 +156,6 @@ class Logbook:
     def flops_rate(self) -> float:
         """Floating-point operations a second; 0 where none were counted."""
         return self._all_flops / max(self._seconds, 1e-9)
-
-
-def _finite_mean(values: list[Tensor]) -> float:
-    """The mean of those that are finite; NaN where none is."""
-    held = torch.stack([value.float() for value in values]).cpu()
-    finite = held[held.isfinite()]
-    return float(finite.mean()) if len(finite) else float("nan")
 
 
 def _flops_in_words(rate: float) -> str:

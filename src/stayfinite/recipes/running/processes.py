@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,9 @@ from torch import nn
 
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.recipes.running.place import choose_device
+
+Row = TypeVar("Row")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,11 @@ class Place:
         devices = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=devices)
 
+    def seed(self, seed: int) -> None:
+        """Random numbers of each process's own, for dropout: the same ones would drop the same of other rows."""
+        if self.count > 1:
+            torch.manual_seed(seed + self.rank)
+
     def wait(self) -> None:
         """Until every process has come here."""
         if self.count > 1:
@@ -55,6 +64,20 @@ class Place:
         held = [value]
         dist.broadcast_object_list(held, src=0)
         return held[0]
+
+    def gathered(self, value: Any) -> list[Any]:
+        """What each process has, in all of them, by rank; plain data."""
+        if self.count == 1:
+            return [value]
+        held: list[Any] = [None] * self.count
+        dist.all_gather_object(held, value)
+        return held
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """Each number added up over all processes."""
+        if self.count == 1:
+            return list(numbers)
+        return [sum(each) for each in zip(*self.gathered(list(numbers)), strict=True)]
 
     def by_first(self, work: Callable[[], Any]) -> Any:
         """What the first process computes, in all of them; plain data. Where it fails, all fail alike.
@@ -77,21 +100,95 @@ class Place:
             raise kind(words)
         return self.from_first(outcome)
 
+    def together(self, work: Callable[[], Found]) -> Found:
+        """What every process computes for itself. Where one of them fails, all fail, and none waits for it.
+
+        Raises:
+            UsageError: another process failed; the message names it. Its own error is raised as it is.
+        """
+        if self.count == 1:
+            return work()
+        outcome: Any = None
+        error: Exception | None = None
+        try:
+            outcome = work()
+        except Exception as raised:  # whatever it is, the others must hear of it
+            error = raised
+        heard = self.gathered(None if error is None else _in_words(error))
+        if error is not None:
+            raise error
+        for rank, words in enumerate(heard):
+            if words is not None:
+                raise UsageError(f"rank {rank} failed: {words[0]}", fix=words[1])
+        found: Found = outcome
+        return found
+
+    def require_alike(self, what: str, rows: Sequence[Any]) -> None:
+        """Refuse rows that are not the same in every process: each takes its share of all of them.
+
+        Raises:
+            UsageError: in every process, where they differ.
+        """
+        if self.count == 1:
+            return
+        mark = sha256()
+        for row in rows:
+            mark.update(repr(row).encode())
+        seen = self.gathered((len(rows), mark.hexdigest()))
+        other = next((rank for rank, each in enumerate(seen) if each != seen[0]), None)
+        if other is not None:
+            raise UsageError(
+                f"rank {other} reads other {what} than rank 0: {seen[other][0]:,} rows there, {seen[0][0]:,} here",
+                fix="give every rank the same files",
+            )
+
+    def shared_out(
+        self, rows: Sequence[Row], work: Callable[[list[Row]], Sequence[Found]], *, size: Callable[[Row], int]
+    ) -> list[Found]:
+        """What the work makes of all rows, in their order, in every process; each process works on its part.
+
+        Arguments:
+            work: gives one result for each row; plain data. Not asked by a process that has none.
+            size: how much work a row is; all have as much of it.
+        """
+        order = sorted(range(len(rows)), key=lambda row: size(rows[row]))
+        own = order[self.rank :: self.count]
+        done = self.together(lambda: list(work([rows[row] for row in own])) if own else [])
+        found = {row: result for part in self.gathered(list(zip(own, done, strict=True))) for row, result in part}
+        return [found[row] for row in range(len(rows))]
+
 
 @contextmanager
 def place_of_process(asked: str) -> Iterator[Place]:
-    """The place of this process; within, the processes that torchrun started know each other."""
+    """The place of this process; within, the processes that torchrun started know each other.
+
+    Raises:
+        UsageError: there should be several, and nobody says where they find each other; or there are not enough cards.
+    """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Place(device=choose_device(asked))
         return
     device = choose_device(asked)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if device.type == "cuda" and here > torch.cuda.device_count():
+        raise UsageError(
+            f"{here} ranks on this machine, and {torch.cuda.device_count()} cards",
+            fix=f"--nproc-per-node {torch.cuda.device_count()}, or --device cpu",
+        )
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     joined = not dist.is_initialized()
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if joined and missing:
+        raise UsageError(
+            f"WORLD_SIZE={count} asks for {count} ranks, and {missing[0]} is not set",
+            fix=f"torchrun --nproc-per-node {count} -m stayfinite train ..., or unset WORLD_SIZE",
+        )
     if joined:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # What is known on the host is agreed on there, and no device waits for it.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Place(device=device, rank=dist.get_rank(), count=count)
     finally:
@@ -126,3 +223,10 @@ def leave_the_others() -> None:
 
 def _silent(_: str) -> None:
     return
+
+
+def _in_words(error: Exception) -> tuple[str, str]:
+    """What it says, and what it says to do."""
+    if isinstance(error, StayfiniteError):
+        return error.message, error.fix
+    return f"{type(error).__name__}: {error}", "see the log of that rank"

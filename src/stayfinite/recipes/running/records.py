@@ -24,7 +24,7 @@ LONGEST = 100 * 365 * 24 * 60
 def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None:
     """Say in run.json which recipe was started with which settings; what the guard wrote there stays, no older plan."""
     directory.mkdir(parents=True, exist_ok=True)
-    known = _read(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
+    known = read_record(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
     known = {name: value for name, value in known.items() if name not in PLAN}
     write_record(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
 
@@ -46,7 +46,7 @@ def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> N
     ends = datetime.now(UTC) + timedelta(minutes=max(0.0, minutes - used))
     write_record(
         directory / RUN,
-        _read(directory / RUN) | {"minutes": minutes, "ends": ends.isoformat(timespec="seconds")},
+        read_record(directory / RUN) | {"minutes": minutes, "ends": ends.isoformat(timespec="seconds")},
     )
 
 
@@ -59,7 +59,7 @@ def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any
     path = Path(directory) / RUN
     if not path.is_file():
         raise UsageError(f"{directory} holds no {RUN}: it is not the directory of a run", fix="name its --output-dir")
-    record = _read(path)
+    record = read_record(path)
     if record.get("recipe") != recipe or not isinstance(record.get("config"), dict):
         raise UsageError(f"{path} is of {record.get('recipe') or 'another program'}, not of {recipe}")
     return dict(record["config"])
@@ -77,7 +77,12 @@ def write_result(directory: Path, record: Mapping[str, Any]) -> None:
     write_record(directory / RESULT, {"version": VERSION} | _plain(dict(record)))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_record(path: Path) -> dict[str, Any]:
+    """A record that was written; empty where it is no mapping.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

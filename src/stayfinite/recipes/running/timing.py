@@ -21,6 +21,31 @@ RECENT = 32
 """Steps whose times tell what is usual."""
 
 
+class Clock:
+    """Seconds, the same on every rank: those of the first, from the last time that all asked together.
+
+    Arguments:
+        from_first: gives all ranks what the first one has; None where there is one.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self, from_first: Callable[[float], float] | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._from_first, self._clock = from_first, clock
+        self._now: float | None = None
+        self.agree()
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self._clock() if self._now is None else self._now
+
+    def agree(self) -> None:
+        """Look at the clock. Every rank calls it, at the same place of the program."""
+        if self._from_first is not None:
+            self._now = self._from_first(self._clock())
+
+
 class Stopwatch:
     """The time that a training has, and how much of it this process and those before it have used.
 

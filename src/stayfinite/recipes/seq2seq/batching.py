@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from stayfinite.recipes.running.sharing import share_of
+
 IGNORED = -100
 """Labels of padding: the loss passes over them."""
 MULTIPLE = 8
@@ -28,6 +30,11 @@ class Example:
         """What it weighs in a batch."""
         return len(self.source) + len(self.target)
 
+    @property
+    def unlabelled(self) -> Example:
+        """The same row, which nothing is learned from."""
+        return Example(self.source, [IGNORED] * len(self.target))
+
 
 class LengthBuckets(Sampler[list[int]]):
     """Batches of rows of like length, in a new random order each epoch.
@@ -37,12 +44,14 @@ class LengthBuckets(Sampler[list[int]]):
 
     Arguments:
         lengths: of source and target of each row.
-        batch_size: rows in a batch.
-        tokens: instead of ``batch_size``, so many tokens at most in a batch, padding included; a row that is longer
-            than that stands alone.
+        batch_size: rows in a batch of all ranks.
+        tokens: instead of ``batch_size``, so many tokens at most in a batch of all ranks, padding included; a row that
+            is longer than that stands alone.
         spread: how many batches are sorted together; more means less padding and less chance; 0 leaves the order to
             chance alone.
         seed: of the order.
+        rank: of this process; every rank draws the same batches and takes its share of each.
+        ranks: that there are.
     """
 
     def __init__(
@@ -53,7 +62,10 @@ class LengthBuckets(Sampler[list[int]]):
         tokens: int | None = None,
         spread: int = 64,
         seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
+        self.rank, self.ranks = rank, ranks
         # Rounded as they are padded on a GPU, so that a budget holds for what is computed.
         self._sides = [(self._rounded_side(source), self._rounded_side(target)) for source, target in lengths]
         # By the longer side: rows that are alike in it are alike in the other, or short there. By the sum of both, a
@@ -77,7 +89,8 @@ class LengthBuckets(Sampler[list[int]]):
         return [len(self._drawn(ahead)) for _ in range(epochs)]
 
     def __iter__(self) -> Iterator[list[int]]:
-        yield from self._drawn(self.generator)
+        for batch in self._drawn(self.generator):
+            yield share_of(batch, self.rank, self.ranks)
 
     def _rounded_side(self, length: int) -> int:
         return _rounded(length, MULTIPLE)

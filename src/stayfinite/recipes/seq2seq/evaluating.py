@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from stayfinite.recipes.running.compiling import as_written
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.generating import generate
 from stayfinite.recipes.seq2seq.scores import Scores, score
@@ -65,9 +66,19 @@ class Evaluation:
         *,
         beams: int,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        place: Place | None = None,
     ) -> tuple[Scores, list[str]]:
-        """The scores, and the translations."""
-        translations = self.translate(model, [pair.source for pair in pairs], beams=beams, autocast=autocast)
+        """The scores, and the translations. Every process translates its part, and all have the whole.
+
+        Arguments:
+            place: of this process; None where it is alone.
+        """
+
+        def work(sources: list[str]) -> list[str]:
+            return self.translate(model, sources, beams=beams, autocast=autocast)
+
+        sources = [pair.source for pair in pairs]
+        translations = work(sources) if place is None else place.shared_out(sources, work, size=len)
         return score(translations, [pair.target for pair in pairs]), translations
 
 

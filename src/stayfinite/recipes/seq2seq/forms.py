@@ -34,7 +34,7 @@ class FormBuckets(LengthBuckets):
     """
 
     def rows(self, form: Form) -> int:
-        """Rows of every batch of this form."""
+        """Rows of every batch of this form, of all ranks."""
         if self._tokens is None:
             return self._size
         fitting = self._tokens // sum(form)
@@ -89,7 +89,8 @@ class FormPadding:
             rung(max(len(example.target) for example in examples)),
         )
         batch = self._pad(examples)
-        missing = max(0, self._buckets.rows(form) - len(examples))
+        # This rank's share of a whole batch.
+        missing = max(0, -(-self._buckets.rows(form) // self._buckets.ranks) - len(examples))
         return {
             "input_ids": _filled(batch["input_ids"], form[0], missing, self._pad.pad),
             "attention_mask": _attended(_filled(batch["attention_mask"], form[0], missing, 0), missing),

@@ -35,6 +35,8 @@ def loading_of(
     buckets: bool = True,
     few_forms: bool = False,
     seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Loading:
     """Batches of the examples, shuffled.
 
@@ -42,21 +44,24 @@ def loading_of(
         examples: what is trained on.
         pad: the token of padding.
         device: where the batches will be computed.
-        batch_size: rows in a batch.
-        tokens: instead of ``batch_size``, so many tokens at most in a batch.
+        batch_size: rows in a batch of all ranks.
+        tokens: instead of ``batch_size``, so many tokens at most in a batch of all ranks.
         buckets: rows of like length together.
         few_forms: batches of a few dozen forms only, for CUDA graphs.
         seed: of the order.
+        rank: of this process.
+        ranks: that share each batch.
     """
     lengths = [(len(example.source), len(example.target)) for example in examples]
     spread = SPREAD if buckets else 0
     kind = FormBuckets if few_forms else LengthBuckets
-    sampler = kind(lengths, batch_size, tokens=tokens, spread=spread, seed=seed)
+    sampler = kind(lengths, batch_size, tokens=tokens, spread=spread, seed=seed, rank=rank, ranks=ranks)
     cuda = device.type == "cuda"
     padding: Callable[[Sequence[Example]], dict[str, Tensor]]
     if isinstance(sampler, FormBuckets):
         padding = FormPadding(pad, sampler)
     else:
         padding = Padding(pad=pad, multiple=MULTIPLE if cuda else 1)
-    loader = DataLoader(Examples(examples), batch_sampler=sampler, collate_fn=padding, pin_memory=cuda)
+    rows = Examples(examples, lambda example: example.unlabelled)
+    loader = DataLoader(rows, batch_sampler=sampler, collate_fn=padding, pin_memory=cuda)
     return Loading(loader, sampler, padding)

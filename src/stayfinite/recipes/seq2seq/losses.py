@@ -31,8 +31,10 @@ def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]],
             decoder_input_ids=whole.prepare_decoder_input_ids_from_labels(labels),
             use_cache=False,  # keys and values of all layers would be copied for a generation that never comes
         ).logits  # (B, T, V)
-        return F.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing
-        )
+        summed = F.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing,
+            reduction="sum",
+        )  # fmt: skip
+        return summed / (labels != IGNORED).sum().clamp(min=1)  # a rank may have only a row without labels
 
     return compute_loss

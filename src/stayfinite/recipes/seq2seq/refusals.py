@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.processes import Place, refuse_several
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
@@ -16,7 +17,6 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: one of them, or two together, cannot work.
     """
-    refuse_several()
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     if config.graphs and config.gradient_checkpointing:
@@ -30,6 +30,7 @@ def refuse_impossible(config: Any) -> None:
             "--graphs with --compile: a block that is compiled once more in the middle of a recording breaks it off",
             fix="leave out --compile",
         )
+    refuse_unshardable(config, ema=config.ema, compile=config.compile)
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm", "minutes"),
@@ -55,3 +56,8 @@ def refuse_place(config: Any, place: Place) -> None:
     """
     if config.graphs and place.device.type != "cuda":
         raise UsageError(f"--graphs needs a CUDA device, and this is {place.device}", fix="leave out --graphs")
+    if config.graphs and place.count > 1:
+        raise UsageError(
+            f"--graphs on {place.count} ranks: what is recorded sends no gradients to the others",
+            fix="leave out --graphs, or train on one card",
+        )

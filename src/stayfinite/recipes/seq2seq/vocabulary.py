@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.models import TO_TRAIN, is_size
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer, train_sentencepiece
@@ -22,8 +23,9 @@ def vocabulary(
     prefix: str,
     seed: int,
     cache_dir: str | None,
+    place: Place,
 ) -> Any:
-    """The tokenizer; a run that goes on keeps its own.
+    """The tokenizer; a run that goes on keeps its own. One that is trained is trained by the first process.
 
     Arguments:
         model: a size, a directory or a hub's name.
@@ -42,4 +44,5 @@ def vocabulary(
             model, cache_dir=cache_dir, fix=f"{TO_TRAIN}; --tokenizer for one that has none of its own"
         )
     texts = [text for pair in pairs for text in (prefix + pair.source, pair.target)]
-    return train_sentencepiece(texts, own, size, seed=seed)
+    trained = place.together(lambda: train_sentencepiece(texts, own, size, seed=seed) if place.first else None)
+    return load_tokenizer(str(own)) if trained is None else trained

@@ -1,0 +1,74 @@
+"""The rows of a step, shared out among ranks: a step has the same rows however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from stayfinite.errors import UsageError
+
+Item = TypeVar("Item")
+
+
+class Spare(int):
+    """The number of a row that a rank computes and learns nothing from, because a batch has fewer rows than ranks."""
+
+
+def share_of(
+    rows: Sequence[Item],
+    rank: int,
+    count: int,
+    *,
+    spare: Callable[[Item], Item] = Spare,  # type: ignore[assignment]
+) -> list[Item]:
+    """The part of a batch that is this rank's. Rows of a batch that are sorted by length are long and short alike.
+
+    Arguments:
+        rows: of the batch of all ranks.
+        spare: makes of an item one that nothing is learned from; for a rank that would have none.
+    """
+    return list(rows[rank::count]) or [spare(rows[0])]
+
+
+def refuse_idle(rows: int, batch: int | None, ranks: int) -> None:
+    """Refuse more ranks than there are rows for.
+
+    Arguments:
+        rows: that are trained on.
+        batch: rows in a batch of all ranks; None where another number limits it.
+
+    Raises:
+        UsageError: a rank would have none.
+    """
+    if rows < ranks:
+        raise UsageError(
+            f"{ranks} ranks and {rows} rows to train on: {ranks - rows} would have none",
+            fix=f"start {rows} ranks at most, or give more data",
+        )
+    if batch is not None and batch < ranks:
+        raise UsageError(
+            f"{ranks} ranks share batches of {batch} rows: {ranks - batch} would have none",
+            fix=f"start {batch} ranks at most, or another --output-dir with a larger batch",
+        )
+
+
+def weights_in_step(counts: Sequence[Tensor], ranks: int) -> list[float]:
+    """What the mean loss of each batch counts for in its step, so that every token counts the same.
+
+    Averaging the means of batches, or of ranks, would let the tokens of short rows count more. On the host, where the
+    batches come from: no device waits.
+
+    Arguments:
+        counts: tokens of each batch of the step that are learned from, on this rank.
+        ranks: that average their gradients.
+    """
+    own = torch.stack(list(counts)).to("cpu", torch.float64)
+    total = own.sum()
+    if ranks > 1:
+        dist.all_reduce(total)
+    weights: list[float] = (own * (ranks / total.clamp(min=1))).tolist()
+    return weights
