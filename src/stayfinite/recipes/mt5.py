@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,6 +35,8 @@ from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
 from stayfinite.recipes.language.rows import rows_in_words
+from stayfinite.recipes.language.streamed import streamed_corpus
+from stayfinite.recipes.language.streaming import Streaming, streams, text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.accumulating import grouped
@@ -68,7 +71,8 @@ class Mt5:
 
     # -- data
     data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--data-dir", "--train-dir"])] = ()
-    """Directories or files: .txt (an example a line), .jsonl, .csv, .tsv or .parquet with a column of text."""
+    """Directories or files: .txt (an example a line), .jsonl, .csv, .tsv or .parquet with a column of text; or
+    hub:OWNER/NAME, with :CONFIGURATION and @SPLIT where there are several."""
     val: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--val-dir"])] = ()
     """The same for validation; a share of the texts is kept back when left out."""
     text_column: str | None = None
@@ -81,6 +85,12 @@ class Mt5:
     """Tokens of a block; a longer text becomes several blocks."""
     pack: Packing = "long"
     """`long` cuts long texts and leaves short ones alone; `all` also puts short ones together in a block."""
+    stream: Streaming = "auto"
+    """Read the data as it is needed instead of holding it in memory: on, off, or auto (above 1 GiB of text)."""
+    shuffle_rows: int = 65_536
+    """Rows that are shuffled together where the data is streamed."""
+    workers: int = 0
+    """Processes that read and mask where the data is streamed; 0 does it in between steps."""
 
     # -- objective
     objective: Objective = "span_corruption"
@@ -183,7 +193,8 @@ BUILT_IN: dict[str, Any] = {
 FIXED = frozenset({
     "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
     "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
-    "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay",
+    "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay", "stream",
+    "shuffle_rows",
 })  # fmt: skip
 """Settings that a run which is gone on with must share with its beginning."""
 
@@ -207,7 +218,9 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     start = time.monotonic()
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = corpus(
+    files = text_files(config.data)
+    stream = streamed_corpus(config, files, output, place, say) if streams(config.stream, files) else None
+    training, validation = (stream.training, stream.validation) if stream is not None else corpus(
         config.data, config.val, column=config.text_column, shortest=config.min_characters, share=config.val_share,
         say=say,
     )  # fmt: skip
@@ -223,17 +236,27 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     if place.first:
         keep_shape(model, tokenizer, output)
     in_blocks = partial(blocks_for, tokenizer=tokenizer, size=config.block_size, packing=config.pack, say=say)
-    blocks = in_blocks(training, name="training")
+    blocks = in_blocks(training, name="training" if stream is None else "a sample to train on")
     padding = Padding(pad=tokenizer.pad_token_id)
     asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
     shared = place.shared(model)
     compute_loss = loss_of(shared)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    order = SeededBatches(blocks.lengths, config.train_batch_size, seed=config.seed, rank=place.rank, ranks=place.count)
-    loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
-    an_epoch = steps_of(len(loader), config.gradient_accumulation_steps, 1)
+    loader: Any
+    if stream is not None:
+        loader = stream.loader(config, tokenizer, masking, place, say)
+        batches = stream.batches(blocks, config.train_batch_size, place.count, steps=config.max_steps)
+    else:
+        order = SeededBatches(
+            blocks.lengths, config.train_batch_size, seed=config.seed, rank=place.rank, ranks=place.count
+        )
+        loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
+        batches = len(loader)
+    an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
+    if stream is not None:
+        say(f"about {an_epoch:,} steps a pass over the data; training takes {steps:,} steps (--max-steps for another)")
     if (done := finished_result(output, steps)) is not None:
         say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
         return recorded_result(done, output)
@@ -271,7 +294,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
         precision=precision, checkpoint_steps=config.save_steps or min(500, an_epoch),
         keep_checkpoints=config.save_total_limit,
     )  # fmt: skip
-    eval_steps = config.eval_steps or an_epoch
+    eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, 1000))
     logbook = Logbook(say, steps=steps, every=config.logging_steps)
     best = Best(output, metric="loss", lowest=True)
     save = _saver(model, tokenizer, config)
@@ -299,7 +322,8 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             best.recall(done_before)
             if not best.knows(done_before):  # the process may have ended between the checkpoint and the evaluation
                 evaluate_if_due(done_before)
-        for _ in range(config.epochs):
+        # The steps of a stream are estimated: it begins another pass where they are not over.
+        for _ in range(config.epochs) if stream is None else count():
             for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
                 for batch in group:
                     loss = guard.forward(batch)

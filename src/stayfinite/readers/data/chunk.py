@@ -18,6 +18,8 @@ class Broken:
 
     line: int
     why: str
+    ends: bool = False
+    """Whether nothing after this place can be read: the file is cut or damaged."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -36,6 +36,7 @@ READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
 TOLD = {
     "csv": "CSV", "tsv": "TSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "arrow": "Arrow",
     "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts",
+    "hub": "data set of the hub",
 }  # fmt: skip
 """The formats, for people."""
 NOTES = frozenset({"readme", "license", "licence", "copying", "notice", "changelog"})
