@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,9 @@ def sentences(count: int, seed: int = 0) -> Iterator[str]:
     """Texts of 20 to 200 made-up words."""
     chance = random.Random(seed)
     words = ["".join(chance.choices("abdegiklmnoprstuz", k=chance.randint(2, 9))) for _ in range(30_000)]
-    weights = [1 / (number + 10) for number in range(len(words))]
+    weights = list(accumulate(1 / (number + 10) for number in range(len(words))))
     for _ in range(count):
-        text = " ".join(chance.choices(words, weights, k=chance.randint(20, 200)))
+        text = " ".join(chance.choices(words, cum_weights=weights, k=chance.randint(20, 200)))
         yield text[:1].upper() + text[1:] + "."
 
 

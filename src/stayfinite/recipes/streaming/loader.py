@@ -141,7 +141,8 @@ class StreamLoader:
         return iter(
             DataLoader(
                 items, batch_size=None, num_workers=self._workers, prefetch_factor=AHEAD, pin_memory=self._pin,
-                worker_init_fn=_begin, generator=torch.Generator(),  # no number is drawn from anybody else's
+                worker_init_fn=_begin, collate_fn=_as_it_is,
+                generator=torch.Generator(),  # no number is drawn from anybody else's
             )
         )  # fmt: skip
 
@@ -168,3 +169,7 @@ def _begin(_: int) -> None:
     """Each worker has a core: threads of the tokenizer would only get in the way, and do not survive a fork."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
+
+
+def _as_it_is(item: Any) -> Any:
+    return item
