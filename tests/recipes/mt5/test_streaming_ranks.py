@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
-import sys
 from pathlib import Path
 
 import pytest
 
-from child_processes import finish
+from child_processes import finish, torchrun
 from stayfinite.recipes.language.built_in import travel_notes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def launched(ranks: int, data: Path, model: Path, output: Path, *more: str):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--master-port", port, "-m",
-        "stayfinite", "train", "mt5", "--data", data, "--model-name", model, "--output-dir", output, "--stream", "on",
+        *torchrun(ranks), "-m", "stayfinite", "train", "mt5", "--data", data, "--model-name", model, "--output-dir", output, "--stream", "on",
         "--shuffle-rows", "32", "--block-size", "24", "--train-batch-size", "4", "--gradient-accumulation-steps", "1",
         "--check", "off", "--save-steps", "4", "--samples", "0", "--device", "cpu", "--epochs", "2", *more,
     ]  # fmt: skip
