@@ -55,7 +55,7 @@ def main() -> None:
         print(f"corpus: {files} files, {size / 1e9:.1f} GB, written in {time.monotonic() - start:.0f} s", flush=True)
         train_tokenizer(place)
         print("\n| what | rate | memory at 25, 50, 75, 100 % of the time | highest |\n|---|---|---|---|", flush=True)
-        jobs = [("reading, whole pass", read_all, (place,))]
+        jobs: list[tuple[str, Any, tuple[Any, ...]]] = [("reading, whole pass", read_all, (place,))]
         jobs += [(f"loader, {n} workers", load_for, (place, n, asked.seconds)) for n in asked.workers]
         jobs += [("train mt5 --stream on", train_for, (place, asked.seconds))]
         for name, job, arguments in jobs:
@@ -122,9 +122,10 @@ def load_for(place: Path, workers: int, seconds: float) -> tuple[float, str]:
     """Masked batches of 32 blocks, for so many seconds from the first on."""
     import torch
 
+    from stayfinite.recipes.language.masking import masking_for
     from stayfinite.recipes.language.streamed import streamed_corpus
     from stayfinite.recipes.language.streaming import text_files
-    from stayfinite.recipes.mt5 import Mt5, masking_for
+    from stayfinite.recipes.mt5 import Mt5
     from stayfinite.recipes.running.processes import Place
     from stayfinite.recipes.seq2seq.batching import tokens_in
     from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
@@ -170,7 +171,7 @@ def train_for(place: Path, seconds: float) -> tuple[float, str]:
 
 def watched(job: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """What a job in a process of its own returns, and what it and its children held, twice a second."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]
 
     context = multiprocessing.get_context("spawn")
     answers: Any = context.Queue()

@@ -148,7 +148,11 @@ def test_pairs_come_from_webdataset_tars_and_their_images_are_read_there(tmp_pat
         with tarfile.open(tmp_path / f"{shard}.tar", "w") as archive:
             for number in range(3):
                 label = {"label": LABELS[number]}
-                members = {"img1.png": (number, 0, 0), "img2.png": (0, number, shard), "json": json.dumps(label).encode()}
+                members = {
+                    "img1.png": (number, 0, 0),
+                    "img2.png": (0, number, shard),
+                    "json": json.dumps(label).encode(),
+                }
                 for ending, made in members.items():
                     data = made
                     if isinstance(made, tuple):

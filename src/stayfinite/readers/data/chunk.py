@@ -51,3 +51,10 @@ class Source:
     """Set while it is read, where it is not UTF-8: what it was read as, and why."""
     files: tuple[Path, ...] = ()
     """The two files of an aligned pair."""
+    most: int = 0
+    """Bytes after which reading stops; 0 for the whole file."""
+
+    @property
+    def share(self) -> int:
+        """Bytes of it that are read."""
+        return min(self.size, self.most) if self.most else self.size

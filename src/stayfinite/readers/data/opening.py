@@ -73,7 +73,9 @@ def told(source: Source, columns: Columns) -> str:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists() and archive_of(path) is None:
-        raise UsageError(f"{path} does not exist", fix="name a csv, tsv, json, jsonl, parquet, arrow, tmx, tar or txt file")
+        raise UsageError(
+            f"{path} does not exist", fix="name a csv, tsv, json, jsonl, parquet, arrow, tmx, tar or txt file"
+        )
     if path.is_file() and path.suffix.lower() == ZIP:
         return _chosen(path, members_of(path))
     if not path.is_dir():

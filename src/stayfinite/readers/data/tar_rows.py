@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -131,7 +131,7 @@ def member_bytes(path: str | Path) -> bytes:
     return data
 
 
-@lru_cache(maxsize=None)
+@cache
 def _index(archive: Path) -> dict[str, tuple[int, int]]:
     """Where each file of an archive stands, and how long it is."""
     with archive.open("rb") as file:

@@ -49,7 +49,9 @@ def read_rows(path: str) -> Rows:
             return Rows(rows=_folders(place), format=f"ImageFolder pairs, {BETTER}/ and {WORSE}/", directory=place)
         if any(place.rglob(f"*{TAR}")):
             return _table(place)
-        raise UsageError(f"{path} holds no pairs: expected metadata.csv, {BETTER}/ and {WORSE}/, or .tar files", fix=EXPECTED)
+        raise UsageError(
+            f"{path} holds no pairs: expected metadata.csv, {BETTER}/ and {WORSE}/, or .tar files", fix=EXPECTED
+        )
     if not place.is_file():
         raise UsageError(f"{path}: there is no such file", fix=EXPECTED)
     return _table(place)

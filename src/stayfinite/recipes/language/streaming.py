@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from stayfinite.errors import LoaderFailed, UsageError
+from stayfinite.readers.data.beginnings import LARGE, text_size
 from stayfinite.readers.data.chunk import Broken, Source
 from stayfinite.readers.data.hub_rows import hub_source, is_hub
 from stayfinite.readers.data.opening import TOLD
-from stayfinite.readers.data.packed import PACKED
 from stayfinite.recipes.language.blocks import Packing, blocks_of, reserved_ids, tokenized
 from stayfinite.recipes.language.masking import Masking
 from stayfinite.recipes.language.order import SPREAD
@@ -27,10 +27,6 @@ from stayfinite.recipes.seq2seq.tokenizers import pieces
 
 Streaming = Literal["auto", "on", "off"]
 """Whether data is read as it is needed; `auto` does so where it would need gigabytes of memory."""
-MANY = 1 << 30
-"""Bytes of text from which on `auto` streams."""
-PACKS = 4
-"""Times that compressed text grows, about."""
 LONGEST = 100_000
 """Characters from which on a text is taken in pieces, cut at spaces: a tokenizer's memory grows with the text."""
 SAMPLE = 16 << 20
@@ -47,8 +43,7 @@ def streams(asked: Streaming, files: Sequence[Source]) -> bool:
     """Whether these files are streamed."""
     if asked != "auto":
         return asked == "on"
-    size = sum(file.size * (PACKS if file.path.suffix.lower() in PACKED else 1) for file in files)
-    return size > MANY or any(file.kind == "hub" for file in files)
+    return text_size(files) > LARGE or any(file.kind == "hub" for file in files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,8 +93,9 @@ class Reading:
                 yield from self._of(chunk, source, first=not rows)
                 rows += len(chunk.lines)
             # After the rows before it, which are sound.
-            for each in chunk.broken if self._tell is not None else ():
-                self._tell(chunk.path, each)
+            if self._tell is not None:
+                for each in chunk.broken:
+                    self._tell(chunk.path, each)
         self.formats[format_] += rows
         self.remarks += [*source.remarks, *filter(None, [source.encoding])]
 

@@ -1,7 +1,8 @@
 """Windows: so many rows that follow one another, shuffled together, each stripe with its share of them.
 
-Every stripe counts the same windows in the same rows and keeps its own share. A window's order is drawn from its number.
-So a place in the stream is a few numbers, whoever reads it, and a window that was left in the middle is the same again.
+Every stripe counts the same windows in the same rows and keeps its own share. A window's order is drawn from its
+number. So a place in the stream is a few numbers, whoever reads it, and a window that was left in the middle is the
+same again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Stripe(NamedTuple):
     """One of several shares of the rows: a worker of a rank."""
 
     number: int
-    count: int
+    of: int
+    """How many there are."""
 
 
 class Window(NamedTuple):
@@ -66,7 +68,7 @@ def windows(
         if begins is None:
             begins = row.file, row.number
         # The window's number moves the turn on, so that no stripe has the odd row every time.
-        if (count + number) % stripe.count == stripe.number:
+        if (count + number) % stripe.of == stripe.number:
             own.append(row.value)
         count += 1
         weight += size(row.value)
