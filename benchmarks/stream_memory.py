@@ -11,7 +11,7 @@ measured, each in a process of its own:
 - training: `stayfinite train mt5 --stream on`, a tiny model, for as long.
 
 Memory is what the process and its workers hold together, pages that they share counted once (PSS), twice a second.
-The promise is 2 GiB.
+The promise is 2 GiB. On a machine that others use too, the rate a second of processor time is the one to compare.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ def main() -> None:
         files = write_corpus(place / "corpus", size)
         print(f"corpus: {files} files, {size / 1e9:.1f} GB, written in {time.monotonic() - start:.0f} s", flush=True)
         train_tokenizer(place)
-        print("\n| what | rate | memory at 25, 50, 75, 100 % of the time | highest |\n|---|---|---|---|", flush=True)
+        print(
+            "\n| what | rate | a second of processor time | memory at 25, 50, 75, 100 % of the time | highest |\n"
+            "|---|---|---|---|---|",
+            flush=True,
+        )
         jobs: list[tuple[str, Any, tuple[Any, ...]]] = [("reading, whole pass", read_all, (place,))]
         jobs += [(f"loader, {n} workers", load_for, (place, n, asked.seconds)) for n in asked.workers]
         jobs += [("train mt5 --stream on", train_for, (place, asked.seconds))]
@@ -105,7 +109,7 @@ def train_tokenizer(place: Path) -> None:
     train_sentencepiece(list(sentences(5000)), place / "tokenizer", 8000)
 
 
-def read_all(place: Path) -> tuple[float, str]:
+def read_all(place: Path) -> dict[str, Any]:
     """All rows once."""
     from stayfinite.recipes.language.streaming import TextReader, text_files
     from stayfinite.recipes.streaming.loader import StreamLoader
@@ -114,11 +118,11 @@ def read_all(place: Path) -> tuple[float, str]:
 
     rows = Rows(text_files([str(place / "corpus")]), TextReader())
     stream = Stream(rows=rows, make=lambda texts, _: [sum(map(len, texts))], pool=512)
-    start = time.monotonic()
-    return sum(StreamLoader(stream)) / 1e6 / (time.monotonic() - start), "MB of text/s"
+    clock = Clock()
+    return clock.rate(sum(StreamLoader(stream)) / 1e6, "MB of text/s")
 
 
-def load_for(place: Path, workers: int, seconds: float) -> tuple[float, str]:
+def load_for(place: Path, workers: int, seconds: float) -> dict[str, Any]:
     """Masked batches of 32 blocks, for so many seconds from the first on."""
     import torch
 
@@ -136,16 +140,16 @@ def load_for(place: Path, workers: int, seconds: float) -> tuple[float, str]:
     output = place / f"loader-{workers}"
     corpus = streamed_corpus(config, text_files(config.data), output, here, lambda _: None)
     masking = masking_for("span_corruption", tokenizer, density=0.15, mean_span=3.0)
-    tokens, start = 0, 0.0
+    tokens, clock = 0, None
     for batch in corpus.loader(config, tokenizer, masking, here, print):
-        start = start or time.monotonic()
-        tokens += int(tokens_in(batch))
-        if time.monotonic() - start > seconds:
-            break
-    return tokens / (time.monotonic() - start), "tokens/s"
+        tokens += int(tokens_in(batch)) if clock is not None else 0
+        clock = clock or Clock()
+        if clock.seconds > seconds:
+            return clock.rate(tokens, "tokens/s")
+    raise SystemExit("the corpus is too small for so many seconds: --gigabytes or --seconds")
 
 
-def train_for(place: Path, seconds: float) -> tuple[float, str]:
+def train_for(place: Path, seconds: float) -> dict[str, Any]:
     """The program itself, stopped after so many seconds of training."""
     command = [
         sys.executable, "-m", "stayfinite", "train", "mt5", "--data", str(place / "corpus"), "--stream", "on",
@@ -162,16 +166,38 @@ def train_for(place: Path, seconds: float) -> tuple[float, str]:
                 start = start or time.monotonic()
                 rate = float(line.split(" tokens/s")[0].split()[-1].replace(",", ""))
                 if time.monotonic() - start > seconds:
-                    return rate, "tokens/s"
+                    return {"rate": rate, "unit": "tokens/s", "by_processor": None}
     finally:
         child.kill()
         child.wait()
     raise SystemExit(f"train mt5 ended before its time, with exit code {child.returncode}")
 
 
+class Clock:
+    """Seconds since it was made, by the wall and by the processors that this process and its workers had."""
+
+    def __init__(self) -> None:
+        self._start, self._used = time.monotonic(), self._processor()
+
+    @property
+    def seconds(self) -> float:
+        """By the wall."""
+        return time.monotonic() - self._start
+
+    def rate(self, amount: float, unit: str) -> dict[str, Any]:
+        """So much a second, by both."""
+        used = self._processor() - self._used
+        return {"rate": amount / self.seconds, "unit": unit, "by_processor": amount / used}
+
+    def _processor(self) -> float:
+        import psutil
+
+        return sum(sum(each.cpu_times()[:2]) for each in _family(psutil.Process()))
+
+
 def watched(job: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """What a job in a process of its own returns, and what it and its children held, twice a second."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     context = multiprocessing.get_context("spawn")
     answers: Any = context.Queue()
@@ -189,8 +215,7 @@ def watched(job: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
         process.join(0.5)
     if process.exitcode:
         raise SystemExit(f"{job.__name__} failed")
-    rate, unit = answers.get()
-    return {"rate": rate, "unit": unit, "memory": memory}
+    return answers.get() | {"memory": memory}
 
 
 def _family(process: Any) -> list[Any]:
@@ -210,7 +235,10 @@ def row(name: str, found: dict[str, Any]) -> str:
     """A line of the table."""
     memory = [each / 2**20 for each in found["memory"]]
     quarters = ", ".join(f"{memory[min(len(memory) - 2, len(memory) * part // 4)]:,.0f}" for part in (1, 2, 3, 4))
-    return f"| {name} | {found['rate']:,.0f} {found['unit']} | {quarters} MiB | {max(memory):,.0f} MiB |"
+    by_processor = "" if found["by_processor"] is None else f"{found['by_processor']:,.0f}"
+    return (
+        f"| {name} | {found['rate']:,.0f} {found['unit']} | {by_processor} | {quarters} MiB | {max(memory):,.0f} MiB |"
+    )
 
 
 if __name__ == "__main__":

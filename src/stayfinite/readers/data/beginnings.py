@@ -51,6 +51,6 @@ def told_beginnings(all_of_them: Sequence[Source], read: Sequence[Source]) -> st
         return ""
     size, looked = sum(source.size for source in all_of_them), sum(source.share for source in read)
     return (
-        f"the beginnings of {len(read):,} of {len(all_of_them):,} files, {looked / 1e6:,.0f} MB of {size / 1e9:,.1f} GB; "
-        "--whole reads all"
+        f"the beginnings of {len(read):,} of {len(all_of_them):,} files, {looked / 1e6:,.0f} MB of "
+        f"{size / 1e9:,.1f} GB; --whole reads all"
     )

@@ -61,7 +61,7 @@ def _table(path: Path) -> Rows:
     rows: list[tuple[str, Mapping[str, str]]] = []
     format_ = kind = ""
     sources = open_data([path])
-    for source, chunk in ((source, chunk) for source in sources for chunk in source.chunks()):
+    for source, chunk in ((each, chunk) for each in sources for chunk in each.chunks()):
         for broken in chunk.broken:
             raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="mend the line, or take it out")
         if not chunk.columns:

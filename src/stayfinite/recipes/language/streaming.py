@@ -161,9 +161,10 @@ def sample_of(files: Sequence[Source], column: str | None, shortest: int, most: 
         raise UsageError(
             f"{files[0].path}: no text of more than {shortest} characters in the sample", fix="look at the data"
         )
+    kinds = ", ".join(sorted({TOLD[file.kind] for file in files}))
     return Sample(
         texts=list(kept.values()),
         characters=size * seen // done if size and done else None,
-        words=f"{len(files):,} files of {', '.join(sorted({TOLD[file.kind] for file in files}))}, {size / 2**30:.2f} GiB; looked at {len(kept):,} texts at the beginning of "
-        f"{len(chosen):,} of them",
+        words=f"{len(files):,} files ({kinds}), {size / 2**30:.2f} GiB; looked at {len(kept):,} texts at the beginning "
+        f"of {len(chosen):,} of them",
     )

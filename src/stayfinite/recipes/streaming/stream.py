@@ -10,7 +10,7 @@ from typing import Any
 
 from stayfinite.recipes.streaming.rows import Rows
 from stayfinite.recipes.streaming.spots import Spot
-from stayfinite.recipes.streaming.windows import Bounds, Stripe, Window, windows
+from stayfinite.recipes.streaming.windows import USUAL, Bounds, Stripe, Window, windows
 
 Make = Callable[[Sequence[Any], random.Random], Iterable[Any]]
 """From the rows of a pool to its batches; all chance comes from the generator that it is given."""
@@ -32,7 +32,7 @@ class Stream:
     rows: Rows
     make: Make
     pool: int
-    bounds: Bounds = Bounds()
+    bounds: Bounds = USUAL
     seed: int = 0
     size: Callable[[Any], int] = len
 

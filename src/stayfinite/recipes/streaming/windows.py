@@ -28,6 +28,9 @@ class Bounds:
         return rows >= self.rows or size >= self.size
 
 
+USUAL = Bounds()
+
+
 class Stripe(NamedTuple):
     """One of several shares of the rows: a worker of a rank."""
 
