@@ -61,6 +61,7 @@ from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocab
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.streaming.files import note_files
 
 Say = Callable[[str], None]
 
@@ -219,7 +220,9 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
 
     # -- data --------------------------------------------------------------------------------------------------------
     files = text_files(config.data)
-    stream = streamed_corpus(config, files, output, place, say) if streams(config.stream, files) else None
+    stream = (
+        streamed_corpus(config, files, output if resuming else None, say) if streams(config.stream, files) else None
+    )
     training, validation = (stream.training, stream.validation) if stream is not None else corpus(
         config.data, config.val, column=config.text_column, shortest=config.min_characters, share=config.val_share,
         say=say,
@@ -282,6 +285,8 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     if place.first:
         write_launch(output, "mt5", config, steps=steps, data=figures(training, validation))
         keep_checkpoints_in(output, config.checkpoint_dir)
+        if stream is not None:
+            note_files(files, output)
     look_before_start(
         model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,
         then=config.check if place.first and not resuming else "off", directory=output, say=say,

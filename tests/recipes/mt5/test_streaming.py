@@ -21,6 +21,9 @@ from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.language.streaming import LONGEST, TextReader, sample_of, streams, text_files
+from stayfinite.recipes.streaming.loader import StreamLoader
+from stayfinite.recipes.streaming.rows import Rows
+from stayfinite.recipes.streaming.stream import Stream
 from tiny_language import settings
 
 NOTES = travel_notes()[:120]
@@ -102,6 +105,12 @@ def test_a_datasets_object_and_what_it_saved_stream_the_same_texts(tmp_path):
     made = datasets.Dataset.from_dict({"text": NOTES})
     assert list(TextReader()(dataset_source(made))) == NOTES
     assert list(TextReader()(dataset_source(made.to_iterable_dataset(num_shards=3)))) == NOTES
+    stream = Stream(
+        rows=Rows([dataset_source(made.to_iterable_dataset(num_shards=3))], TextReader()), pool=8,
+        make=lambda rows, _: iter(rows),
+    )  # fmt: skip
+    # `datasets` deals its shards to the workers of a loader by itself; dealt twice, rows would be lost.
+    assert sorted(StreamLoader(stream, workers=2)) == sorted(NOTES)
     made.save_to_disk(str(tmp_path / "saved"))
     (source,) = text_files([str(tmp_path / "saved")])
     assert list(TextReader()(source)) == NOTES

@@ -15,7 +15,7 @@ from stayfinite.recipes.language.streaming import MaskedPool, TextReader, sample
 from stayfinite.recipes.language.texts import Texts, check_enough, hash_of, read_texts, split, without
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import Padding
-from stayfinite.recipes.streaming.files import mark_of, note_files, require_same_files
+from stayfinite.recipes.streaming.files import mark_of, require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
 from stayfinite.recipes.streaming.rows import Rows
 from stayfinite.recipes.streaming.stream import Stream
@@ -66,14 +66,18 @@ class StreamedCorpus:
         )  # fmt: skip
 
 
-def streamed_corpus(config: Any, files: Sequence[Source], output: Path, place: Place, say: Say) -> StreamedCorpus:
+def streamed_corpus(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedCorpus:
     """Look at the files, without reading them all.
+
+    Arguments:
+        begun: the directory of a run that goes on.
 
     Raises:
         UsageError: they are not those that the run was begun with, or hold too little text.
         LoaderFailed: one is cut.
     """
-    require_same_files(files, output)
+    if begun is not None:
+        require_same_files(files, begun)
     found = sample_of(files, config.text_column, config.min_characters)
     where = ", ".join(config.data)
     if config.val:
@@ -85,7 +89,4 @@ def streamed_corpus(config: Any, files: Sequence[Source], output: Path, place: P
     check_enough(Texts(texts=training), f"{where}: the sample")
     say(f"{where}: {found.words}. The data is streamed (--stream off holds it in memory)")
     say(f"{len(validation):,} texts for validation; repeated texts are not looked for")
-    place.wait()  # nobody may find the list that is written now and compare it with an older one
-    if place.first:
-        note_files(files, output)
     return StreamedCorpus(files=files, training=training, validation=validation, characters=found.characters)
