@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 import tiny_language
 from child_processes import finish
 from stayfinite.errors import LoaderFailed, UsageError
+from stayfinite.readers.data.hub_rows import dataset_source
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.language.streaming import LONGEST, TextReader, sample_of, streams, text_files
@@ -100,8 +101,6 @@ def test_every_format_streams_the_same_texts(kind, tmp_path):
 
 def test_a_datasets_object_and_what_it_saved_stream_the_same_texts(tmp_path):
     datasets = pytest.importorskip("datasets")
-    from stayfinite.readers.data.hub_rows import dataset_source
-
     made = datasets.Dataset.from_dict({"text": NOTES})
     assert list(TextReader()(dataset_source(made))) == NOTES
     assert list(TextReader()(dataset_source(made.to_iterable_dataset(num_shards=3)))) == NOTES
@@ -260,6 +259,17 @@ def test_auto_streams_what_is_large_or_on_a_hub(tmp_path):
     source.size = 300 << 20
     assert streams("auto", [source])
     assert not streams("off", [source])
+
+
+def test_a_hubs_data_is_not_held_in_memory_and_the_built_in_text_is_not_streamed(model, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    source = dataset_source(datasets.Dataset.from_dict({"text": NOTES}), "hub:some/name")
+    assert streams("auto", [source])
+    with pytest.raises(UsageError, match="hub:some/name can only be streamed"):
+        streams("off", [source])
+    assert not streams("on", [])
+    with pytest.raises(UsageError, match="hub:some/name: there is no such file"):
+        mt5.train(settings(tmp_path, model, tmp_path / "run", val=("hub:some/name",)), quiet)
 
 
 def test_too_few_rows_are_refused(model, tmp_path):

@@ -4,7 +4,8 @@ An epoch's random numbers are drawn when it begins, so the state they were drawn
 epoch has the same order as the one that was cut off. Random transforms inside worker processes are the exception: a
 worker that starts in the middle of an epoch has drawn nothing before.
 
-A loader that knows its own place (``state_dict`` and ``load_state_dict``) is put there; nothing is read again.
+A loader that knows its own place, with ``state_dict()`` and ``load_states(states of all ranks)``, is put there; nothing
+is read again. ``load_state_dict`` alone does not count: loaders of other libraries have it and cannot always do it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Batches:
         """Batches handed out in their own turn since one came back."""
         self.count = 0
         """Batches handed out in their own turn in this process."""
-        self._stateful: Any = loader if hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict") else None
+        self._stateful: Any = loader if hasattr(loader, "load_states") else None
         self._generators = generators_of(loader)
         self._begun = 0
         """Epochs that were asked for in this process."""
@@ -172,15 +173,8 @@ class Batches:
         self._drawn_from = generators if number else None
         self._set_generators(generators)
         if self._stateful is not None and "loader" in state:
-            self._put(state)
-
-    def _put(self, state: Mapping[str, Any]) -> None:
-        """Put a loader that knows its place where it was; one that can, hears where it was on every rank."""
-        if hasattr(self._stateful, "load_states"):
             self._stateful.load_states(state.get("everyone") or [state["loader"]])
-        else:
-            self._stateful.load_state_dict(state["loader"])
-        self._placed = True
+            self._placed = True
 
     def _stand_before(self, epoch: int) -> None:
         self._epoch, self._next, self._rng, self._drawn_from = epoch, 0, None, None

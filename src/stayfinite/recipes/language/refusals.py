@@ -39,7 +39,7 @@ def refuse_impossible(config: Any) -> None:
 
 def _refuse_places(config: Any) -> None:
     for path in (*config.data, *config.val):
-        if not is_hub(path) and not Path(path).exists():
+        if not (is_hub(path) and path in config.data) and not Path(path).exists():
             raise UsageError(
                 f"{path}: there is no such file or directory",
                 fix="name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text",

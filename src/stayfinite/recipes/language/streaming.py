@@ -40,10 +40,17 @@ def text_files(data: Sequence[str]) -> list[Source]:
 
 
 def streams(asked: Streaming, files: Sequence[Source]) -> bool:
-    """Whether these files are streamed."""
+    """Whether these files are streamed.
+
+    Raises:
+        UsageError: a data set of a hub is not to be streamed.
+    """
+    hub = [str(file.path) for file in files if file.kind == "hub"]
+    if hub and asked == "off":
+        raise UsageError(f"--stream off: {hub[0]} can only be streamed", fix="leave --stream out, or download it first")
     if asked != "auto":
-        return asked == "on"
-    return text_size(files) > LARGE or any(file.kind == "hub" for file in files)
+        return asked == "on" and bool(files)
+    return text_size(files) > LARGE or bool(hub)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
