@@ -214,7 +214,8 @@ def watched(job: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
         process.join(0.5)
     if process.exitcode:
         raise SystemExit(f"{job.__name__} failed")
-    return answers.get() | {"memory": memory}
+    found: dict[str, Any] = answers.get()
+    return found | {"memory": memory}
 
 
 def _family(process: Any) -> list[Any]:
