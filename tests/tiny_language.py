@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def settings(texts: Path, model: Path, output: Path, **changed: Any) -> Mt5:
     return Mt5(**(small | changed))
 
 
-def main(data: str, model: str, output: str, kill_at: str) -> None:
+def main(data: str, model: str, output: str, kill_at: str, changed: str = "{}") -> None:
     """Train, and be killed when a step has been taken."""
 
     def say(line: str) -> None:
@@ -54,7 +55,7 @@ def main(data: str, model: str, output: str, kill_at: str) -> None:
         if line.startswith(f"step {int(kill_at):>6} of"):
             die_with_a_checkpoint()
 
-    train(settings(Path(data), Path(model), Path(output)), say)
+    train(settings(Path(data), Path(model), Path(output), **json.loads(changed)), say)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,11 @@ class Check:
     """Judge what this card supports and holds: T4, V100, A100, H100, ...; `none` reads scripts as on the CPU."""
 
     data: tuple[str, ...] = ()
-    """Data files to look through: csv, tsv, json, jsonl, parquet, arrow, tmx, zip, two aligned texts, a directory."""
+    """Data files to look through: csv, tsv, json, jsonl, parquet, arrow, tmx, zip, tar, two aligned texts, a directory;
+    or hub:OWNER/NAME."""
+
+    whole: bool = False
+    """Read all of the data; else, above 1 GiB, only the beginnings of its files."""
 
     val: tuple[str, ...] = ()
     """Validation data, held against the training data."""
@@ -312,5 +316,6 @@ def _inspect_data(settings: Check) -> Inspection:
             source=settings.source,
             target=settings.target,
             group=settings.id,
+            whole=settings.whole,
             progress=told,
         )

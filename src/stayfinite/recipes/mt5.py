@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,6 +35,8 @@ from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
 from stayfinite.recipes.language.rows import rows_in_words
+from stayfinite.recipes.language.streamed import streamed_corpus
+from stayfinite.recipes.language.streaming import Streaming, streams, text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.accumulating import grouped, sending
@@ -60,6 +63,7 @@ from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocab
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.streaming.files import note_files
 
 Say = Callable[[str], None]
 
@@ -70,7 +74,8 @@ class Mt5:
 
     # -- data
     data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--data-dir", "--train-dir"])] = ()
-    """Directories or files: .txt (an example a line), .jsonl, .csv, .tsv or .parquet with a column of text."""
+    """Directories or files: .txt (an example a line), .jsonl, .csv, .tsv or .parquet with a column of text; or
+    hub:OWNER/NAME, with :CONFIGURATION and @SPLIT where there are several."""
     val: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--val-dir"])] = ()
     """The same for validation; a share of the texts is kept back when left out."""
     text_column: str | None = None
@@ -83,6 +88,12 @@ class Mt5:
     """Tokens of a block; a longer text becomes several blocks."""
     pack: Packing = "long"
     """`long` cuts long texts and leaves short ones alone; `all` also puts short ones together in a block."""
+    stream: Streaming = "auto"
+    """Read the data as it is needed instead of holding it in memory: on, off, or auto (above 1 GiB of text)."""
+    shuffle_rows: int = 65_536
+    """Rows that are shuffled together where the data is streamed."""
+    workers: int = 0
+    """Processes that read and mask where the data is streamed; 0 does it in between steps."""
 
     # -- objective
     objective: Objective = "span_corruption"
@@ -187,7 +198,8 @@ BUILT_IN: dict[str, Any] = {
 FIXED = frozenset({
     "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
     "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
-    "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay",
+    "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay", "stream",
+    "shuffle_rows",
 })  # fmt: skip
 """Settings that a run which is gone on with must share with its beginning."""
 PER_RANK = ("train_batch_size",)
@@ -214,7 +226,11 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     start = time.monotonic()
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = place.together(
+    files = text_files(config.data)
+    stream = None
+    if streams(config.stream, files):
+        stream = place.together(lambda: streamed_corpus(config, files, output if resuming else None, say))
+    training, validation = (stream.training, stream.validation) if stream is not None else place.together(
         lambda: corpus(
             config.data, config.val, column=config.text_column, shortest=config.min_characters,
             share=config.val_share, say=say,
@@ -233,16 +249,25 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     if place.first:
         keep_shape(model, tokenizer, output)
     in_blocks = partial(blocks_for, tokenizer=tokenizer, size=config.block_size, packing=config.pack, say=say)
-    blocks = in_blocks(training, name="training")
+    blocks = in_blocks(training, name="training" if stream is None else "a sample to train on")
     padding = Padding(pad=tokenizer.pad_token_id)
     asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    refuse_idle(len(blocks), whole_batch, place.count)
-    order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
-    loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
-    an_epoch = steps_of(len(loader), config.gradient_accumulation_steps, 1)
+    loader: Any
+    if stream is not None:
+        rows = max(1, whole_batch // place.count)
+        loader = stream.loader(config, tokenizer, masking, place, say, batch_size=rows)
+        batches = stream.batches(blocks, rows, place.count, steps=config.max_steps)
+    else:
+        refuse_idle(len(blocks), whole_batch, place.count)
+        order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
+        loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
+        batches = len(loader)
+    an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
+    if stream is not None:
+        say(f"about {an_epoch:,} steps a pass over the data; training takes {steps:,} steps (--max-steps for another)")
     if (done := place.from_first(finished_result(output, steps))) is not None:
         say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
         return recorded_result(done, output)
@@ -273,6 +298,8 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             ranks_in_batch=whole_batch // config.train_batch_size,
         )  # fmt: skip
         keep_checkpoints_in(output, config.checkpoint_dir)
+        if stream is not None:
+            note_files(files, output)
     place.by_first(
         lambda: look_before_start(
             model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,
@@ -289,7 +316,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
         precision=precision, checkpoint_steps=config.save_steps or min(500, an_epoch),
         keep_checkpoints=config.save_total_limit,
     )  # fmt: skip
-    eval_steps = config.eval_steps or an_epoch
+    eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, 1000))
     logbook = Logbook(say, steps=steps, every=config.logging_steps, total=place.total)
     best = Best(output, metric="loss", lowest=True)
     save = _saver(model, tokenizer, config)
@@ -321,7 +348,8 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
             # The process may have ended between the checkpoint and the evaluation.
             if not place.from_first(best.knows(done_before)):
                 evaluate_if_due(done_before)
-        for _ in range(config.epochs):
+        # The steps of a stream are estimated: it begins another pass where they are not over.
+        for _ in range(config.epochs) if stream is None else count():
             for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
                 # Every token that is asked for counts the same, whichever batch or rank it is in.
                 shares = weights_in_step([labels_in(batch) for batch in group], place.count)

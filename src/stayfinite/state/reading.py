@@ -121,6 +121,19 @@ def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, ra
     return TrainingState(tree=tree, tensors=tensors)
 
 
+def notes_of_ranks(path: Path) -> list[Any]:
+    """What each rank of the run that wrote a checkpoint noted in it, in their order."""
+    names = read_manifest(path).files
+    found: list[Any] = []
+    while state_file(rank := len(found)) in names:
+        try:
+            tensors = load_file(path / rest_file(rank)) if rest_file(rank) in names else {}
+        except (OSError, SafetensorError) as error:
+            raise StateError(f"the checkpoint {path} cannot be read: {error}") from error
+        found.append(TrainingState(tree=_read_tree(path, rank), tensors=tensors).notes)
+    return found
+
+
 def _read_tree(path: Path, rank: int) -> dict[str, Any]:
     name = state_file(rank)
     try:

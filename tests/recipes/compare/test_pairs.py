@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import io
+import json
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.images.decoding import decode
 from stayfinite.recipes.images.pairs import FIRST, LABELS, SECOND, SIMILAR, SWAPPED, read_pairs, sort_out
 
 
@@ -136,3 +140,34 @@ def test_two_folders_are_pairs_by_name_and_one_without_a_partner_is_named(images
     (images / "rejected" / "y.jpg").unlink()
     with pytest.raises(UsageError, match=r"y.jpg has no partner"):
         read_pairs(str(images))
+
+
+def test_pairs_come_from_webdataset_tars_and_their_images_are_read_there(tmp_path: Path) -> None:
+    pil = pytest.importorskip("PIL.Image")
+    for shard in range(2):
+        with tarfile.open(tmp_path / f"{shard}.tar", "w") as archive:
+            for number in range(3):
+                label = {"label": LABELS[number]}
+                members = {
+                    "img1.png": (number, 0, 0),
+                    "img2.png": (0, number, shard),
+                    "json": json.dumps(label).encode(),
+                }
+                for ending, made in members.items():
+                    data = made
+                    if isinstance(made, tuple):
+                        drawn = io.BytesIO()
+                        pil.new("RGB", (8, 8), made).save(drawn, "PNG")
+                        data = drawn.getvalue()
+                    entry = tarfile.TarInfo(f"{shard}{number}.{ending}")
+                    entry.size = len(data)
+                    archive.addfile(entry, io.BytesIO(data))
+    said: list[str] = []
+    pairs = read_pairs(str(tmp_path), say=said.append)
+    assert [pair.label for pair in pairs] == [FIRST, SECOND, SIMILAR] * 2
+    assert decode(pairs[5].second).getpixel((0, 0)) == (0, 2, 1)
+    assert "WebDataset tar, image pairs, 6 rows" in said[0]
+    whole = (tmp_path / "1.tar").read_bytes()
+    (tmp_path / "1.tar").write_bytes(whole[:2000])
+    with pytest.raises(UsageError, match=r"1.tar:\d+: the file cannot be read on: the archive is cut"):
+        read_pairs(str(tmp_path))

@@ -10,10 +10,10 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.seq2seq.models import build_t5, fit_vocabulary, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import (
     LONGEST,
-    _pieces,
     check_ids,
     has_tokenizer,
     load_tokenizer,
+    pieces,
     sentinel_ids,
     train_sentencepiece,
     with_sentinels,
@@ -61,10 +61,10 @@ def test_a_text_that_says_the_same_twenty_thousand_times_does_not_take_for_ever(
 
 def test_a_line_is_cut_at_spaces_and_loses_no_word():
     words = [f"word{number}" for number in range(2000)]
-    pieces = list(_pieces(" ".join(words)))
-    assert max(map(len, pieces)) <= LONGEST
-    assert " ".join(pieces).split() == words
-    assert "".join(_pieces("x" * 1000)) == "x" * 1000
+    cut = list(pieces(" ".join(words), LONGEST))
+    assert max(map(len, cut)) <= LONGEST
+    assert " ".join(cut).split() == words
+    assert "".join(pieces("x" * 1000, LONGEST)) == "x" * 1000
 
 
 def test_sentinels_that_begin_a_word_are_found(tmp_path):

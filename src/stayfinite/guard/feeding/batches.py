@@ -3,6 +3,9 @@
 An epoch's random numbers are drawn when it begins, so the state they were drawn from is part of the position: a resumed
 epoch has the same order as the one that was cut off. Random transforms inside worker processes are the exception: a
 worker that starts in the middle of an epoch has drawn nothing before.
+
+A loader that knows its own place, with ``state_dict()`` and ``load_states(states of all ranks)``, is put there; nothing
+is read again. ``load_state_dict`` alone does not count: loaders of other libraries have it and cannot always do it.
 """
 
 from __future__ import annotations
@@ -89,6 +92,7 @@ class Batches:
         """Batches handed out in their own turn since one came back."""
         self.count = 0
         """Batches handed out in their own turn in this process."""
+        self._stateful: Any = loader if hasattr(loader, "load_states") else None
         self._generators = generators_of(loader)
         self._begun = 0
         """Epochs that were asked for in this process."""
@@ -102,6 +106,8 @@ class Batches:
         """Random state that the epoch's order was drawn from."""
         self._drawn_from: list[bytes] | None = None
         """And that of the loader's own generators."""
+        self._placed = False
+        """Whether the loader stands where the saved run stood."""
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -147,6 +153,7 @@ class Batches:
             "rng": self._rng,
             "generators": self._generator_states() if self._drawn_from is None else self._drawn_from,
             "rested": self._rested,
+            **({"loader": self._stateful.state_dict()} if self._stateful is not None else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -165,6 +172,9 @@ class Batches:
         self._rested = int(state.get("rested", REST))
         self._drawn_from = generators if number else None
         self._set_generators(generators)
+        if self._stateful is not None and "loader" in state:
+            self._stateful.load_states(state.get("everyone") or [state["loader"]])
+            self._placed = True
 
     def _stand_before(self, epoch: int) -> None:
         self._epoch, self._next, self._rng, self._drawn_from = epoch, 0, None, None
@@ -184,7 +194,7 @@ class Batches:
             self._tap.prime()
         else:
             source = iter(self._source)
-            for _ in range(self._next):
+            for _ in range(0 if self._placed else self._next):
                 try:
                     next(source)
                 except StopIteration:
@@ -252,6 +262,9 @@ class Batches:
                 found = next(source)
             except StopIteration:
                 break
+            except LoaderFailed as error:  # the loader itself says that it cannot go on
+                failure = error
+                break
             except Exception as error:  # whatever a data set may raise
                 self._report(error)
                 if self._errors > self._max_errors:
@@ -267,6 +280,8 @@ class Batches:
             batch = (found,)
         supply = Supply.FAILED if failure is not None else Supply.READY if batch is not None else Supply.ENDED
         agreed = self._agree(supply)
+        if isinstance(failure, LoaderFailed):
+            raise self._stop(failure)
         if failure is not None:
             raise self._stop(
                 LoaderFailed(

@@ -18,7 +18,7 @@ from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.state.checkpoints import Checkpointer, Outcome
 from stayfinite.state.host import HostMemory
 from stayfinite.state.parts import TrainingParts
-from stayfinite.state.reading import load, newest_good
+from stayfinite.state.reading import load, newest_good, notes_of_ranks
 from stayfinite.state.shelf import own_token
 from stayfinite.state.snapshots import SnapshotRing
 from stayfinite.state.training import TrainingState, capture, restore
@@ -149,7 +149,7 @@ class Saving:
             raise StateError(f"{path.name} was not written by a guard", fix="restore it with stayfinite.state instead")
         remembered = Remembered.from_json(notes["guard"])
         restore(self._parts, state)
-        return Found(remembered, notes["batches"], {})
+        return Found(remembered, _with_everyone(notes["batches"], path), {})
 
     def _copy(self, step: int, ring: SnapshotRing | None, notes: Notes) -> TrainingState:
         if ring is not None:
@@ -172,3 +172,14 @@ class Saving:
         poisoned = isinstance(outcome.error, PoisonedState)
         # The checkpointer has warned already; the line is for the record only.
         self._recorder.trouble("checkpoint-failed", outcome.step, "", reason=reason, poisoned=poisoned)
+
+
+def _with_everyone(positions: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """The positions; a loader that knows its own place also hears where it stood on every rank that there was."""
+    if not any("loader" in position for position in positions):
+        return positions
+    ranks = [notes["batches"] for notes in notes_of_ranks(path)]
+    return [
+        position | {"everyone": [each[number]["loader"] for each in ranks]} if "loader" in position else position
+        for number, position in enumerate(positions)
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,9 @@ from stayfinite.inspection.data.tables import (
 from stayfinite.inspection.data.tokenizers import Tokenizer, tokenizer_of
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
+from stayfinite.readers.data.beginnings import beginnings, told_beginnings
+from stayfinite.readers.data.chunk import Source
+from stayfinite.readers.data.hub_rows import hub_source, is_hub
 from stayfinite.readers.data.opening import open_data
 
 
@@ -38,6 +41,7 @@ def inspect_data(
     source: str | None = None,
     target: str | None = None,
     group: str | None = None,
+    whole: bool = False,
     progress: Progress | None = None,
 ) -> Inspection:
     """Read data once, in bounded memory, and let the rules judge what it comes to.
@@ -50,6 +54,7 @@ def inspect_data(
         source: the column of the input; guessed when left out, as are the next two.
         target: the column of the target text or label.
         group: the column of the id by which training and validation are to be told apart.
+        whole: read all of the files, however large; else only the beginnings of those above 1 GiB together.
         progress: called as ``progress(name, done, total)`` in bytes.
     """
     if max_length is not None and max_length < 1:
@@ -57,19 +62,33 @@ def inspect_data(
     known = tokenizer_of(tokenizer) if tokenizer is not None else None
     limit = max_length or (known.limit if known is not None else None)
     wanted = Wanted(source=source, target=target, group=group, tokenizer=known, limit=limit)
-    splits = [Split("training", wanted, open_data(paths))]
+    opened = {"training": _opened(paths)} | ({"validation": _opened(val)} if val else {})
+    splits = [
+        Split(name, wanted, files if whole else beginnings(files)) for name, files in opened.items()
+    ]  # fmt: skip
     splits[0].read(progress)
-    if val:
-        splits.append(Split("validation", wanted, open_data(val)))
-        splits[1].writing.rows_with = Counter()
-        splits[1].read(progress, splits[0].roles)
-    return _concluded(splits, known, limit)
+    for held in splits[1:]:
+        held.writing.rows_with = Counter()
+        held.read(progress, splits[0].roles)
+    parts = {split.name: told_beginnings(opened[split.name], split.sources) for split in splits}
+    return _concluded(splits, known, limit, parts)
 
 
-def _concluded(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None) -> Inspection:
+def _opened(names: Sequence[str]) -> list[Source]:
+    found = [hub_source(name) for name in names if is_hub(name)]
+    paths = [name for name in names if not is_hub(name)]
+    return found + (open_data(paths) if paths else [])
+
+
+def _concluded(
+    splits: list[Split], tokenizer: Tokenizer | None, limit: int | None, parts: Mapping[str, str]
+) -> Inspection:
     train, held = splits[0], splits[1] if len(splits) > 1 else None
     notes = Notes()
     _banner(splits, tokenizer, limit, notes)
+    for name, part in parts.items():
+        if part:
+            notes.heading(f"{name} read", part)
     leak = leak_between(train, held) if held is not None else None
     lost = None if tokenizer is None or train.tokens is None else lost_characters(train, tokenizer.measure)
     telling.tell_rows(splits, notes)

@@ -85,7 +85,7 @@ class Split:
     def read(self, progress: Progress | None = None, roles: Roles | None = None) -> None:
         """Read every file of the split."""
         self.roles = roles
-        total = sum(source.size for source in self.sources)
+        total = sum(source.share for source in self.sources)
         before = 0
         for source in self.sources:
             self._reading = source
@@ -93,7 +93,7 @@ class Split:
                 self._take(chunk, total)
                 if progress is not None:
                     progress(self.name, min(total, before + chunk.done), max(1, total))
-            before += source.size
+            before += source.share
 
     def _take(self, chunk: Chunk, total: int) -> None:
         self.broken_count += len(chunk.broken)

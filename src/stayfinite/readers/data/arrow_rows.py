@@ -54,7 +54,7 @@ def _chunks(source: Source, arrow: Any, batches: Iterator[Any], *, rows: int = 0
         except StopIteration:
             return
         except (arrow.ArrowException, OSError) as error:
-            broken = [Broken(number + 1, f"the file cannot be read on: {str(error)[:120]}")]
+            broken = [Broken(number + 1, f"the file cannot be read on: {str(error)[:120]}", ends=True)]
             yield Chunk(path=source.path, columns={}, lines=[], broken=broken, done=source.size)
             return
         names = [field.name for field in batch.schema if _readable(arrow, field.type)]

@@ -18,6 +18,8 @@ class Broken:
 
     line: int
     why: str
+    ends: bool = False
+    """Whether nothing after this place can be read: the file is cut or damaged."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class Source:
 
     path: Path
     kind: str
-    """csv, json, jsonl, parquet, arrow, txt, tmx, aligned."""
+    """csv, json, jsonl, parquet, arrow, txt, tmx, tar, hub, aligned."""
     size: int
     chunks: Callable[[], Iterator[Chunk]]
     remarks: list[str] = field(default_factory=list)
@@ -49,3 +51,10 @@ class Source:
     """Set while it is read, where it is not UTF-8: what it was read as, and why."""
     files: tuple[Path, ...] = ()
     """The two files of an aligned pair."""
+    most: int = 0
+    """Bytes after which reading stops; 0 for the whole file."""
+
+    @property
+    def share(self) -> int:
+        """Bytes of it that are read."""
+        return min(self.size, self.most) if self.most else self.size

@@ -91,10 +91,10 @@ class _Table:
             except StopIteration:
                 return
             except csv.Error as error:
-                self.broken.append(Broken(line, f"{error}: a quote that is never closed?"))
+                self.broken.append(Broken(line, f"{error}: a quote that is never closed?", ends=True))
                 return
             except (UnicodeError, OSError) as error:
-                self.broken.append(Broken(line, f"the file cannot be read on: {error}"))
+                self.broken.append(Broken(line, f"the file cannot be read on: {error}", ends=True))
                 return
             after = reader.line_num
             if after - line >= SPAN:

@@ -31,7 +31,7 @@ def json_chunks(source: Source) -> Iterator[Chunk]:
         alike = RowsAlike()
         for number, row in enumerate(rows, 1):
             if isinstance(row, Broken):
-                broken.append(Broken(number, row.why))
+                broken.append(Broken(number, row.why, ends=row.ends))
             elif isinstance(made := alike.row(row), str):
                 broken.append(Broken(number, made))
             else:
@@ -65,12 +65,12 @@ def _array(text: str, file: TextFile) -> Iterator[Any]:
             error = caught
         if ended or len(text) - place > 16 * CHUNK_SIZE:
             why = "the array is never closed" if place >= len(text) else str(error).partition(": line")[0]
-            yield Broken(0, f"no JSON from here on: {why}")
+            yield Broken(0, f"no JSON from here on: {why}", ends=True)
             return
         try:
             piece = file.text.read(PIECE)
         except (UnicodeError, OSError) as caught:
-            yield Broken(0, f"the file cannot be read on: {caught}")
+            yield Broken(0, f"the file cannot be read on: {caught}", ends=True)
             return
         text, place, ended = text[place:] + piece, 0, not piece
 

@@ -28,7 +28,7 @@ def jsonl_chunks(source: Source) -> Iterator[Chunk]:
             except StopIteration:
                 break
             except (UnicodeError, OSError) as error:
-                broken.append(Broken(number, f"the file cannot be read on: {error}"))
+                broken.append(Broken(number, f"the file cannot be read on: {error}", ends=True))
                 break
             rest, inside = inside, len(line) >= LONGEST and not line.endswith("\n")
             if rest or not (row := _object(line, number, broken, alike)):

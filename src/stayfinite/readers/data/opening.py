@@ -15,6 +15,7 @@ from stayfinite.readers.data.json_arrays import json_chunks
 from stayfinite.readers.data.json_rows import jsonl_chunks
 from stayfinite.readers.data.packed import PACKED, ZIP, archive_of, members_of, open_bytes, size_of
 from stayfinite.readers.data.shapes import Columns, shape_of
+from stayfinite.readers.data.tar_rows import tar_chunks
 from stayfinite.readers.data.text_lines import ending, text_file
 from stayfinite.readers.data.text_rows import aligned_chunks, txt_chunks
 from stayfinite.readers.data.tmx_rows import tmx_chunks
@@ -22,7 +23,7 @@ from stayfinite.readers.data.tmx_rows import tmx_chunks
 FORMATS: dict[str, str] = {
     ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".jsonlines": "jsonl",
     ".json": "json", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".txt": "txt", ".text": "txt", ".tmx": "tmx",
+    ".txt": "txt", ".text": "txt", ".tmx": "tmx", ".tar": "tar",
 }  # fmt: skip
 READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
     "csv": csv_chunks,
@@ -32,10 +33,12 @@ READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
     "arrow": arrow_chunks,
     "txt": txt_chunks,
     "tmx": tmx_chunks,
+    "tar": tar_chunks,
 }
 TOLD = {
     "csv": "CSV", "tsv": "TSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "arrow": "Arrow",
     "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts",
+    "hub": "data set of the hub", "tar": "WebDataset tar",
 }  # fmt: skip
 """The formats, for people."""
 NOTES = frozenset({"readme", "license", "licence", "copying", "notice", "changelog"})
@@ -70,7 +73,9 @@ def told(source: Source, columns: Columns) -> str:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists() and archive_of(path) is None:
-        raise UsageError(f"{path} does not exist", fix="name a csv, tsv, json, jsonl, parquet, arrow, tmx or txt file")
+        raise UsageError(
+            f"{path} does not exist", fix="name a csv, tsv, json, jsonl, parquet, arrow, tmx, tar or txt file"
+        )
     if path.is_file() and path.suffix.lower() == ZIP:
         return _chosen(path, members_of(path))
     if not path.is_dir():
@@ -95,7 +100,7 @@ def _chosen(path: Path, files: Sequence[Path]) -> list[Path]:
     several = sorted(set(kinds.values()))
     if len(several) > 1:
         raise UsageError(f"{path} holds files of several kinds: {', '.join(several)}", fix="name the files themselves")
-    if archive_of(next(iter(kinds))) is not None and several[0] in ("parquet", "arrow"):
+    if archive_of(next(iter(kinds))) is not None and several[0] in ("parquet", "arrow", "tar"):
         raise UsageError(f"{path} holds {several[0]}, which cannot be read in a zip archive", fix="unpack it first")
     return list(kinds)
 
@@ -146,9 +151,13 @@ def _kind(path: Path) -> str:
             what = f"{name} in another wrapping" if name in READERS else name
             raise UsageError(f"{path} is {what}, not a table of rows", fix="save it as csv, jsonl or parquet")
     kind = FORMATS.get(ending(path), "")
-    if kind in ("parquet", "arrow"):
+    if kind == "tar" and path.suffix.lower() in PACKED:
+        raise UsageError(f"{path} is a compressed tar: its rows cannot be found in it", fix="unpack it to a plain .tar")
+    if kind in ("parquet", "arrow", "tar"):
         if not head:
             raise UsageError(f"{path} is empty", fix="download or write the file again")
+        if kind == "tar":
+            return kind
         raise UsageError(f"{path} is not {kind}: it begins with {head[:8]!r}", fix="download or write the file again")
     if kind == "json":
         return "jsonl" if _lines_of_json(path) else "json"

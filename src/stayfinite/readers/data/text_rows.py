@@ -80,6 +80,6 @@ def _safe(lines: Iterator[str], broken: list[Broken]) -> Iterator[str]:
         except StopIteration:
             return
         except (UnicodeError, OSError) as error:
-            broken.append(Broken(number, f"the file cannot be read on: {error}"))
+            broken.append(Broken(number, f"the file cannot be read on: {error}", ends=True))
             return
         yield line

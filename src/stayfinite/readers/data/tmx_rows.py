@@ -30,13 +30,13 @@ def tmx_chunks(source: Source) -> Iterator[Chunk]:
                 ended = not piece
                 units.parser.Parse(piece, ended)
             except OSError as error:
-                units.broken.append(Broken(units.line, f"the file cannot be read on: {error}"))
+                units.broken.append(Broken(units.line, f"the file cannot be read on: {error}", ends=True))
                 ended = True
             except expat.ExpatError as error:
                 what = (
                     "the file ends in the middle" if ended else f"no XML from here on: {expat.ErrorString(error.code)}"
                 )
-                units.broken.append(Broken(error.lineno, what))
+                units.broken.append(Broken(error.lineno, what, ends=True))
                 ended = True
             if len(units.lines) >= CHUNK_ROWS or units.size > CHUNK_SIZE or ended:
                 yield units.chunk(source, done())

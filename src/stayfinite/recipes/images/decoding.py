@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.readers.data.tar_rows import member_bytes, tar_of
 from stayfinite.recipes.images.pairs import Pair
 
 
@@ -20,7 +22,7 @@ def decode(path: str) -> Any:
     except ImportError:
         raise MissingExtra.of("pillow", extra="recipes", what_for="reading images") from None
     try:
-        with Image.open(path) as opened:
+        with Image.open(path if tar_of(path) is None else BytesIO(member_bytes(path))) as opened:
             opened.load()
             image = ImageOps.exif_transpose(opened)
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:

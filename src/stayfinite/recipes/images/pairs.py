@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stayfinite.errors import UsageError
+from stayfinite.readers.data.tar_rows import has_member
 from stayfinite.recipes.images.rows import read_rows
 
 LABELS = ("First", "Second", "Similar")
@@ -177,7 +178,7 @@ def _fold(text: str, where: str) -> int | None:
 
 def _check_files(pairs: Sequence[Pair]) -> None:
     wanted = {name: pair.where for pair in reversed(pairs) for name in (pair.second, pair.first)}
-    missing = [name for name in wanted if not Path(name).is_file()]
+    missing = [name for name in wanted if not Path(name).is_file() and not has_member(name)]
     if missing:
         missing.sort(key=lambda name: wanted[name])
         shown = "; ".join(f"{name} ({wanted[name]})" for name in missing[:3])

@@ -9,14 +9,15 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.opening import open_data, told
+from stayfinite.readers.data.tar_rows import TAR
 
 METADATA = ("metadata.csv", "metadata.tsv", "metadata.jsonl", "metadata.parquet")
 """What an ImageFolder of `datasets` keeps its rows in."""
 BETTER, WORSE = "chosen", "rejected"
 FILE_NAME = "file_name"
 EXPECTED = (
-    "a table with img1,img2 and label or score1,score2; or chosen,rejected; or a directory with metadata.csv, or with "
-    "chosen/ and rejected/"
+    "a table with img1,img2 and label or score1,score2; or chosen,rejected; or a directory with metadata.csv, with "
+    "chosen/ and rejected/, or with .tar files as WebDataset writes them"
 )
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
@@ -46,7 +47,11 @@ def read_rows(path: str) -> Rows:
             return Rows(rows=read.rows, format=f"ImageFolder with {found.name}, {read.format}", directory=place)
         if (place / BETTER).is_dir() and (place / WORSE).is_dir():
             return Rows(rows=_folders(place), format=f"ImageFolder pairs, {BETTER}/ and {WORSE}/", directory=place)
-        raise UsageError(f"{path} holds no pairs: expected metadata.csv, or {BETTER}/ and {WORSE}/", fix=EXPECTED)
+        if any(place.rglob(f"*{TAR}")):
+            return _table(place)
+        raise UsageError(
+            f"{path} holds no pairs: expected metadata.csv, {BETTER}/ and {WORSE}/, or .tar files", fix=EXPECTED
+        )
     if not place.is_file():
         raise UsageError(f"{path}: there is no such file", fix=EXPECTED)
     return _table(place)
@@ -55,14 +60,14 @@ def read_rows(path: str) -> Rows:
 def _table(path: Path) -> Rows:
     rows: list[tuple[str, Mapping[str, str]]] = []
     format_ = kind = ""
-    (source,) = open_data([path])
-    for chunk in source.chunks():
+    sources = open_data([path])
+    for source, chunk in ((each, chunk) for each in sources for chunk in each.chunks()):
         for broken in chunk.broken:
-            raise UsageError(f"{path}:{broken.line}: {broken.why}", fix="mend the line, or take it out")
+            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="mend the line, or take it out")
         if not chunk.columns:
             continue
         names = {name.strip().lower(): name for name in reversed(list(chunk.columns))}
-        taken = _taken(path, list(reversed(names)))
+        taken = _taken(chunk.path, list(reversed(names)))
         if not chunk.lines:
             continue
         format_ = format_ or told(source, {} if BETTER in names else chunk.columns)
@@ -71,8 +76,10 @@ def _table(path: Path) -> Rows:
         fixed = {"label": "First"} if preferred else {}
         for number, line in enumerate(chunk.lines):
             values = {name: _written(chunk.columns[names[column]][number]) for name, column in taken.items()}
-            rows.append((f"{path}:{line}", values | fixed))
-    return Rows(rows=rows, format=f"{format_}, {kind}", directory=path.parent)
+            rows.append((f"{chunk.path}:{line}", values | fixed))
+    # Names in a tar lead into it, from where the program was started.
+    directory = Path() if sources[0].kind == "tar" else path.parent
+    return Rows(rows=rows, format=f"{format_}, {kind}", directory=directory)
 
 
 def _taken(path: Path, names: Sequence[str]) -> dict[str, str]:

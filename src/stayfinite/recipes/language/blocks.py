@@ -78,6 +78,11 @@ def tokenized(texts: Sequence[str], tokenizer: Any, reserved: Iterable[int]) -> 
             yield row if forbidden.isdisjoint(row) else [token for token in row if token not in forbidden]
 
 
+def reserved_ids(tokenizer: Any) -> list[int]:
+    """Tokens that no text may hold: sentinels, end marks, padding."""
+    return [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
+
+
 def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[list[int]]:
     block: list[int] = []
     for piece in pieces:
@@ -100,8 +105,8 @@ def blocks_for(
     Raises:
         UsageError: there is not one block.
     """
-    reserved = [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
-    found = blocks_of(tokenized(texts, tokenizer, reserved), size, packing=packing, end=tokenizer.eos_token_id)
+    rows = tokenized(texts, tokenizer, reserved_ids(tokenizer))
+    found = blocks_of(rows, size, packing=packing, end=tokenizer.eos_token_id)
     if not len(found):
         raise UsageError(f"{name}: no text has two tokens: there is nothing to predict from", fix="look at the data")
     say(f"{name}: {len(found):,} blocks of up to {size} tokens, {found.tokens:,} tokens in all")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.readers.data.hub_rows import is_hub
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
@@ -26,9 +27,9 @@ def refuse_impossible(config: Any) -> None:
             1: (
                 "mean_span_length", "epochs", "max_steps", "train_batch_size", "eval_batch_size",
                 "gradient_accumulation_steps", "logging_steps", "eval_steps", "eval_blocks", "save_steps",
-                "save_total_limit",
+                "save_total_limit", "shuffle_rows",
             ),
-            0: ("min_characters", "lora_rank", "warmup_steps", "weight_decay", "samples", "seed"),
+            0: ("workers", "min_characters", "lora_rank", "warmup_steps", "weight_decay", "samples", "seed"),
             8: ("block_size",),
             64: ("vocab_size",),
         },
@@ -42,7 +43,7 @@ def refuse_impossible(config: Any) -> None:
 
 def _refuse_places(config: Any) -> None:
     for path in (*config.data, *config.val):
-        if not Path(path).exists():
+        if not (is_hub(path) and path in config.data) and not Path(path).exists():
             raise UsageError(
                 f"{path}: there is no such file or directory",
                 fix="name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.headers import WRITTEN, is_header
 from stayfinite.readers.data.chats import conversation
-from stayfinite.readers.data.chunk import Chunk, Source
+from stayfinite.readers.data.chunk import Broken, Chunk, Source
 from stayfinite.readers.data.opening import open_data, told
 from stayfinite.readers.data.shapes import Shape, shape_of, sides
 
@@ -52,9 +52,9 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
     Raises:
         UsageError: a path does not exist, holds no text, or a table has no such column.
     """
-    reading = _Reading(column)
+    reading = Reading(column)
     kept = keep(
-        chain.from_iterable(reading.texts(source) for path in paths for source in _sources(Path(path))),
+        chain.from_iterable(reading.texts(source) for path in paths for source in sources_of(Path(path))),
         shortest=shortest,
     )
     return Texts(
@@ -63,12 +63,20 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
     )  # fmt: skip
 
 
-class _Reading:
-    """Texts of one file after the other, and what was noticed in them."""
+class Reading:
+    """Texts of one file after the other, and what was noticed in them.
 
-    def __init__(self, column: str | None) -> None:
+    Arguments:
+        column: as in `read_texts`.
+        tell: is told of every place that cannot be read, instead of its being remarked.
+    """
+
+    def __init__(self, column: str | None, tell: Callable[[Path, Broken], None] | None = None) -> None:
         self._column = column
+        self._tell = tell
         self.broken = 0
+        self.done = 0
+        """Bytes of the file that is read, so far."""
         self.remarks: list[str] = []
         self.formats: Counter[str] = Counter()
 
@@ -77,22 +85,30 @@ class _Reading:
         rows, format_ = 0, ""
         for chunk in source.chunks():
             self.broken += len(chunk.broken)
-            self.remarks += [f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3]]
-            if not chunk.lines:
-                continue
-            shape = shape_of(chunk.columns) if self._column is None else None
-            if shape is not None and (shape.chat or shape.name == "Alpaca rows"):
-                yield from _whole(shape, chunk)
-            else:
-                named = _column(chunk, source, self._column)
-                if not rows and self._column is None and not _is_name(named, source):
-                    self.remarks.append(f"{chunk.path}: no usual name is above the column: its first row is a text too")
-                    yield named
-                yield from chunk.columns[named]
-            format_ = format_ or told(source, chunk.columns)
-            rows += len(chunk.lines)
+            self.done = chunk.done
+            if self._tell is None:
+                self.remarks += [f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3]]
+            if chunk.lines:
+                format_ = format_ or told(source, chunk.columns)
+                yield from self._of(chunk, source, first=not rows)
+                rows += len(chunk.lines)
+            # After the rows before it, which are sound.
+            if self._tell is not None:
+                for each in chunk.broken:
+                    self._tell(chunk.path, each)
         self.formats[format_] += rows
         self.remarks += [*source.remarks, *filter(None, [source.encoding])]
+
+    def _of(self, chunk: Chunk, source: Source, *, first: bool) -> Iterator[Any]:
+        shape = shape_of(chunk.columns) if self._column is None else None
+        if shape is not None and (shape.chat or shape.name == "Alpaca rows"):
+            yield from _whole(shape, chunk)
+            return
+        named = _column(chunk, source, self._column)
+        if first and self._column is None and not _is_name(named, source):
+            self.remarks.append(f"{chunk.path}: no usual name is above the column: its first row is a text too")
+            yield named
+        yield from chunk.columns[named]
 
 
 def _whole(shape: Shape, chunk: Chunk) -> Iterator[str]:
@@ -111,18 +127,23 @@ def keep(values: Iterable[Any], *, shortest: int = 10) -> Texts:
     texts: list[str] = []
     short = repeated = 0
     for value in values:
-        # A lone surrogate, which JSON may hold, is no character that a tokenizer could take.
-        text = " ".join(str("" if value is None else value).split()).encode("utf-8", "replace").decode("utf-8")
+        text = clean(value)
         if len(text) <= shortest:
             short += 1
             continue
-        key = _hash(text)
+        key = hash_of(text)
         if key in seen:
             repeated += 1
             continue
         seen.add(key)
         texts.append(text)
     return Texts(texts=texts, short=short, repeated=repeated)
+
+
+def clean(value: Any) -> str:
+    """A value as a text on one line."""
+    # A lone surrogate, which JSON may hold, is no character that a tokenizer could take.
+    return " ".join(str("" if value is None else value).split()).encode("utf-8", "replace").decode("utf-8")
 
 
 def check_enough(found: Texts, where: str) -> None:
@@ -147,7 +168,7 @@ def split(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
     if not 0 < share < 1:
         raise UsageError(f"--val-share {share}: expected a share between 0 and 1", fix="--val-share 0.05")
     count = min(max(1, round(share * len(texts))), len(texts) - 1)
-    kept_back = set(sorted(range(len(texts)), key=lambda number: _hash(texts[number]))[:count])
+    kept_back = set(sorted(range(len(texts)), key=lambda number: hash_of(texts[number]))[:count])
     return (
         [text for number, text in enumerate(texts) if number not in kept_back],
         [texts[number] for number in sorted(kept_back)],
@@ -156,11 +177,12 @@ def split(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
 
 def without(texts: Sequence[str], others: Sequence[str]) -> list[str]:
     """The texts that are not among the others."""
-    known = {_hash(text) for text in others}
-    return [text for text in texts if _hash(text) not in known]
+    known = {hash_of(text) for text in others}
+    return [text for text in texts if hash_of(text) not in known]
 
 
-def _sources(path: Path) -> list[Source]:
+def sources_of(path: Path) -> list[Source]:
+    """The files of texts behind a path."""
     found = open_data([path])
     if found[0].kind != "aligned":
         return found
@@ -194,5 +216,6 @@ def _is_name(cell: str, source: Source) -> bool:
     return source.kind not in WRITTEN or cell.lower().strip() in COLUMNS or is_header([cell])
 
 
-def _hash(text: str) -> bytes:
+def hash_of(text: str) -> bytes:
+    """What tells a text from others."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()

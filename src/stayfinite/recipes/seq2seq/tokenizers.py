@@ -165,15 +165,15 @@ def _bounded(lines: list[str], most: int = 1_000_000) -> Iterator[str]:
     stride = max(1, -(-len(lines) // most))
     chosen = lines[::stride]
     yield from (line for line in chosen if len(line) <= LONGEST)
-    yield from dict.fromkeys(piece for line in chosen if len(line) > LONGEST for piece in _pieces(line))
+    yield from dict.fromkeys(piece for line in chosen if len(line) > LONGEST for piece in pieces(line, LONGEST))
 
 
-def _pieces(line: str) -> Iterator[str]:
-    """A long line in pieces, cut at spaces where there are any."""
+def pieces(line: str, longest: int) -> Iterator[str]:
+    """A long line in pieces of at most so many characters, cut at spaces where there are any."""
     start = 0
-    while len(line) - start > LONGEST:
-        space = line.rfind(" ", start + 1, start + LONGEST)
-        end = start + LONGEST if space < 0 else space
+    while len(line) - start > longest:
+        space = line.rfind(" ", start + 1, start + longest)
+        end = start + longest if space < 0 else space
         yield line[start:end]
         start = end if space < 0 else end + 1
     yield line[start:]

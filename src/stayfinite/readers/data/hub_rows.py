@@ -1,0 +1,82 @@
+"""Rows of the `datasets` library: an object of it, or a hub's name, read as a stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.readers.data.chunk import CHUNK_ROWS, Chunk, Source
+from stayfinite.readers.data.nesting import unnested
+
+HUB = "hub:"
+_NAME = re.compile(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?::(?P<part>[\w.-]+))?(?:@(?P<split>[\w.\[\]:%+-]+))?")
+READABLE = (str, int, float, list, Mapping)
+"""What a column may hold; pictures and sounds are left alone."""
+
+
+def is_hub(name: str) -> bool:
+    """Whether this is a hub's name, not a path."""
+    return name.startswith(HUB)
+
+
+def hub_source(name: str) -> Source:
+    """The rows of a data set on a hub; nothing is downloaded but what is read.
+
+    Arguments:
+        name: `hub:owner/name`, with a configuration and a split where there are several: `hub:owner/name:tr@train`.
+
+    Raises:
+        UsageError: there is no such data set, or the hub does not answer.
+        MissingExtra: `datasets` is not installed.
+    """
+    named = _NAME.fullmatch(name)
+    if named is None:
+        raise UsageError(f"{name}: expected hub:OWNER/NAME, hub:OWNER/NAME:CONFIGURATION or hub:OWNER/NAME@SPLIT")
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtra(f"{name}: `datasets` is not installed", fix="pip install datasets") from None
+    try:
+        found = datasets.load_dataset(
+            named["name"], named["part"], split=named["split"] or "train", streaming=True
+        )  # fmt: skip
+    except Exception as error:  # its own errors, those of its HTTP client, and those of a file's parser
+        words = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise UsageError(
+            f"{name} cannot be opened: {words}", fix="check the name, the split and the network; or download it first"
+        ) from error
+    return dataset_source(found, name)
+
+
+def dataset_source(dataset: Any, name: str = "dataset") -> Source:
+    """The rows of a `datasets` object, also of one that is itself a stream."""
+    info = getattr(dataset, "info", None)
+    size = getattr(info, "dataset_size", None) or getattr(info, "size_in_bytes", None) or 0
+    source = Source(path=Path(name), kind="hub", size=int(size), chunks=lambda: iter(()))
+    source.chunks = partial(dataset_chunks, source, dataset)
+    return source
+
+
+def dataset_chunks(source: Source, dataset: Any) -> Iterator[Chunk]:
+    """Its rows, some thousands at a time."""
+    number = 0
+    try:
+        rows = len(dataset)
+    except TypeError:
+        rows = getattr(next(iter((getattr(dataset.info, "splits", None) or {}).values()), None), "num_examples", 0) or 0
+    for batch in dataset.iter(batch_size=CHUNK_ROWS):
+        columns = {name: list(values) for name, values in batch.items() if _readable(values)}
+        count = len(next(iter(batch.values()), ()))
+        lines = list(range(number + 1, number + count + 1))
+        number += count
+        done = source.size * number // rows if rows else 0
+        yield Chunk(path=source.path, columns=unnested(columns), lines=lines, done=done)
+
+
+def _readable(values: Any) -> bool:
+    first = next((value for value in values if value is not None), None)
+    return first is None or isinstance(first, READABLE)

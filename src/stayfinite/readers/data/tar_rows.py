@@ -1,0 +1,139 @@
+"""Rows of tar files as WebDataset writes them: members of one name but for their endings are a row.
+
+`0001.jpg`, `0001.json` and `0001.txt` are one row with the columns `image`, those of the JSON object, and `text`. Of
+`0001.img1.jpg` and `0001.img2.jpg` the columns are `img1` and `img2`. A picture is not read: its value is a path that
+leads into the archive, `pairs.tar/0001.img1.jpg`, and `member_bytes` reads it when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
+from stayfinite.readers.data.nesting import as_columns
+from stayfinite.readers.data.text_lines import LONGEST
+
+TAR = ".tar"
+TEXTS = {"txt": "text", "text": "text", "caption": "caption", "cls": "label"}
+"""Endings of members that are read as they are, and the columns that they fill."""
+PICTURES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"})
+END = bytes(tarfile.BLOCKSIZE)
+"""What stands after the last member of a whole archive."""
+
+
+def tar_chunks(source: Source) -> Iterator[Chunk]:
+    """The rows of an archive; one that is cut ends with a broken place."""
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
+    broken: list[Broken] = []
+    row: dict[str, Any] = {}
+    key, number, size, done = "", 0, 0, 0
+    with source.path.open("rb") as file:
+        for member in _members(file):
+            if isinstance(member, str):
+                # What came before it in the same row may lack its other half: that row is left out.
+                broken.append(Broken(number + 1, member, ends=True))
+                row = {}
+                break
+            folder, _, name = member.name.rpartition("/")
+            stem, _, ending = name.partition(".")
+            if (found := f"{folder}/{stem}") != key:
+                if row:
+                    rows.append(row)
+                    lines.append(number)
+                key, number, row = found, number + 1, {}
+            size += _take(row, source.path, member, ending.lower(), file, number, broken)
+            done = member.offset_data + member.size
+            if len(rows) >= CHUNK_ROWS or size > CHUNK_SIZE:
+                yield Chunk(path=source.path, columns=as_columns(rows), lines=lines, broken=broken, done=done)
+                rows, lines, broken, size = [], [], [], 0
+    if row:
+        rows.append(row)
+        lines.append(number)
+    yield Chunk(path=source.path, columns=as_columns(rows), lines=lines, broken=broken, done=source.size)
+
+
+def _members(file: IO[bytes]) -> Iterator[tarfile.TarInfo | str]:
+    """The files in an archive, in their order; at last a sentence where it is cut or damaged."""
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            while (member := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined]  # it would keep every one of them
+                if member.isfile():
+                    yield member
+            file.seek(archive.offset)
+            if file.read(tarfile.BLOCKSIZE) != END:
+                yield "the file cannot be read on: the archive is cut: its end mark is missing"
+    except (tarfile.TarError, OSError, ValueError) as error:
+        yield f"the file cannot be read on: the archive is cut or damaged: {error}"
+
+
+def _take(
+    row: dict[str, Any], path: Path, member: tarfile.TarInfo, ending: str, file: IO[bytes], number: int,
+    broken: list[Broken],
+) -> int:  # fmt: skip
+    """Put a member into its row; returns how many characters that took."""
+    before, _, kind = ending.rpartition(".")
+    if kind in PICTURES:
+        row[before or "image"] = f"{path / member.name}"
+        return 0
+    if kind != "json" and kind not in TEXTS:
+        return 0
+    if member.size > LONGEST:
+        broken.append(Broken(number, f"{member.name} has more than {LONGEST >> 20} MiB"))
+        return 0
+    file.seek(member.offset_data)
+    text = file.read(member.size).decode("utf-8", "surrogateescape")
+    if kind != "json":
+        row[before or TEXTS[kind]] = text.strip()
+        return len(text)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        broken.append(Broken(number, f"{member.name}: no JSON: {str(error).partition(': line')[0]}"))
+        return 0
+    row |= value if isinstance(value, Mapping) else {before or "json": value}
+    return len(text)
+
+
+def tar_of(path: str | Path) -> Path | None:
+    """The archive that a path leads into; None for a path on disk."""
+    return next((each for each in Path(path).parents if each.suffix.lower() == TAR and each.is_file()), None)
+
+
+def has_member(path: str | Path) -> bool:
+    """Whether a path leads to a file in an archive."""
+    archive = tar_of(path)
+    return archive is not None and Path(path).relative_to(archive).as_posix() in _index(archive)
+
+
+def member_bytes(path: str | Path) -> bytes:
+    """The bytes of a file in an archive.
+
+    Raises:
+        UsageError: the archive does not hold it, or no longer holds all of it.
+    """
+    archive = tar_of(path)
+    place = None if archive is None else _index(archive).get(Path(path).relative_to(archive).as_posix())
+    if archive is None or place is None:
+        raise UsageError(f"{path}: there is no such file in the archive")
+    with archive.open("rb") as file:
+        file.seek(place[0])
+        data = file.read(place[1])
+    if len(data) != place[1]:
+        raise UsageError(f"{path}: the archive is cut within this file")
+    return data
+
+
+@cache
+def _index(archive: Path) -> dict[str, tuple[int, int]]:
+    """Where each file of an archive stands, and how long it is."""
+    with archive.open("rb") as file:
+        members = _members(file)
+        return {each.name: (each.offset_data, each.size) for each in members if not isinstance(each, str)}

@@ -1,0 +1,94 @@
+"""A corpus that is streamed, as the program sees it: texts to start from, batches, and how many there will be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import Source
+from stayfinite.recipes.language.blocks import Blocks
+from stayfinite.recipes.language.masking import Masking
+from stayfinite.recipes.language.streaming import MaskedPool, TextReader, sample_of
+from stayfinite.recipes.language.texts import Texts, check_enough, hash_of, read_texts, split, without
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.seq2seq.batching import Padding
+from stayfinite.recipes.streaming.files import mark_of, require_same_files
+from stayfinite.recipes.streaming.loader import StreamLoader
+from stayfinite.recipes.streaming.rows import Rows
+from stayfinite.recipes.streaming.stream import Stream
+from stayfinite.recipes.streaming.windows import Bounds
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedCorpus:
+    """Files of texts that are read as they are needed."""
+
+    files: Sequence[Source]
+    training: list[str]
+    """Of the sample: what a tokenizer is trained on, and the first batch is made of."""
+    validation: list[str]
+    characters: int | None
+    """Of all files, about."""
+
+    def batches(self, blocks: Blocks, batch_size: int, ranks: int, *, steps: int | None) -> int:
+        """Batches of an epoch on each rank, about: as many as the sample's blocks lead one to expect.
+
+        Raises:
+            UsageError: nobody knows how large the data is, nor how many steps are asked for.
+        """
+        sampled = sum(map(len, self.training))
+        if self.characters is not None:
+            return max(1, round(len(blocks) * self.characters / sampled / batch_size / ranks))
+        if steps is None:
+            raise UsageError("the hub does not say how large the data is", fix="--max-steps N")
+        return steps
+
+    def loader(
+        self, config: Any, tokenizer: Any, masking: Masking, place: Place, say: Say, *, batch_size: int
+    ) -> StreamLoader:
+        """The batches of this process, of so many rows each."""
+        make = MaskedPool(
+            tokenizer=tokenizer, masking=masking, padding=Padding(pad=tokenizer.pad_token_id),
+            batch_size=batch_size, block_size=config.block_size, packing=config.pack,
+            shortest=config.min_characters, held=frozenset(map(hash_of, self.validation)),
+        )  # fmt: skip
+        reader = TextReader(column=config.text_column, tell=place.first)
+        stream = Stream(
+            rows=Rows(self.files, reader, seed=config.seed), make=make, pool=make.rows, seed=config.seed,
+            bounds=Bounds(rows=config.shuffle_rows),
+        )  # fmt: skip
+        return StreamLoader(
+            stream, data=mark_of(self.files, config.shuffle_rows, config.seed), rank=place.rank, ranks=place.count,
+            workers=config.workers, pin=place.device.type == "cuda", say=say,
+        )  # fmt: skip
+
+
+def streamed_corpus(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedCorpus:
+    """Look at the files, without reading them all.
+
+    Arguments:
+        begun: the directory of a run that goes on.
+
+    Raises:
+        UsageError: they are not those that the run was begun with, or hold too little text.
+        LoaderFailed: one is cut.
+    """
+    if begun is not None:
+        require_same_files(files, begun)
+    found = sample_of(files, config.text_column, config.min_characters)
+    where = ", ".join(config.data)
+    if config.val:
+        validation = read_texts(config.val, column=config.text_column, shortest=config.min_characters).texts
+        training = without(found.texts, validation)
+    else:
+        check_enough(Texts(texts=found.texts), f"{where}: the sample")
+        training, validation = split(found.texts, config.val_share)
+    check_enough(Texts(texts=training), f"{where}: the sample")
+    say(f"{where}: {found.words}. The data is streamed (--stream off holds it in memory)")
+    say(f"{len(validation):,} texts for validation; repeated texts are not looked for")
+    return StreamedCorpus(files=files, training=training, validation=validation, characters=found.characters)

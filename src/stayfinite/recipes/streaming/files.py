@@ -1,0 +1,51 @@
+"""The files of a stream: which they were when a run began, and whether they still are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import Source
+from stayfinite.recipes.running.records import write_record
+
+FILE = "data.json"
+SHOWN = 3
+
+
+def mark_of(files: Sequence[Source], *more: object) -> str:
+    """What tells these files, with their sizes, and these settings from others."""
+    listed = [[str(file.path), file.size] for file in files]
+    return hashlib.blake2b(json.dumps([listed, [str(each) for each in more]]).encode(), digest_size=16).hexdigest()
+
+
+def require_same_files(files: Sequence[Source], run: Path) -> None:
+    """Compare the files with those that a run was begun with.
+
+    Raises:
+        UsageError: one is gone, changed or new; a place in the old ones would mean nothing.
+    """
+    try:
+        before = json.loads((run / FILE).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    now = {str(file.path): file.size for file in files}
+    gone = [path for path in before if path not in now]
+    changed = [f"{path} ({before[path]:,} bytes, now {now[path]:,})" for path in before if now.get(path, -1) >= 0
+               and now[path] != before[path]]  # fmt: skip
+    new = [path for path in now if path not in before]
+    for found, words in ((gone, "gone"), (changed, "changed"), (new, "new")):
+        if found:
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            raise UsageError(
+                f"{run} was begun with other files. {words}: {', '.join(found[:SHOWN])}{more}",
+                fix="put the files back as they were to resume; --output-dir NEW to start afresh with these",
+            )
+
+
+def note_files(files: Sequence[Source], run: Path) -> None:
+    """Keep in the run's directory which files it reads."""
+    run.mkdir(parents=True, exist_ok=True)
+    write_record(run / FILE, {"version": 1, "files": {str(file.path): file.size for file in files}})

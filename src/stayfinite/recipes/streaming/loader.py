@@ -1,0 +1,175 @@
+"""A loader over a stream: one epoch an iteration, in this process or in workers, with a place that can be saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from stayfinite.errors import LoaderFailed, StateError
+from stayfinite.recipes.streaming.spots import Spot, lowest
+from stayfinite.recipes.streaming.stream import Stream
+from stayfinite.recipes.streaming.windows import Stripe
+
+VERSION = 1
+AHEAD = 4
+"""Batches that a worker makes before they are asked for."""
+
+
+class StreamLoader:
+    """Batches of one rank. The rows of the stream are dealt to all workers of all ranks, each row to one of them.
+
+    A run that goes on with as many ranks and workers has the very batches that it would have had. With another number
+    of them it starts at the earliest window that any had begun: no row is lost, some of that window come again.
+
+    Arguments:
+        stream: of all rows.
+        data: what tells this data from other; a place in other data is refused.
+        rank: of this process.
+        ranks: how many there are.
+        workers: processes that read for this one; 0 reads here.
+        pin: put batches where a GPU copies them from without waiting.
+        say: is told when rows come again.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        data: str = "",
+        rank: int = 0,
+        ranks: int = 1,
+        workers: int = 0,
+        pin: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._stream = stream
+        self._data = data
+        self._rank, self._ranks, self._workers = rank, ranks, workers
+        self._pin = pin
+        self._say = say
+        self._spots = [Spot()] * self._shares
+        self._turn = 0
+        """Which of this rank's stripes gives the next batch."""
+
+    @property
+    def _shares(self) -> int:
+        return max(1, self._workers)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = self._spots[0].epoch
+        return self._handed_out(self._source(), epoch, fresh=all(spot == Spot(epoch) for spot in self._spots))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this rank stands, after the batch that was given last."""
+        return {
+            "version": VERSION,
+            "data": self._data,
+            "rank": self._rank,
+            "ranks": self._ranks,
+            "workers": self._shares,
+            "turn": self._turn,
+            "spots": [list(spot) for spot in self._spots],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Stand where a single rank stood; see `load_states`."""
+        self.load_states([state])
+
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Stand where the run stood, given the state of each rank that it had.
+
+        Raises:
+            StateError: it is no such state, or one of other data. Nothing was changed.
+        """
+        try:
+            spots = [[Spot.of(numbers) for numbers in state["spots"]] for state in states]
+            shares = {(int(state["ranks"]), int(state["workers"])) for state in states}
+            own = next((at for at, state in enumerate(states) if int(state["rank"]) == self._rank), None)
+            other = any(state["data"] != self._data for state in states)
+            turns = [int(state["turn"]) for state in states]
+            if any(state["version"] != VERSION for state in states) or not all(spots) or len(shares) != 1:
+                raise ValueError("of another version, or of several runs")
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"this is not a place in a stream: {error}", fix="pass what StreamLoader.state_dict() returned"
+            ) from error
+        if other:
+            raise StateError(
+                "the checkpoint is of other data: files were added, removed or changed, or the settings of the stream",
+                fix="put the files back as they were, or start afresh with another --output-dir",
+            )
+        ((ranks, workers),) = shares
+        if (ranks, workers) == (self._ranks, self._shares) and own is not None:
+            self._spots, self._turn = spots[own], turns[own]
+            return
+        begins = lowest([spot for each in spots for spot in each])
+        self._spots, self._turn = [begins] * self._shares, 0
+        most = self._stream.bounds.rows
+        self._say(
+            f"the run had {ranks} ranks x {workers} readers and has {self._ranks} x {self._shares} now: it goes on at "
+            f"window {begins.window} of epoch {begins.epoch}. No row is lost; rows of windows that were begun (up to "
+            f"{most:,} rows each) come again"
+        )
+
+    def _handed_out(self, source: Iterator[Any], epoch: int, *, fresh: bool) -> Iterator[Any]:
+        given = False
+        for share, spot, batch in source:
+            if share is None:
+                raise LoaderFailed(spot, code=batch["code"], fix=batch["fix"])
+            self._spots[share], self._turn, given = Spot.of(spot), (share + 1) % self._shares, True
+            yield batch
+        if fresh and not given:
+            raise LoaderFailed(
+                f"rank {self._rank} of {self._ranks} has not one batch in epoch {epoch}: there are too few rows for "
+                f"{self._ranks} ranks x {self._shares} readers",
+                code="no-rows", fix="fewer ranks, fewer --workers, or more data",
+            )  # fmt: skip
+        self._spots, self._turn = [Spot(epoch + 1)] * self._shares, 0
+
+    def _source(self) -> Iterator[Any]:
+        count = self._ranks * self._shares
+        stripes = [Stripe(self._rank * self._shares + share, count) for share in range(self._shares)]
+        # The reader whose turn it is comes first: torch asks its workers in their order.
+        order = [(self._turn + number) % self._shares for number in range(self._shares)]
+        items = _Items(self._stream, [(share, stripes[share], self._spots[share]) for share in order])
+        if not self._workers:
+            return iter(items)
+        return iter(
+            DataLoader(
+                items, batch_size=None, num_workers=self._workers, prefetch_factor=AHEAD, pin_memory=self._pin,
+                worker_init_fn=_begin, collate_fn=_as_it_is,
+                generator=torch.Generator(),  # no number is drawn from anybody else's
+            )
+        )  # fmt: skip
+
+
+class _Items(IterableDataset[Any]):
+    """What one worker reads: its stripe's batches, each with the number of the share and the place after it."""
+
+    def __init__(self, stream: Stream, shares: list[tuple[int, Stripe, Spot]]) -> None:
+        self._stream = stream
+        self._shares = shares
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        share, stripe, start = self._shares[0 if info is None else info.id]
+        try:
+            for spot, batch in self._stream.batches(stripe, start):
+                yield share, tuple(spot), batch
+        except LoaderFailed as error:
+            # As plain data: what a worker raises comes with its whole traceback.
+            yield None, error.message, {"code": error.code, "fix": error.fix}
+
+
+def _begin(_: int) -> None:
+    """Each worker has a core: threads of the tokenizer would only get in the way, and do not survive a fork."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+
+
+def _as_it_is(item: Any) -> Any:
+    return item

@@ -1,0 +1,62 @@
+"""From rows to batches, a window at a time, from any place on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from stayfinite.recipes.streaming.rows import Rows
+from stayfinite.recipes.streaming.spots import Spot
+from stayfinite.recipes.streaming.windows import USUAL, Bounds, Stripe, Window, windows
+
+Make = Callable[[Sequence[Any], random.Random], Iterable[Any]]
+"""From the rows of a pool to its batches; all chance comes from the generator that it is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Batches of rows that are read as they are needed.
+
+    Arguments:
+        rows: all of them, in order.
+        make: turns a pool into batches.
+        pool: rows that are turned into batches together, so that those of like length can share one.
+        bounds: how much is shuffled together.
+        seed: of all that is drawn.
+        size: of a row, in characters.
+    """
+
+    rows: Rows
+    make: Make
+    pool: int
+    bounds: Bounds = USUAL
+    seed: int = 0
+    size: Callable[[Any], int] = len
+
+    def batches(self, stripe: Stripe, start: Spot) -> Iterator[tuple[Spot, Any]]:
+        """A stripe's batches from a place on to the end of the epoch, each with the place after it.
+
+        Raises:
+            LoaderFailed: a file is gone, cut or damaged.
+        """
+        draw = f"{self.seed} {start.epoch}"
+        rows = self.rows.read(start.epoch, start.file, start.row)
+        found = windows(rows, stripe, bounds=self.bounds, draw=draw, first=start.window, size=self.size)
+        for window in found:
+            begins = Spot(start.epoch, window.number, window.file, window.row)
+            if window.number == start.window:
+                begins = begins._replace(pool=start.pool, batch=start.batch)
+            yield from self._of(window, begins, f"{draw} {window.number} {stripe}")
+            window.rows.clear()  # before the next one is read: never two in memory
+
+    def _of(self, window: Window, spot: Spot, draw: str) -> Iterator[tuple[Spot, Any]]:
+        pools = range(spot.pool, -(-len(window.rows) // self.pool))
+        for pool in pools:
+            rows = window.rows[pool * self.pool : (pool + 1) * self.pool]
+            passed = spot.batch if pool == spot.pool else 0
+            made = self.make(rows, random.Random(f"{draw} {pool}"))
+            for number, batch in enumerate(islice(made, passed, None), passed + 1):
+                yield spot._replace(pool=pool, batch=number), batch
