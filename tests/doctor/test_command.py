@@ -58,8 +58,8 @@ def test_strict_stops_at_the_first_bad_step(script, capsys):
     assert run(["--strict", "--json", script(ROOT_OF_ZERO)]) == 1
     said = json.loads(capsys.readouterr().out)
     strict("doctor").validate(said)
-    assert said["ended"] == "stopped at its first bad step, 8"
-    assert said["steps"] == 8
+    assert said["ended"] == "stopped at its first bad step, 7"
+    assert said["steps"] == 7
 
 
 def test_a_program_that_hangs_is_ended_when_its_time_is_over(script, capsys):

@@ -36,7 +36,7 @@ def test_the_first_bad_step_is_replayed_explained_and_its_line_named(tmp_path):
     top = seen.findings[0]
     assert top.finding.cause == "loss-formula-singularity"
     assert top.known_by == PROVED
-    assert seen.program.bad.step == 8
+    assert seen.program.bad.step == 7
     assert any("torch.sqrt(((p - t) ** 2).sum(1))" in line for line in top.finding.evidence)
     assert "verified by re-run" in top.finding.fix
     assert "Row 3" in " ".join(top.finding.evidence)
