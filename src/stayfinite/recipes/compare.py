@@ -45,13 +45,13 @@ from stayfinite.recipes.images.result import Result, keep_result
 from stayfinite.recipes.images.switches import anomalies, deterministic
 from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
-from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
+from stayfinite.recipes.running.place import PlannedPrecision
+from stayfinite.recipes.running.planned import plan_again, settle_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch
 from stayfinite.recipes.running.sharding import Team
@@ -264,16 +264,9 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     for odd in look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
     asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
-    if is_planned(asked):
-        precision = use_plan(
-            asked, model, optimizer, example, comparison.loss, directory=output, say=say, several=place.count > 1
-        )
-    else:
-        precision = place.by_first(
-            lambda: choose_precision(
-                asked, device, say, lambda: holds_in_fp16(model, optimizer, example, comparison.loss)
-            )
-        )
+    precision = settle_precision(
+        asked, model, optimizer, example, comparison.loss, place=place, directory=output, say=say
+    )
     scaler = scaler_for(precision, device)
 
     def look() -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from stayfinite.core.policy import Policy, Precision
+from stayfinite.core.policy import Policy
 from stayfinite.errors import LoaderFailed
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.diffusion import drawing, toy, trained
@@ -43,14 +43,14 @@ from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for
 from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.outcome import Outcome
-from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
+from stayfinite.recipes.running.place import PlannedPrecision
+from stayfinite.recipes.running.planned import plan_again, settle_precision
 from stayfinite.recipes.running.processes import place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
 from stayfinite.recipes.running.sharding import Team
@@ -232,16 +232,8 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         # -- check ---------------------------------------------------------------------------------------------------
         judged = _objective(config, model)
         first = next(drawing.fixed_batches(rows, supply.training, config.batch_size))
-        precision: Precision = (
-            place.by_first(
-                lambda: choose_precision(
-                    config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, judged)
-                )
-            )
-            if not is_planned(config.precision)
-            else use_plan(
-                config.precision, model, optimizer, first, judged, directory=output, say=say, several=place.count > 1
-            )
+        precision = settle_precision(
+            config.precision, model, optimizer, first, judged, place=place, directory=output, say=say
         )
         scaler = scaler_for(precision, device)
         if place.first:

@@ -41,15 +41,15 @@ from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import require_one_finite
 from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
-from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import is_planned, plan_again, use_plan
+from stayfinite.recipes.running.place import PlannedPrecision
+from stayfinite.recipes.running.planned import plan_again, settle_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch, write_result
@@ -277,18 +277,9 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=steps)
     first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
     asked_for = {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision)
-    if is_planned(asked_for):
-        precision = use_plan(
-            asked_for, model, optimizer, first_batch, loss_of(model), directory=output, say=say,
-            several=place.count > 1,
-        )  # fmt: skip
-    else:
-        precision = place.by_first(
-            lambda: choose_precision(
-                asked_for, place.device, say,
-                overflow=lambda: holds_in_fp16(model, optimizer, first_batch, loss_of(model)),
-            )
-        )  # fmt: skip
+    precision = settle_precision(
+        asked_for, model, optimizer, first_batch, loss_of(model), place=place, directory=output, say=say
+    )
     scaler = scaler_for(precision, place.device)
 
     # -- the check ---------------------------------------------------------------------------------------------------

@@ -19,19 +19,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from stayfinite.core.policy import Policy, Precision
+from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.averaging import Average
 from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.compiling import compile_blocks
 from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
 from stayfinite.recipes.running.finished import finished_result
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
-from stayfinite.recipes.running.place import PrecisionChoice, choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision
+from stayfinite.recipes.running.planned import plan_again, settle_precision
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
@@ -139,8 +140,9 @@ class Translate:
     """Gradients are clipped to this norm."""
     ema: float = 0.0
     """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
-    precision: PrecisionChoice = "auto"
-    """What the model computes in; auto asks the card, and takes fp16 only where it is proved to hold."""
+    precision: PlannedPrecision = "auto"
+    """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
+    auto asks the card, and takes fp16 only where it is proved to hold."""
     compile: bool = False
     """Compile the model's blocks: the first steps take a minute or two, the others less time, on a GPU above all."""
     graphs: bool = False
@@ -257,10 +259,8 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
 
     # -- look before the first step ----------------------------------------------------------------------------------
     first = padding(examples[: min(config.batch_size, 16)])
-    precision: Precision = place.by_first(
-        lambda: choose_precision(
-            config.precision, device, say, lambda: holds_in_fp16(model, optimizer, first, compute_loss)
-        )
+    precision = settle_precision(
+        config.precision, model, optimizer, first, compute_loss, place=place, directory=output, say=say
     )
     scaler = scaler_for(precision, device)
     if place.first:
@@ -382,6 +382,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tenso
     """Model and forward of a run, from its directory alone; `stayfinite replay` puts the weights of the incident in."""
     config = settings_of(Translate, read_launch(run_dir, "translate"))
     model = _prepared(rebuild(Path(run_dir)), config)
+    plan_again(model, Path(run_dir))
     return model, loss_of(model, config.label_smoothing)
 
 

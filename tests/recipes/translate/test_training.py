@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 from stayfinite.autopsy.incidents.replaying import replay
 from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
+from stayfinite.precision.applying import applied_to
+from stayfinite.precision.plan import PrecisionPlan
 from stayfinite.recipes import translate
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.translate import Translate, build, train
@@ -154,6 +156,14 @@ def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     assert datetime.fromisoformat(plan["ends"]) <= over + timedelta(seconds=1.2)
     again = train(timed, silent)
     assert again.steps == result.steps  # the time was used up: a process that goes on trains no further
+
+
+def test_a_run_by_a_precision_plan_keeps_it_and_is_built_again_with_it(tmp_path):
+    said = []
+    train(quick_settings(tmp_path, epochs=None, max_steps=2, eval_rows=1, precision="plan"), said.append)
+    assert any(line.startswith("computing by a plan: ") for line in said)
+    model, _ = build(tmp_path / "run")
+    assert applied_to(model).assignment == PrecisionPlan.load(tmp_path / "run" / "precision.json").assignment
 
 
 def test_a_run_that_is_over_and_is_scored_again_keeps_the_time_of_its_training(tmp_path):

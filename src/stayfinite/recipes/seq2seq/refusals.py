@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
@@ -30,7 +31,7 @@ def refuse_impossible(config: Any) -> None:
             "--graphs with --compile: a block that is compiled once more in the middle of a recording breaks it off",
             fix="leave out --compile",
         )
-    refuse_unshardable(config, ema=config.ema, compile=config.compile)
+    refuse_unshardable(config, ema=config.ema, compile=config.compile, precision=is_planned(config.precision))
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm", "minutes"),
