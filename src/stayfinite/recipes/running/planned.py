@@ -96,6 +96,7 @@ def use_plan(
         plan = plan_precision(model, optimizer, batch, forward)
     plan.apply(model, region=False)
     if not several or not kept.exists():
+        directory.mkdir(parents=True, exist_ok=True)
         plan.save(kept)
     say(f"computing by a plan: {plan}")
     for note in plan.notes:
