@@ -26,6 +26,7 @@ from stayfinite.guard.machinery import Machinery
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.telling.live import curves_html
 from stayfinite.guard.words import policy_in_words, training_in_words
+from stayfinite.state.odd_values import refusing_odd_values
 from stayfinite.state.shards import full_value
 
 
@@ -302,10 +303,11 @@ class Guard(Machinery):
         found = saving.resume()
         if found is None:
             return 0
-        self._recall(found.remembered)
-        if found.ledger:
-            self._loaders.load_ledger(found.ledger)
-        self._loaders.stand_at(found.positions)
+        with refusing_odd_values(found.path):
+            self._recall(found.remembered)
+            if found.ledger:
+                self._loaders.load_ledger(found.ledger)
+            self._loaders.stand_at(found.positions)
         return self._step
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from stayfinite.state.host import HostMemory
 from stayfinite.state.landing import Landing, bring_home, hold_before_step, settle
 from stayfinite.state.likeness import check_likeness
 from stayfinite.state.moments import check_groups, plan_optimizer, survey_optimizer
+from stayfinite.state.odd_values import check_values
 from stayfinite.state.others import load_others, scaler_state
 from stayfinite.state.parts import TrainingParts, modules_with_more
 from stayfinite.state.rng import capture_rng
@@ -163,7 +164,9 @@ def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> 
         for name in ("optimizer", "scheduler", "scaler", "modules", "extra", "rng")
     }
     parameters = parts.parameters()
-    check_groups(saved["optimizer"]["groups"], survey_optimizer(parts.optimizer, parameters)["groups"])
+    live = survey_optimizer(parts.optimizer, parameters)["groups"]
+    check_groups(saved["optimizer"]["groups"], live)
+    check_values(saved["optimizer"], live)
     settle(parts.optimizer)
     writes = Writes()
     for name, tensor in (parameters | parts.buffers()).items():

@@ -17,6 +17,7 @@ from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.state.checkpoints import Checkpointer, Outcome
 from stayfinite.state.host import HostMemory
+from stayfinite.state.odd_values import refusing_odd_values
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.reading import load, newest_good, notes_of_ranks
 from stayfinite.state.shelf import own_token
@@ -33,6 +34,7 @@ class Found(NamedTuple):
 
     remembered: Remembered
     positions: list[dict[str, Any]]
+    path: Path
     ledger: dict[str, Any]
     """The run directory's, which may be newer than the one that is remembered; empty where there is none."""
 
@@ -111,7 +113,8 @@ class Saving:
         found: Found | None = None
         failure: StateError | None = None
         try:
-            found = self._read(self._directory / name)
+            with refusing_odd_values(self._directory / name):
+                found = self._read(self._directory / name)
         except StateError as error:
             failure = error
         if self._ranks.highest(int(found is None)) or found is None:
@@ -149,7 +152,7 @@ class Saving:
             raise StateError(f"{path.name} was not written by a guard", fix="restore it with stayfinite.state instead")
         remembered = Remembered.from_json(notes["guard"])
         restore(self._parts, state)
-        return Found(remembered, _with_everyone(notes["batches"], path), {})
+        return Found(remembered, _with_everyone(notes["batches"], path), path, {})
 
     def _copy(self, step: int, ring: SnapshotRing | None, notes: Notes) -> TrainingState:
         if ring is not None:
