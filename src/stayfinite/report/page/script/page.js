@@ -59,13 +59,19 @@ function buildLegendIfShown() {
   if (document.getElementById("legend")) buildLegend();
 }
 
+// The page is connected; a run is live only while it takes steps.
 function follow(address) {
   const badge = document.getElementById("live");
   const source = new EventSource(address);
   const say = (words, tone) => { badge.hidden = false; badge.className = `live ${tone}`; badge.textContent = words; };
-  source.addEventListener("open", () => say("live", "good"));
+  const tell = () => {
+    const still = shown.runs.map((run) => run.standing).filter(Boolean);
+    if (still.length < shown.runs.length || !still.length) say("live", "good");
+    else say(still.length === 1 ? still[0] : "no run is live", "warn");
+  };
+  source.addEventListener("open", tell);
   source.addEventListener("error", () => say("waiting for the server", "warn"));
-  source.addEventListener("message", (event) => update(JSON.parse(event.data)));
+  source.addEventListener("message", (event) => { update(JSON.parse(event.data)); tell(); });
 }
 
 function start() {
