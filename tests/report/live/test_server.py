@@ -221,6 +221,7 @@ def test_a_run_whose_process_was_killed_is_not_called_live(served, monkeypatch):
     served.look()
     told = next(heard)["patches"][0]["set"]
     assert (told["health"]["word"], told["health"]["reason"]) == ("warning", "no step for 11 min")
+    assert "Healthy" not in told["sentence"]
     assert told["standing"] == "last step 11 min ago"
     assert ["state", "last step 11 min ago"] in told["figures"]
     assert "pace" not in dict(told["figures"])

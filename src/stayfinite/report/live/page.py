@@ -114,8 +114,7 @@ class LivePage:
     def _patch(self, name: str, each: Shown) -> dict[str, Any] | None:
         if each.reader is None:
             return self._log_patch(name, each)
-        words = run_words(each.reader, each.diagnosis, name=each.status.name) | _live_words(each.status)
-        words["figures"] = _figures(words["figures"], each.status)
+        words = _live(run_words(each.reader, each.diagnosis, name=each.status.name), each.status)
         change = self._changed(name, words)
         if each.news.beside and each.reader.layers is not None:
             change["layers"] = heat_data(each.reader.layers)
@@ -159,13 +158,17 @@ def _whole_run(each: Shown) -> dict[str, Any]:
         data = run_data(each.reader, each.diagnosis, name=each.status.name)
     else:
         data = log_data(each.series or RunSeries(each.status.path), each.diagnosis, name=each.status.name)
-    return data | _live_words(each.status) | {"figures": _figures(data["figures"], each.status)}
+    return _live(data, each.status)
 
 
-def _live_words(status: RunStatus) -> dict[str, Any]:
+def _live(data: dict[str, Any], status: RunStatus) -> dict[str, Any]:
+    """The same, with what only a live run has."""
     health = status.health
     told = {"word": health.word.value, "reason": text(health.reason), "fix": text(health.fix)}
-    return {"health": told, "standing": text(_standing(status))}
+    # One word for how it is: "Healthy: 63 steps" beside a warning would be two.
+    sentence = data["sentence"].removeprefix("Healthy: ") if health.word.alarms else data["sentence"]
+    figures = _figures(data["figures"], status)
+    return data | {"health": told, "standing": text(_standing(status)), "sentence": sentence, "figures": figures}
 
 
 def _standing(status: RunStatus) -> str:
