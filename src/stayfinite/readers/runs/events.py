@@ -49,6 +49,8 @@ class Events:
         """What the training loop failed with: `RuntimeError: disk full`; `KeyboardInterrupt` by hand."""
         self._stop: float | None = None
         """The step at which the guard last decided to stop."""
+        self._resumed: float | None = None
+        """The step at which a launch was resumed, until the launch itself is told."""
         self.memory: dict[str, Any] = {}
         """Peaks, by where."""
         self.slowest: dict[str, Any] = {}
@@ -87,6 +89,11 @@ class Events:
             return  # the decision to stop is marked there already
         if event == "stop":
             self._stop = step
+        if event == "restart" and self._resumed == step:
+            self._resumed = None
+            return  # resuming is marked there already
+        if event == "resume":
+            self._resumed = step
         if kind == "veto":
             self.codes[str(record.get("code"))[:60]] += 1
         spans = self.marks.setdefault(kind, Spans(MOST_MARKS))

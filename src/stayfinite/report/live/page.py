@@ -64,6 +64,8 @@ class LivePage:
         self._shown: Sequence[Shown] = ()
         self._sent: dict[str, dict[str, Any]] = {}
         self._appended = 0
+        self._evaluations: list[int] = []
+        """How many of each run were sent: they are rare, and come with a whole."""
         self._logs_sent: dict[str, float] = {}
         self.late = False
         """Whether a change is still to be sent: ``publish`` again soon, also where nothing new was read."""
@@ -86,7 +88,10 @@ class LivePage:
             self._told = (time.monotonic(), [_told(each.status) for each in shown])
             same = [each.status.path for each in shown] == [each.status.path for each in self._shown]
             self._shown, self.late = shown, False
+            evaluations = [0 if each.reader is None else len(each.reader.evaluations) for each in shown]
             anew = not same or any(each.news.anew for each in shown) or self._appended > WHOLE_AFTER
+            anew = anew or evaluations != self._evaluations
+            self._evaluations = evaluations
             if anew:
                 self._page, self._appended = None, 0
                 data = self._data()

@@ -4,7 +4,7 @@ const GUTTER = 80, MARGIN = 20;
 const DENSE = 500; // points in view from which on a curve is drawn faintly, with its trend over it
 const MOST_BANDS = 40; // more than these are told by their ticks alone
 const PANELS = [
-  { key: "loss", title: "Loss", height: 230, log: true, with: /^(eval_loss|val_loss|valid_loss|validation_loss|test_loss|part: .*)$/ },
+  { key: "loss", title: "Loss", height: 230, log: true, with: /^(eval_loss|val_loss|valid_loss|validation_loss|test_loss|dev_loss|part: .*)$/ },
   { key: "grad_norm", title: "Gradient norm", height: 140, log: true },
   { key: "lr", title: "Learning rate", height: 96, log: false },
   { key: "loss_scale", title: "Loss scale", height: 96, log: true },

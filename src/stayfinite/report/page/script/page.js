@@ -16,6 +16,9 @@ function apply(patch) {
   const { series = {}, marks = [] } = patch.append || {};
   for (const [name, more] of Object.entries(series)) {
     const kept = Object.hasOwn(run.series, name) ? run.series[name] : (run.series[name] = { x: [], y: [], bad: [] });
+    // A run that was taken up again takes these steps anew.
+    const again = more.x.length ? kept.x.findIndex((step) => step >= more.x[0]) : -1;
+    if (again >= 0) { kept.x.length = kept.y.length = again; delete kept.memory; }
     kept.x.push(...more.x);
     kept.y.push(...more.y);
     kept.bad.push(...(more.bad || []));
