@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import islice
@@ -11,9 +11,10 @@ from typing import Any
 
 from stayfinite.core.counting import counted_on
 from stayfinite.core.series import RunSeries
+from stayfinite.core.settings import Setting
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import RunReader
-from stayfinite.report.page.details import details_data, sources_table
+from stayfinite.report.page.details import details_data, settings_table, sources_table
 from stayfinite.report.page.evaluated import evaluation_curves, evaluation_figures, overfitting
 from stayfinite.report.page.heat import heat_data
 from stayfinite.report.page.incidents import incident_data
@@ -91,7 +92,9 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
     }
 
 
-def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
+def log_data(
+    series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "", settings: Iterable[Setting] = ()
+) -> dict[str, Any]:
     """A log that is somebody else's, in the same shape."""
     findings = _findings(diagnosis, [])
     counted = counted_on(series)
@@ -122,7 +125,7 @@ def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "")
         "marks": marks_data({"skip": skips_of(counted)}),
         "layers": None,
         "incidents": [],
-        "details": sources_table(diagnosis),
+        "details": settings_table(settings) + sources_table(diagnosis),
     }
 
 

@@ -1,7 +1,7 @@
 // The panels, what is in view, and everything that a hand can do to it.
 
 const view = {
-  runs: [], low: 0, high: 1, cursor: null, selected: null, hidden: new Set(), panels: [], follow: true, smooth: true, whole: [0, 1],
+  runs: [], low: 0, high: 1, cursor: null, selected: null, hidden: new Set(), panels: [], follow: true, smooth: USUAL, chosen: false, whole: [0, 1],
   lines() {
     const found = [];
     for (const run of this.runs) {
@@ -100,19 +100,20 @@ function buildLegend() {
     const words = `${whole(count)} ${count === 1 ? KINDS[kind].word : KINDS[kind].plural}`;
     chips.push(toggle(kind, words, view.runs.length > 1 ? null : colour(KINDS[kind].tone)));
   }
-  if (view.runs.some((run) => Object.values(run.series).some((series) => series.x.length > DENSE))) chips.push(smoothButton());
+  if (view.runs.some((run) => Object.values(run.series).some((series) => series.x.length >= FEW))) chips.push(smoothing());
   chips.push(el("button", { type: "button", class: "chip", id: "all", onclick: showAll }, "Show all"));
   document.getElementById("legend").replaceChildren(...chips);
 }
 
-function smoothButton() {
-  const button = el("button", { type: "button", class: "chip", "aria-pressed": String(view.smooth) }, "Trend");
-  button.addEventListener("click", () => {
-    view.smooth = !view.smooth;
-    button.setAttribute("aria-pressed", String(view.smooth));
+// Dense curves have a trend by themselves; who moves the slider wants one everywhere.
+function smoothing() {
+  const slider = el("input", { type: "range", id: "smoothing", min: "0", max: "6", step: "1", value: String(view.smooth), "aria-label": "Smoothing" });
+  slider.addEventListener("input", () => {
+    view.smooth = Number(slider.value);
+    view.chosen = true;
     drawCurves();
   });
-  return button;
+  return el("label", { class: "smooth" }, "Smoothing", slider);
 }
 
 function toggle(key, words, shade) {

@@ -42,6 +42,7 @@ function draw() {
   const each = (...names) => runs.map((run) => [run.id, run.name, ...names.map((name) => run[name])]);
   document.getElementById("title").textContent = shown.title || "";
   anew("verdict", each("verdict", "health", "sentence", "note", "figures"), () => setVerdict(runs));
+  anew("differences", each("details", "place"), () => setDifferences(runs));
   anew("findings", [each("findings"), Object.keys(rules)], () => setFindings(runs, rules));
   setCurves(runs);
   anew("layers", each("layers"), () => setHeat(runs));
