@@ -227,6 +227,22 @@ def test_the_marks_of_several_runs_lie_in_lanes_of_their_own(tab, page_of, expla
     assert view.complaints == []
 
 
+def test_runs_can_be_drawn_over_time(tab, tmp_path):
+    runs = shown_runs(three_logs(tmp_path))
+    runs[0]["axes"], runs[1]["axes"] = {"time": [[1, 0], [59, 600]]}, {"time": [[1, 0], [59, 1200]]}
+    write_page(page_data(runs), tmp_path / "page.html")
+    seen = tab().open(tmp_path / "page.html")
+    before = seen.see("document.querySelector('#plot figure canvas').toDataURL()")
+    seen.page.get_by_role("button", name="Time", exact=True).click()
+    assert seen.see("document.querySelector('#plot figure canvas').toDataURL()") != before
+    seen.page.locator("#plot figure canvas").first.hover(position={"x": 600, "y": 60})
+    assert "minutes" in seen.see("document.querySelector('.tip').innerText")
+    assert not seen.page.get_by_role("button", name="c.log", exact=True).count()  # it cannot tell
+    seen.page.get_by_role("button", name="Step", exact=True).click()
+    assert seen.page.get_by_role("button", name="c.log", exact=True).count()
+    assert seen.complaints == []
+
+
 def test_smoothing_can_be_chosen(tab, tmp_path):
     write_page(page_data(shown_runs(three_logs(tmp_path))), tmp_path / "page.html")
     seen = tab().open(tmp_path / "page.html")

@@ -218,6 +218,23 @@ def test_a_line_without_a_step_is_no_resume(tmp_path):
     assert (run["note"], min(run["series"]["loss"]["x"])) == ("", 100)
 
 
+def test_a_run_can_be_drawn_over_time_by_its_events(tmp_path):
+    directory = plant_run(tmp_path)
+    at = [(step, f"2026-11-15T10:{minute:02}:00+00:00") for step, minute in ((0, 0), (100, 10), (100, 40), (200, 50))]
+    write_lines(tmp_path / "events.jsonl", [event("checkpoint", step) | {"time": time} for step, time in at])
+    assert shown_run(directory)["axes"] == {"time": [[0, 0], [100, 2400], [200, 3000]]}
+
+
+def test_a_log_that_counts_tokens_can_be_drawn_over_them(tmp_path):
+    lines = [{"loss": 3 / step, "step": step, "num_input_tokens_seen": 4096 * step} for step in range(1, 40)]
+    state = tmp_path / "trainer_state.json"
+    state.write_text(json.dumps({"log_history": lines}))
+    run = shown_run(state)
+    assert run["axes"]["tokens"][0] == [1, 4096]
+    assert run["axes"]["tokens"][-1] == [39, 39 * 4096]
+    assert not any("tokens" in name for name in run["series"])
+
+
 def a_step(step):
     return {"version": 1, "step": step, "loss": 1 + 3 / step, "grad_norm": 1.0, "lr": 1e-4, "decision": "accept"}
 

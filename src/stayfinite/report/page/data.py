@@ -14,12 +14,13 @@ from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Setting
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import RunReader
+from stayfinite.report.page.axes import run_axes
 from stayfinite.report.page.details import details_data, settings_table, sources_table
 from stayfinite.report.page.evaluated import evaluation_curves, evaluation_figures, overfitting
 from stayfinite.report.page.heat import heat_data
 from stayfinite.report.page.incidents import incident_data
 from stayfinite.report.page.plain import objects, records, text, without_repeats
-from stayfinite.report.page.series import curves_of, marks_data, repeated, series_data, skips_of
+from stayfinite.report.page.series import axes_of, curves_of, marks_data, repeated, series_data, skips_of
 from stayfinite.report.page.verdict import curve_figures, guarded_figures, guarded_sentence, log_sentence
 from stayfinite.report.pages import page_as_data
 from stayfinite.rules.registry import family_of, rule_of
@@ -85,6 +86,7 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
         "sentence": f"{guarded_sentence(run, findings, diagnosis)} {overfitting(curves)}".strip(),
         "note": "",
         "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
+        "axes": run_axes(run.events.times, run.steps.curves),
         "figures": guarded_figures(run) + evaluation_figures(curves),
         "findings": findings,
         "incidents": incidents,
@@ -121,6 +123,7 @@ def log_data(
             *evaluation_figures(curves, word),
         ],
         "findings": findings,
+        "axes": axes_of(counted),
         "series": series_data(curves),
         "marks": marks_data({"skip": skips_of(counted)}),
         "layers": None,

@@ -10,6 +10,7 @@ from typing import Any
 from stayfinite.core.curve import Curve, Span, Spans
 from stayfinite.core.series import Point, RunSeries
 from stayfinite.readers.runs.steps import SIGNAL
+from stayfinite.report.page.axes import TIME, TOKENS, Axes, log_axes
 from stayfinite.report.page.evaluated import LOSSES, metric_names, once
 from stayfinite.report.page.plain import short, text, whole
 
@@ -63,6 +64,22 @@ def curves_of(series: RunSeries) -> dict[str, Curve]:
             for place, (step, value, line) in enumerate(told)
         )
     return {name: curve for name, curve in curves.items() if curve.seen}
+
+
+def axes_of(series: RunSeries) -> Axes:
+    """What a log can be drawn over besides its steps."""
+    steps, lines = _steps(series), [point.line for point in series.points]
+    return log_axes(
+        {
+            name: [
+                (_before(steps, lines, line, place) if step is None else step, value)
+                for place, (step, value, line) in enumerate(zip(track.steps, track.values, track.lines, strict=True))
+                if math.isfinite(value)
+            ]
+            for name, track in series.metrics.items()
+            if TIME.search(name) or TOKENS.search(name)
+        }
+    )
 
 
 def _steps(series: RunSeries) -> list[float]:

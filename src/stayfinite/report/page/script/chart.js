@@ -89,7 +89,7 @@ function drawGrid(context, x, y, width, height) {
   }
   // A 0 has no place on a log scale: it lies on the floor.
   if (y.floor) context.fillText("0", GUTTER - 8, height - 8);
-  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), true)) {
+  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), view.by === "step")) {
     const place = Math.round(x.at(tick)) + 0.5;
     line(context, place, 0, place, height);
   }

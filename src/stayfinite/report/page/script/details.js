@@ -38,7 +38,7 @@ function curveTables() {
 
 function fillTables(place) {
   place.replaceChildren(place.firstChild);
-  add(place, view.runs.map((run) => [el("h3", {}, run.name), curveTable(run), marksTable(run)]));
+  add(place, view.all.map((run) => [el("h3", {}, run.name), curveTable(run), marksTable(run)]));
 }
 
 function curveTable(run) {
