@@ -238,6 +238,7 @@ def test_runs_can_be_drawn_over_time(tab, tmp_path):
     seen.page.locator("#plot figure canvas").first.hover(position={"x": 600, "y": 60})
     assert "minutes" in seen.see("document.querySelector('.tip').innerText")
     assert not seen.page.get_by_role("button", name="c.log", exact=True).count()  # it cannot tell
+    assert "no time in c.log" in seen.see("document.getElementById('legend').innerText")
     seen.page.get_by_role("button", name="Step", exact=True).click()
     assert seen.page.get_by_role("button", name="c.log", exact=True).count()
     assert seen.complaints == []

@@ -44,7 +44,9 @@ function placeAt(known, step) {
 function axisButtons() {
   const names = axesOf(view.all);
   if (names.length < 2) return [];
-  return names.map((name) => {
+  const missing = view.all.filter((run) => !hasAxis(run, view.by)).map((run) => run.name);
+  const note = missing.length > 0 && el("span", { class: "help" }, `no ${view.by} in ${missing.slice(0, 3).join(", ")}${missing.length > 3 ? ` and ${missing.length - 3} more` : ""}`);
+  const buttons = names.map((name) => {
     const button = el("button", { type: "button", class: "chip", "aria-pressed": String(view.by === name), title: `Draw over ${AXES[name].toLowerCase()}` }, AXES[name]);
     button.addEventListener("click", () => {
       view.by = name;
@@ -54,4 +56,5 @@ function axisButtons() {
     });
     return button;
   });
+  return note ? [...buttons, note] : buttons;
 }
