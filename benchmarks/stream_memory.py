@@ -140,7 +140,7 @@ def load_for(place: Path, workers: int, seconds: float) -> dict[str, Any]:
     corpus = streamed_corpus(config, text_files(config.data), None, lambda _: None)
     masking = masking_for("span_corruption", tokenizer, density=0.15, mean_span=3.0)
     tokens, clock = 0, None
-    for batch in corpus.loader(config, tokenizer, masking, here, print):
+    for batch in corpus.loader(config, tokenizer, masking, here, print, batch_size=config.train_batch_size):
         tokens += int(tokens_in(batch)) if clock is not None else 0
         clock = clock or Clock()
         if clock.seconds > seconds:

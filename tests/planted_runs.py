@@ -66,7 +66,9 @@ def plant_run(
     return directory
 
 
-def plant_layers(path: Path, names: tuple[str, ...], looks: int, *, every: int = 10, broken: int = 3) -> None:
+def plant_layers(
+    path: Path, names: tuple[str, ...], looks: int, *, every: int = 10, broken: int = 3, start: int = 0
+) -> None:
     """Looks at these parameters; the second one is not finite from one look on, the third has no gradient."""
     layers = Layers()
     for look in range(looks):
@@ -75,7 +77,7 @@ def plant_layers(path: Path, names: tuple[str, ...], looks: int, *, every: int =
             bad = place == 1 and look >= looks - broken
             norm = math.nan if bad else 0.1 * (place + 1) * 1.2**look
             table.extend([norm, norm, 0.25, 5.0 if bad else 0.0, 1e-3])
-        layers.add(1 + look * every, names, range(min(2, len(names))), table)
+        layers.add(start + 1 + look * every, names, range(min(2, len(names))), table)
     path.write_bytes(layers.to_bytes())
 
 

@@ -201,6 +201,65 @@ def test_a_run_and_a_kind_of_mark_can_be_hidden(tab, page_of, explained, tmp_pat
     assert view.complaints == []
 
 
+def three_logs(tmp_path):
+    for name, rate, fp16 in (("a", 0.1, True), ("b", 0.2, True), ("c", 0.3, False)):
+        skips = "".join(f"step {step} loss {1 + rate * 9 / step:.4f} lr {rate}\n" for step in range(1, 60))
+        (tmp_path / f"{name}.log").write_text(skips)
+        (tmp_path / f"{name}.yaml").write_text(f"learning_rate: {rate}\nfp16: {fp16}\nseed: 1\n")
+    return [tmp_path / f"{name}.{kind}" for name in "abc" for kind in ("log", "yaml")]
+
+
+def test_what_differs_between_runs_comes_first(tab, tmp_path):
+    write_page(page_data(shown_runs(three_logs(tmp_path))), tmp_path / "page.html")
+    seen = tab().open(tmp_path / "page.html")
+    rows = seen.see("[...document.querySelectorAll('#differences tbody tr')].map(row => row.innerText.split(/\\s+/))")
+    assert rows == [["learning_rate", "0.1", "0.2", "0.3"], ["fp16", "yes", "yes", "no"]]
+    assert seen.see("document.querySelector('main > section:not([hidden])').id") == "differences"
+    assert seen.complaints == []
+
+
+def test_the_marks_of_several_runs_lie_in_lanes_of_their_own(tab, page_of, explained, tmp_path):
+    others = [plant_run(tmp_path / name, vetoes=(40,)) for name in ("second", "third")]
+    strip = "document.querySelector('#plot > canvas').clientHeight"
+    alone = tab().open(page_of(explained)).see(strip)
+    view = tab().open(page_of(explained, *others))
+    assert view.see(strip) >= alone + 4 * 17  # refused steps and checkpoints of two more runs
+    assert view.complaints == []
+
+
+def test_runs_can_be_drawn_over_time(tab, tmp_path):
+    runs = shown_runs(three_logs(tmp_path))
+    runs[0]["axes"], runs[1]["axes"] = {"time": [[1, 0], [59, 600]]}, {"time": [[1, 0], [59, 1200]]}
+    write_page(page_data(runs), tmp_path / "page.html")
+    seen = tab().open(tmp_path / "page.html")
+    before = seen.see("document.querySelector('#plot figure canvas').toDataURL()")
+    seen.page.get_by_role("button", name="Time", exact=True).click()
+    assert seen.see("document.querySelector('#plot figure canvas').toDataURL()") != before
+    seen.page.locator("#plot figure canvas").first.hover(position={"x": 600, "y": 60})
+    assert "minutes" in seen.see("document.querySelector('.tip').innerText")
+    assert not seen.page.get_by_role("button", name="c.log", exact=True).count()  # it cannot tell
+    assert "no time in c.log" in seen.see("document.getElementById('legend').innerText")
+    seen.page.get_by_role("button", name="Step", exact=True).click()
+    assert seen.page.get_by_role("button", name="c.log", exact=True).count()
+    assert seen.complaints == []
+
+
+def test_smoothing_can_be_chosen(tab, tmp_path):
+    write_page(page_data(shown_runs(three_logs(tmp_path))), tmp_path / "page.html")
+    seen = tab().open(tmp_path / "page.html")
+    before = seen.see("document.querySelector('#plot figure canvas').toDataURL()")
+    seen.page.locator("#smoothing").fill("4")
+    assert seen.see("document.querySelector('#plot figure canvas').toDataURL()") != before
+
+
+def test_a_table_that_is_wider_than_a_telephone_says_that_it_scrolls(tab, tmp_path):
+    write_page(page_data(shown_runs(three_logs(tmp_path))), tmp_path / "page.html")
+    shown = "!document.querySelector('#differences .swipe').hidden"
+    assert not tab().open(tmp_path / "page.html").see(shown)
+    seen = tab(viewport={"width": 240, "height": 640}).open(tmp_path / "page.html")
+    seen.page.wait_for_function(f"() => {shown}")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_themes_are_legible(tab, page_of, explained, scheme):
     view = tab(color_scheme=scheme).open(page_of(explained))

@@ -1,6 +1,7 @@
 """`stayfinite diagnose` as a user calls it: answers, exit codes, and files that mean harm."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -193,3 +194,15 @@ def test_a_person_is_asked_for_the_missing_fact_and_the_answer_counts(tmp_path):
     assert "Which precision" in ran.stderr
     found = json.loads(ran.stdout)["findings"][0]
     assert any("--tell" in line and "fp16" in line for line in found["evidence"])
+
+
+def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {step} loss {math.nan if step > 50 else 2.0} grad_norm 1.0\n" for step in range(80)))
+    command = [sys.executable, "-m", "stayfinite", "diagnose", str(log)]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    piped = subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout.splitlines()
+    assert max(map(len, piped)) > 100  # a fix is one line
+    assert [line for line in piped if line != line.rstrip()] == []
+    narrow = subprocess.run(command, capture_output=True, text=True, env=environment | {"COLUMNS": "60"}, check=False)
+    assert max(map(len, narrow.stdout.splitlines())) <= 60

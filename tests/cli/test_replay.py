@@ -123,7 +123,7 @@ def broken():
 
 
 @pytest.mark.parametrize("built", ["build", "broken"])
-def test_what_build_makes_anew_does_not_overrule_the_run_that_saw_the_step_fail(tmp_path, monkeypatch, capsys, built):
+def test_a_replay_never_overwrites_the_autopsy_of_the_run(tmp_path, monkeypatch, capsys, built):
     (tmp_path / "distilled.py").write_text(DISTILLED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -133,17 +133,18 @@ def test_what_build_makes_anew_does_not_overrule_the_run_that_saw_the_step_fail(
     with Guard(model, optimizer, forward=forward, run_dir=tmp_path / "run", console=Lines()) as guard:
         guard.step(guard.forward(torch.randn(3, 4)))
     incident = tmp_path / "run/incidents/0001"
-    assert json.loads((incident / "autopsy.json").read_text())["cause"] == "nan-weights"
+    own = (incident / "autopsy.json").read_bytes()
+    assert json.loads(own)["cause"] == "nan-weights"
     assert replay(incident, "--json", build=f"distilled:{built}") == 1
     found = json.loads(capsys.readouterr().out)
     if built == "broken":
         assert found["cause"] == "nan-weights"
-        assert "written to" in found["notes"][-1]
     else:
         assert found["confidence"] < 0.5
         assert "what build() makes anew" in found["verdict"]
-        assert "(nan-weights), and is kept" in found["notes"][-1]
-    assert json.loads((incident / "autopsy.json").read_text())["cause"] == "nan-weights"
+    assert found["notes"][-1].endswith("replay.json; the run's own autopsy (nan-weights) is kept")
+    assert (incident / "autopsy.json").read_bytes() == own
+    assert json.loads((incident / "replay.json").read_text())["cause"] == found["cause"]
 
 
 def test_a_single_world_is_run_alone_and_not_written(incident, capsys):

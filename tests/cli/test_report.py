@@ -65,3 +65,18 @@ def test_it_needs_no_torch(tmp_path):
         str(tmp_path / "p.html"),
     ]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == ""
+
+
+def test_a_config_beside_a_log_tells_causes_apart_as_it_does_for_diagnose(tmp_path, capsys):
+    lost = "".join(f"{{'loss': 0.0, 'grad_norm': nan, 'epoch': {place / 10}}}\n" for place in range(20))
+    (tmp_path / "train.log").write_text(lost)
+    (tmp_path / "mine.json").write_text('{"fp16": true, "model_name_or_path": "t5-small"}')
+    (tmp_path / "other.log").write_text(lost)
+    (tmp_path / "config.yaml").write_text("fp16: false\nmodel_name_or_path: t5-small\n")
+    paths = [str(tmp_path / name) for name in ("train.log", "mine.json", "other.log", "config.yaml")]
+    assert run([*paths, "-o", str(tmp_path / "report.html"), "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["runs"]
+    assert first["causes"][0] == "fp16-overflow-model-family"
+    assert (second["name"], "fp16-overflow-model-family" in second["causes"]) == ("other.log", False)
+    assert run([paths[0], "--tell", "precision=fp16", "-o", str(tmp_path / "report.html"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["causes"][0] == "fp16-overflow"

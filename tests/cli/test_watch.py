@@ -1,6 +1,7 @@
 """`stayfinite watch` as people and scripts call it."""
 
 import json
+import math
 import os
 import pty
 import re
@@ -105,6 +106,21 @@ def test_it_leaves_by_itself_when_the_runs_have_ended(healthy, capsys):
     healthy.event("closed", reason="the guard was closed")
     assert run([str(healthy.directory), "--poll", "0.01"]) == 0
     assert "ended" in capsys.readouterr().out
+
+
+def test_a_directory_of_runs_is_watched_on_for_runs_that_begin_later(healthy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_AGAIN", 0.0)
+    monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_SHARE", math.inf)
+    healthy.event("closed", reason="the guard was closed")
+    looks = iter([lambda: None, lambda: WrittenRun(tmp_path / "later").accept(5), lambda: None, interrupt])
+    monkeypatch.setattr("stayfinite.cli.watch.time.sleep", lambda _: next(looks)())
+    assert run([str(tmp_path), "--json"]) == 0
+    told = [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()]
+    assert (told[0], told[-1]) == ("first", "later")
+
+
+def interrupt():
+    raise KeyboardInterrupt
 
 
 def test_the_last_word_is_on_all_of_the_run_however_late_it_was_read(healthy, capsys, monkeypatch):

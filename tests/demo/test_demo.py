@@ -11,6 +11,7 @@ from stayfinite.demo.screen import curve
 from stayfinite.demo.task import BULLET, as_item, collate, make_task
 from stayfinite.demo.trainer_log import TrainerLog
 from stayfinite.demo.why import find_overflow
+from stayfinite.diagnosis.diagnose import diagnose
 
 STEPS = 12
 SEED_WITH_AN_OVERFLOW = 0
@@ -101,6 +102,7 @@ def test_the_demo_from_beginning_to_end(tmp_path):
 
     assert len((result.out / "fp32.jsonl").read_text().splitlines()) == STEPS
     assert (result.out / "fp16.log").read_text().splitlines()[-1].startswith("{'loss': 0.0, 'grad_norm': nan")
+    assert diagnose(result.out / "fp16.log").cause.cause.startswith("fp16-overflow")
     steps = [json.loads(line) for line in (result.out / "guarded" / "steps.jsonl").read_text().splitlines()]
     assert sum(step["decision"] == "veto" for step in steps) == guarded.refused
     json.dumps(result.to_json(), allow_nan=False)

@@ -38,7 +38,8 @@ class Replay:
     """After this time no further world is begun."""
 
     write: bool = True
-    """Put the result into the incident as autopsy.json; not done for a single world."""
+    """Put the result into the incident: as autopsy.json, or as replay.json where the run wrote an autopsy. Not done for
+    a single world."""
 
     json: bool = False
     """Print the result as JSON and nothing else."""
@@ -74,12 +75,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _write(incident: Path, found: dict[str, Any]) -> list[str]:
-    from stayfinite.autopsy.incidents.incident_files import write_autopsy
-    from stayfinite.autopsy.incidents.replaying import seen_to_fail
+    from stayfinite.autopsy.incidents.incident_files import AUTOPSY, REPLAY, write_autopsy
+    from stayfinite.autopsy.incidents.replaying import earlier_cause
 
-    if cause := seen_to_fail(incident, found):
-        return [f"not written: the autopsy of the run itself has seen the step fail ({cause}), and is kept"]
+    # The run itself had all that made the step bad at hand. What build() makes anew may not be the same.
+    cause = earlier_cause(incident)
+    name = AUTOPSY if cause is None else REPLAY
+    kept = "" if cause is None else f"; the run's own autopsy ({cause or 'no cause'}) is kept"
     try:
-        return [f"written to {write_autopsy(incident, found)}"]
+        return [f"written to {write_autopsy(incident, found, name)}{kept}"]
     except OSError as error:
-        return [f"autopsy.json could not be written: {error.strerror or error}"]
+        return [f"{name} could not be written: {error.strerror or error}"]

@@ -24,13 +24,16 @@ class Report:
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run directories or logs; several are drawn over one another."""
+    """Run directories or logs; several are drawn over one another. A config or script belongs to the run before it."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])] = Path("report.html")
     """The file; it is replaced in one go."""
 
     title: str = ""
     """At the top; the names of the runs by default."""
+
+    tell: tuple[str, ...] = ()
+    """Facts that no file states, as name=value: precision=fp16 gpu=V100."""
 
     open: bool = False
     """Show it in the browser."""
@@ -54,7 +57,7 @@ def _run(settings: Report) -> int:
     from stayfinite.report.progress import reading_progress
 
     with reading_progress(quiet=settings.json) as progress:
-        runs = shown_runs(settings.paths, progress)
+        runs = shown_runs(settings.paths, progress, settings.tell)
     size = write_page(page_data(runs, title=settings.title), settings.out)
     if settings.json:
         told = {"out": str(settings.out), "bytes": size, "runs": [_facts(each) for each in runs]}

@@ -39,8 +39,8 @@ class Watch:
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run directories, logs of other frameworks, or a directory of runs. They need not exist yet. A file in a guarded
-    run's directory stands for that run."""
+    """Run directories, logs of other frameworks, or a directory of runs, with those that begin later. They
+    need not exist yet. A file in a guarded run's directory stands for that run."""
 
     web: bool = False
     """Serve the report's page, live, for a browser."""
@@ -155,11 +155,12 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
             with contextlib.nullcontext() if page is None else page.hub.lock:
                 changed = watched.look()
                 statuses = watched.statuses()
-                if page is not None and (changed or page.late):
+                if page is not None and (changed or page.late or page.outdated(statuses)):
                     page.publish([_shown(run, status) for run, status in zip(watched.runs, statuses, strict=True)])
             show(statuses)
             _write_metrics(settings, statuses)
-            over = all(status.ended in ("closed", "stopped") for status in statuses) and page is None
+            ended = all(status.ended in ("closed", "stopped") for status in statuses)
+            over = ended and page is None and not watched.expecting
             if over:
                 # The last word is on all of a run, also on what was not due to be read or judged yet.
                 watched.look(at_once=True)

@@ -124,6 +124,15 @@ class Curve:
         self._stretches.append((place, place))
         self._filled = 1
 
+    def rewind(self, step: float) -> None:
+        """Forget the finite points from this step on: the run was taken up again before them."""
+        kept = [[place for place in stretch if place[1] < step] for stretch in self._stretches]
+        self._stretches = [(min(each, key=_value), max(each, key=_value)) for each in kept if each]
+        self._filled = self._width
+        self._last = max((place for stretch in self._stretches for place in stretch), default=None)
+        if self._first is not None and self._first[1] >= step:
+            self._first = None
+
     def points(self) -> list[tuple[float, float]]:
         """Step and value, in the order in which they came: the first, the last, and the extremes of every stretch."""
         places = {place for stretch in self._stretches for place in stretch}

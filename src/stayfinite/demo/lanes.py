@@ -116,6 +116,10 @@ class Fp32Lane(Lane):
         self._file.close()
 
 
+SETTINGS = "model: t5, tiny, random weights\nfp16: True\n"
+"""At the head of the wild log, as training programs print them: without them no log tells fp16 from a high rate."""
+
+
 class WildLane(Lane):
     """fp16 as the reports have it: autocast, no loss scaler, every step taken, and a log that leaves NaN out."""
 
@@ -124,6 +128,7 @@ class WildLane(Lane):
     def __init__(self, model: TinyT5, steps: int, log: Path, steps_an_epoch: float) -> None:
         super().__init__(model, steps)
         self._file = log.open("w", encoding="utf-8")
+        self._file.write(SETTINGS)
         self.every = max(1, min(10, steps // 4))
         """Steps between two lines of its log."""
         self._log = TrainerLog(every=self.every, steps_an_epoch=steps_an_epoch)

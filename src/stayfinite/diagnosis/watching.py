@@ -156,6 +156,11 @@ class WatchedRuns:
         return list(self._runs.values())
 
     @property
+    def expecting(self) -> bool:
+        """Whether more runs may begin: a directory of runs was given."""
+        return any(path.is_dir() and not is_run_directory(path) for path in self._paths)
+
+    @property
     def behind(self) -> bool:
         """Whether more is waiting to be read at once."""
         return any(run.behind for run in self._runs.values())

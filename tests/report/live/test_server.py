@@ -208,6 +208,27 @@ def test_a_run_that_begins_anew_is_sent_as_a_whole(served):
     connection.close()
 
 
+def test_a_run_whose_process_was_killed_is_not_called_live(served, monkeypatch):
+    served.run.accept(30)
+    served.look()
+    steps = served.run.directory / "steps.jsonl"
+    connection, heard = served.stream()
+    assert next(heard)["runs"][0]["standing"] == ""
+    killed = time.time()
+    monkeypatch.setattr("stayfinite.diagnosis.live_run.time.time", lambda: killed + 660)
+    assert steps.stat().st_mtime <= killed
+    assert served.page.outdated([served.live.status()])  # though nothing was written
+    served.look()
+    told = next(heard)["patches"][0]["set"]
+    assert (told["health"]["word"], told["health"]["reason"]) == ("warning", "no step for 11 min")
+    assert "Healthy" not in told["sentence"]
+    assert told["standing"] == "last step 11 min ago"
+    assert ["state", "last step 11 min ago"] in told["figures"]
+    assert "pace" not in dict(told["figures"])
+    assert not served.page.outdated([served.live.status()])
+    connection.close()
+
+
 def test_logs_of_others_are_sent_each_in_its_turn_and_none_is_forgotten(tmp_path, monkeypatch):
     page = LivePage()
     logs = [LiveLog(tmp_path / f"{name}.log", name) for name in ("a", "b")]

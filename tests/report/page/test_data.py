@@ -153,6 +153,112 @@ def test_epochs_that_count_their_steps_anew_follow_one_another(tmp_path):
     assert run["figures"][0] == ["measurements", "30"]
 
 
+def trainer_lines(evaluations=()):
+    """A Trainer's console: it names no steps, and prints an evaluation after every tenth line."""
+    for place in range(1, 101):
+        yield {"loss": round(2.5 * 0.975**place, 4), "grad_norm": 1.1, "learning_rate": 5e-5, "epoch": place / 10}
+        if evaluations and not place % 10:
+            yield {"eval_loss": evaluations[place // 10 - 1], "eval_bleu": 9.0 + place, "eval_runtime": 3.2}
+
+
+def write_log(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return shown_run(path)
+
+
+def test_an_evaluation_that_names_no_step_lies_where_it_was_made(tmp_path):
+    run = write_log(tmp_path / "train.log", trainer_lines([2.0 - place / 10 for place in range(10)]))
+    assert run["series"]["eval_loss"]["x"] == list(range(9, 100, 10))
+    assert run["series"]["signal: eval_bleu"]["x"] == list(range(9, 100, 10))
+    assert not any("runtime" in name for name in run["series"])
+    assert "Overfitting" not in run["sentence"]
+
+
+def test_overfitting_is_said_where_the_evaluated_loss_rises_alone(tmp_path):
+    run = write_log(tmp_path / "train.log", trainer_lines([1.9, 1.7, 1.6, 1.7, 1.8, 1.9, 2.0, 2.1, 2.2, 2.3]))
+    assert run["sentence"].startswith("Overfitting since measurement 29: eval loss rose from 1.6 to 2.3 while")
+    assert run["health"]["word"] == "warning"
+    assert ["best eval loss", "1.6 at measurement 29"] in run["figures"]
+
+
+def test_a_loss_of_0_that_stands_for_nan_is_missing(tmp_path):
+    lines = [{"loss": 2.0 - place / 100, "grad_norm": 1.1, "epoch": place / 10} for place in range(20)]
+    lines += [{"loss": 0.0, "grad_norm": math.nan, "epoch": place / 10} for place in range(20, 30)]
+    run = write_log(tmp_path / "train.log", lines)
+    assert run["series"]["loss"]["bad"] == [[20, 29, 10, "NaN"]]
+    assert {"last loss": "NaN", "lowest loss": "1.81"}.items() <= dict(run["figures"]).items()
+    free = [line | {"grad_norm": 0.5} for line in lines]  # GRPO's loss is 0 and means it
+    assert dict(write_log(tmp_path / "grpo.log", free)["figures"])["lowest loss"] == "0"
+
+
+def test_a_log_of_a_resumed_run_has_each_step_once(tmp_path):
+    steps = [*range(1, 301), *range(201, 501)]
+    (tmp_path / "train.log").write_text("".join(f"step {step} loss {1 + 3 / step:.4f}\n" for step in steps))
+    run = shown_run(tmp_path / "train.log")
+    assert run["series"]["loss"]["x"] == list(range(1, 501))
+    assert run["figures"][0] == ["measurements", "500"]
+    assert "100 measurements came twice" in run["note"]
+
+
+def test_a_resumed_run_has_each_step_once_and_one_restart(tmp_path):
+    directory = plant_run(tmp_path)
+    (tmp_path / "steps.jsonl").write_text("")
+    write_lines(tmp_path / "steps.jsonl", [a_step(step) for step in (*range(1, 131), *range(101, 201))])
+    write_lines(tmp_path / "events.jsonl", [event("start", 0), event("resume", 100), event("restart", 100)])
+    run = shown_run(directory)
+    assert run["series"]["loss"]["x"] == list(range(1, 201))
+    assert run["figures"][0] == ["steps", "200"]
+    assert [(mark["kind"], mark["count"]) for mark in run["marks"]] == [("restart", 1)]
+
+
+def test_a_line_without_a_step_is_no_resume(tmp_path):
+    lines = [f"step {step} loss {1 + 3 / step:.4f}\nloss {1 + 3 / step:.4f} lr 1e-4\n" for step in range(100, 160)]
+    (tmp_path / "train.log").write_text("".join(lines))
+    run = shown_run(tmp_path / "train.log")
+    assert (run["note"], min(run["series"]["loss"]["x"])) == ("", 100)
+
+
+def test_a_run_can_be_drawn_over_time_by_its_events(tmp_path):
+    directory = plant_run(tmp_path)
+    at = [(step, f"2026-11-15T10:{minute:02}:00+00:00") for step, minute in ((0, 0), (100, 10), (100, 40), (200, 50))]
+    write_lines(tmp_path / "events.jsonl", [event("checkpoint", step) | {"time": time} for step, time in at])
+    assert shown_run(directory)["axes"] == {"time": [[0, 0], [100, 2400], [200, 3000]]}
+
+
+def test_a_log_that_counts_tokens_can_be_drawn_over_them(tmp_path):
+    lines = [{"loss": 3 / step, "step": step, "num_input_tokens_seen": 4096 * step} for step in range(1, 40)]
+    state = tmp_path / "trainer_state.json"
+    state.write_text(json.dumps({"log_history": lines}))
+    run = shown_run(state)
+    assert run["axes"]["tokens"][0] == [1, 4096]
+    assert run["axes"]["tokens"][-1] == [39, 39 * 4096]
+    assert not any("tokens" in name for name in run["series"])
+
+
+def a_step(step):
+    return {"version": 1, "step": step, "loss": 1 + 3 / step, "grad_norm": 1.0, "lr": 1e-4, "decision": "accept"}
+
+
+def test_the_looks_of_every_launch_are_on_the_heat_map(tmp_path):
+    directory = plant_run(tmp_path)
+    plant_layers(tmp_path / "layers-1.npz", ("a.weight", "b.weight"), looks=6)
+    first = read_layers(tmp_path / "layers-1.npz").steps
+    (tmp_path / "layers.npz").write_bytes((tmp_path / "layers-1.npz").read_bytes())
+    assert shown_run(directory)["layers"]["steps"] == list(first)  # each look once
+    plant_layers(tmp_path / "layers.npz", ("a.weight", "b.weight"), looks=6, start=first[3])
+    assert shown_run(directory)["layers"]["steps"] == [*first[:4], *(step + first[3] for step in first)]
+
+
+def test_what_a_recipe_evaluated_is_on_the_page(tmp_path):
+    directory = plant_run(tmp_path)
+    entries = [{"step": 20 * place, "value": -3.0, "loss": 3.0, "bleu": 10.0 + place} for place in range(1, 5)]
+    (tmp_path / "evaluations.json").write_text(json.dumps({"version": 1, "evaluations": entries}))
+    run = shown_run(directory)
+    assert run["series"]["eval_loss"] == {"x": [20, 40, 60, 80], "y": [3, 3, 3, 3], "bad": []}
+    assert run["series"]["signal: bleu"]["y"] == [11, 12, 13, 14]
+    assert ["last bleu", "14"] in run["figures"]
+
+
 def test_the_title_says_how_many_more_runs_there_are(tmp_path):
     runs = shown_runs([plant_run(tmp_path / name, vetoes=()) for name in "abcdef"])
     assert page_data(runs)["title"] == "a, b, c, d and 2 more"

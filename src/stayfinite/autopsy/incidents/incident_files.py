@@ -9,6 +9,7 @@
                    good.safetensors     those of the last known-good state
                    optimizer.json, optimizer.safetensors
                    autopsy.json         added when the autopsy is done
+                   replay.json          of `stayfinite replay`, where there is an autopsy
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from stayfinite.state.writer import Written, sync_directory, write_bytes, write_
 VERSION = 1
 """Of incident.json."""
 
-INCIDENT, AUTOPSY = "incident.json", "autopsy.json"
+INCIDENT, AUTOPSY, REPLAY = "incident.json", "autopsy.json", "replay.json"
 BATCH, RNG, OPTIMIZER = "batch.json", "rng.json", "optimizer.json"
 BATCH_TENSORS, OPTIMIZER_TENSORS = "batch.safetensors", "optimizer.safetensors"
 WEIGHTS, GOOD = "weights.safetensors", "good.safetensors"
@@ -100,21 +101,26 @@ def write_incident(directory: Path, number: int, draft: Draft, token: str) -> Pa
     return final
 
 
-def write_autopsy(incident: Path, record: Mapping[str, Any]) -> Path:
+def write_autopsy(incident: Path, record: Mapping[str, Any], name: str = AUTOPSY) -> Path:
     """Put autopsy.json into an incident, in place of an earlier one; at any moment one of the two is there.
+
+    Arguments:
+        incident: its directory.
+        record: of the autopsy.
+        name: of the file; ``REPLAY`` where the run's own autopsy is kept.
 
     Raises:
         OSError: disk trouble; an earlier one is still there.
     """
-    aside = incident / f".{AUTOPSY}.{os.getpid()}"
+    aside = incident / f".{name}.{os.getpid()}"
     try:
         write_bytes(aside, json.dumps(record, indent=1, default=str).encode(errors="backslashreplace"))
-        aside.replace(incident / AUTOPSY)
+        aside.replace(incident / name)
     except OSError:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
         raise
-    return incident / AUTOPSY
+    return incident / name
 
 
 def rng_tree(rng: Mapping[str, Any]) -> Any:

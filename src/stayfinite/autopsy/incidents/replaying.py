@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +56,12 @@ def replay(
     return found.to_json(), list(rebuilt.notes)
 
 
-def seen_to_fail(path: Path, found: Mapping[str, Any]) -> str:
-    """The cause of an earlier autopsy that has seen the step fail again, where this one has not; else nothing.
-
-    The run itself had all that made the step bad at hand. What build() makes anew may not be the same.
-    """
-    if _failed_again(found):
-        return ""
+def earlier_cause(path: Path) -> str | None:
+    """The cause in the autopsy that an incident has, empty where it found none; None without one."""
     try:
-        earlier = json.loads((path / AUTOPSY).read_text(encoding="utf-8"))
-        return str(earlier["cause"] or "") if _failed_again(earlier) else ""
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ""  # there is none, or half of one
-
-
-def _failed_again(found: Mapping[str, Any]) -> bool:
-    return any(world["name"] == "same" and not world["finite"] for world in found["worlds"])
+        return str(json.loads((path / AUTOPSY).read_text(encoding="utf-8"))["cause"] or "")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # there is none, or half of one
 
 
 def _device(asked: str | None, incident: Incident) -> torch.device:

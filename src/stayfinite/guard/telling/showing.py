@@ -7,26 +7,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stayfinite.diagnosis.diagnose import diagnose
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.gathering import named_like_a_config, named_like_a_log
 from stayfinite.diagnosis.guarded import diagnose_guarded
-from stayfinite.diagnosis.reading import Progress
+from stayfinite.diagnosis.reading import Progress, read_paths
+from stayfinite.diagnosis.telling import understand_told
 from stayfinite.diagnosis.watching import newest_log
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import RunReader, is_run_directory
 from stayfinite.report.page.data import log_data, run_data
 
 
-def shown_runs(paths: Sequence[Path], progress: Progress | None = None) -> list[dict[str, Any]]:
+def shown_runs(
+    paths: Sequence[Path], progress: Progress | None = None, tell: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """What the page shows of each path: a run directory, or a log that is somebody else's.
+
+    Configs and scripts among them belong to the run before them, or to the first one.
 
     Raises:
         UsageError: there is nothing to draw in one of them.
     """
-    names = _names(paths)
-    return [shown_run(path, name, progress) for path, name in zip(paths, names, strict=True)]
+    runs, beside = _with_configs(paths)
+    return [
+        shown_run(path, name, progress, configs=configs, tell=tell)
+        for path, name, configs in zip(runs, _names(runs), beside, strict=True)
+    ]
 
 
-def shown_run(path: Path, name: str = "", progress: Progress | None = None) -> dict[str, Any]:
+def shown_run(
+    path: Path,
+    name: str = "",
+    progress: Progress | None = None,
+    *,
+    configs: Sequence[Path] = (),
+    tell: Sequence[str] = (),
+) -> dict[str, Any]:
     """The same for one path. A directory that is no run, and whose log is a guard's, stands for that run."""
     if path.is_dir() and not is_run_directory(path):
         newest = newest_log(path)
@@ -34,7 +50,8 @@ def shown_run(path: Path, name: str = "", progress: Progress | None = None) -> d
     run = RunReader(path) if is_run_directory(path) else None
     if run is not None:
         run.refresh()
-    found = diagnose(path, progress=progress)
+    reading = read_paths([path, *configs], progress)
+    found = judge_reading(reading, understand_told(tell))
     best = max(found.runs, key=lambda run: (len(run.column("loss")), run.points_seen), default=None)
     measured = best is not None and best.points_seen > 0
     # Files of these names may also be another program's.
@@ -42,7 +59,32 @@ def shown_run(path: Path, name: str = "", progress: Progress | None = None) -> d
         return run_data(run, found.to_json(), name=name)
     if best is None or not measured:
         raise UsageError(f"{path}: no measurement was found in it", fix="give a training log or a run directory")
-    return log_data(best, found.to_json(), name=name)
+    return log_data(best, found.to_json(), name=name, settings=reading.settings)
+
+
+def _with_configs(paths: Sequence[Path]) -> tuple[list[Path], list[list[Path]]]:
+    """The runs, and for each of them the configs and scripts that were named with it."""
+    runs: list[Path] = []
+    beside: list[list[Path]] = []
+    first: list[Path] = []
+    for path in paths:
+        if len(paths) > 1 and path.is_file() and _holds_settings(path):
+            (beside[-1] if beside else first).append(path)
+        else:
+            runs.append(path)
+            beside.append([])
+    if not runs:
+        return list(paths), [[] for _ in paths]
+    beside[0] = first + beside[0]
+    return runs, beside
+
+
+def _holds_settings(path: Path) -> bool:
+    """Whether a file is a config or a script, by its name or by what is in it."""
+    if named_like_a_config(path) or named_like_a_log(path):
+        return named_like_a_config(path)
+    reading = read_paths([path])
+    return bool(reading.settings) and not any(run.points_seen for run in reading.runs)
 
 
 def guarded_run(directory: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stayfinite.core.curve import Spans
+from stayfinite.readers.runs.directory import moment
 from stayfinite.readers.runs.growing import number
 
 KINDS = {
@@ -21,6 +22,7 @@ KINDS = {
 BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradient-spike", "replay-mismatch"})
 """Codes of a step that should not have been taken."""
 
+MOST_TIMES = 1_000
 MOST_MARKS = 400
 """Of one kind."""
 
@@ -49,6 +51,11 @@ class Events:
         """What the training loop failed with: `RuntimeError: disk full`; `KeyboardInterrupt` by hand."""
         self._stop: float | None = None
         """The step at which the guard last decided to stop."""
+        self.times: list[tuple[float, float]] = []
+        """Steps and when they were reached, in seconds since the first event; of a long run some of them."""
+        self._began: float | None = None
+        self._resumed: float | None = None
+        """The step at which a launch was resumed, until the launch itself is told."""
         self.memory: dict[str, Any] = {}
         """Peaks, by where."""
         self.slowest: dict[str, Any] = {}
@@ -76,6 +83,8 @@ class Events:
         elif event == "stall":
             self.stall = dict(record)
         step = number(record.get("step"))
+        if step is not None and abs(step) < 1e15:
+            self._note_time(step, record.get("time"))
         kind = KINDS.get(event) or ("error" if event.endswith("-failed") else None)
         # A level that was accepted and a bad step that was only watched are no refusals, but nobody should miss them.
         if kind is None and event in ("accept", "clip"):
@@ -87,10 +96,26 @@ class Events:
             return  # the decision to stop is marked there already
         if event == "stop":
             self._stop = step
+        if event == "restart" and self._resumed == step:
+            self._resumed = None
+            return  # resuming is marked there already
+        if event == "resume":
+            self._resumed = step
         if kind == "veto":
             self.codes[str(record.get("code"))[:60]] += 1
         spans = self.marks.setdefault(kind, Spans(MOST_MARKS))
         spans.add(kind, step, text=_text(record), ordinal=spans.total)
+
+    def _note_time(self, step: float, time: Any) -> None:
+        when = moment(time) if isinstance(time, str) else None
+        if when is None:
+            return
+        self._began = when if self._began is None else self._began
+        while self.times and self.times[-1][0] >= step:
+            self.times.pop()  # a run that was taken up again reaches these steps later
+        self.times.append((step, when - self._began))
+        if len(self.times) > MOST_TIMES:
+            self.times = self.times[::2]
 
 
 def error_of(record: Mapping[str, Any]) -> str:

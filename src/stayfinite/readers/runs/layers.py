@@ -8,7 +8,7 @@ import struct
 import sys
 import zipfile
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,10 @@ FIELDS = ("norm", "zero_share", "update_ratio", "nonfinite", "abs_max")
 LARGEST = 512 << 20
 """Bytes of one table; what is larger was not written by a guard."""
 
+MOST_PARTS = 20
+"""Launches whose looks are shown; the newest ones."""
+
+_PART = re.compile(r"layers-(\d{1,9})\.npz")
 _NAMES = re.compile(r"<U(\d{1,5})")
 
 
@@ -35,8 +39,29 @@ class LayerTable:
         return array("f") if table is None else table[place :: len(self.names)]
 
 
+def layer_files(directory: Path) -> list[Path]:
+    """Those of a run, oldest first: each launch writes one of its own, and the newest has the plain name."""
+    older = [(int(found[1]), path) for path in directory.glob("layers-*.npz") if (found := _PART.fullmatch(path.name))]
+    return [path for _, path in sorted(older)[-MOST_PARTS:]] + [directory / "layers.npz"]
+
+
+def all_layers(paths: Sequence[Path]) -> LayerTable | None:
+    """The tables of all launches as one; None where there is none, or none can be read."""
+    parts = [table for path in paths if (table := read_layers(path)) is not None]
+    if not parts:
+        return None
+    # The latest set of parameters counts, and of a step that was taken twice the second time.
+    parts = [part for part in parts if part.names == parts[-1].names and part.tables.keys() == parts[-1].tables.keys()]
+    joined = parts[-1]
+    for part in reversed(parts[:-1]):
+        looks = sum(step < joined.steps[0] for step in part.steps)
+        tables = {name: table[: looks * len(part.names)] + joined.tables[name] for name, table in part.tables.items()}
+        joined = LayerTable(names=part.names, steps=part.steps[:looks] + joined.steps, tables=tables)
+    return joined
+
+
 def read_layers(path: Path) -> LayerTable | None:
-    """The table; None where there is none, or it cannot be read."""
+    """One table; None where there is none, or it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = _names(*_array(archive, "names.npy"))

@@ -9,10 +9,10 @@ from typing import Any
 from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS, News, RunDirectory
 from stayfinite.readers.runs.events import Events
 from stayfinite.readers.runs.incidents import read_incidents, read_object
-from stayfinite.readers.runs.layers import LayerTable, read_layers
+from stayfinite.readers.runs.layers import LayerTable, all_layers, layer_files
 from stayfinite.readers.runs.steps import Steps
 
-LAYERS, INCIDENTS, LEDGER = "layers.npz", "incidents", "ledger.json"
+LAYERS, INCIDENTS, LEDGER, EVALUATIONS = "layers.npz", "incidents", "ledger.json", "evaluations.json"
 
 
 def is_run_directory(path: Path) -> bool:
@@ -37,6 +37,8 @@ class RunReader:
         self.layers: LayerTable | None = None
         self.incidents: list[dict[str, Any]] = []
         self.ledger: dict[str, Any] = {}
+        self.evaluations: list[dict[str, Any]] = []
+        """Of a recipe: each with its step and its scores by name."""
         self._growing = RunDirectory(directory)
         self._told = self._growing.launch
         self._stamps: dict[str, tuple[int, ...]] = {}
@@ -92,8 +94,12 @@ class RunReader:
             launches = self.launch.get("launches")
             self.launches = [each for each in launches if isinstance(each, dict)] if isinstance(launches, list) else []
             changed = True
-        if self._touched(LAYERS, [self.directory / LAYERS]):
-            self.layers = read_layers(self.directory / LAYERS)
+        if self._touched(LAYERS, layers := layer_files(self.directory)):
+            self.layers = all_layers(layers)
+            changed = True
+        if self._touched(EVALUATIONS, [self.directory / EVALUATIONS]):
+            told = (read_object(self.directory / EVALUATIONS) or {}).get("evaluations")
+            self.evaluations = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
             changed = True
         if self._touched(LEDGER, [self.directory / LEDGER]):
             self.ledger = read_object(self.directory / LEDGER) or {}

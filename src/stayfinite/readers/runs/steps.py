@@ -29,6 +29,7 @@ class Steps:
         self.decisions: Counter[str] = Counter()
         """How often each decision was taken."""
         self.count = 0
+        """Each step once, however often a run was taken up again before it."""
         self.last_step = 0.0
         self.last_loss: float | None = None
         """Of the last step that was taken, finite or not."""
@@ -38,7 +39,9 @@ class Steps:
         step = number(record.get("step"))
         self.count += 1
         if step is None or not abs(step) < 1e15:
-            step = float(self.count)
+            step = self.last_step + 1
+        if self.count > 1 and step <= self.last_step:
+            self._rewind(step)
         self.last_step = step
         decision = record.get("decision")
         if isinstance(decision, str):
@@ -56,6 +59,12 @@ class Steps:
         if isinstance(signals, dict):
             for name, value in signals.items():
                 self._note(f"{SIGNAL}{name}"[:80], step, value)
+
+    def _rewind(self, step: float) -> None:
+        """A run that was taken up again takes these steps anew: those of before led nowhere."""
+        self.count = max(1, self.count - int(self.last_step - step + 1))
+        for curve in self.curves.values():
+            curve.rewind(step)
 
     def _note(self, name: str, step: float, value: Any) -> None:
         told = number(value)

@@ -28,6 +28,9 @@ WHOLE_AFTER = 6_000
 LOGS_EVERY = 2.0
 """Seconds between two changes of a log that is somebody else's: they are sent as a whole."""
 
+CLOCK_SECONDS = 5.0
+"""Between two changes that tell nothing but the time: a run that was silent for 40 s is so for 41 s."""
+
 PAGE_SECONDS = 5.0
 """A page that was made is given to others for so long; what came after it follows by the stream."""
 
@@ -61,18 +64,34 @@ class LivePage:
         self._shown: Sequence[Shown] = ()
         self._sent: dict[str, dict[str, Any]] = {}
         self._appended = 0
+        self._evaluations: list[int] = []
+        """How many of each run were sent: they are rare, and come with a whole."""
         self._logs_sent: dict[str, float] = {}
         self.late = False
         """Whether a change is still to be sent: ``publish`` again soon, also where nothing new was read."""
+        self._told: tuple[float, list[tuple[str, ...]]] = (0.0, [])
+        """When the standing of the runs was told last, and what it was."""
         self._page: tuple[float, bytes] | None = None
         self._policy = page_csp("events")
+
+    def outdated(self, statuses: Sequence[RunStatus]) -> bool:
+        """Whether the page says what no longer holds. A process that is killed writes nothing more."""
+        when, told = self._told
+        if [_told(status)[:3] for status in statuses] != [each[:3] for each in told]:
+            return True
+        late = time.monotonic() - when > CLOCK_SECONDS
+        return late and [_told(status) for status in statuses] != told
 
     def publish(self, shown: Sequence[Shown]) -> None:
         """The runs stand like this now: tell everybody who looks on what has changed."""
         with self.hub.lock:
+            self._told = (time.monotonic(), [_told(each.status) for each in shown])
             same = [each.status.path for each in shown] == [each.status.path for each in self._shown]
             self._shown, self.late = shown, False
+            evaluations = [0 if each.reader is None else len(each.reader.evaluations) for each in shown]
             anew = not same or any(each.news.anew for each in shown) or self._appended > WHOLE_AFTER
+            anew = anew or evaluations != self._evaluations
+            self._evaluations = evaluations
             if anew:
                 self._page, self._appended = None, 0
                 data = self._data()
@@ -100,8 +119,7 @@ class LivePage:
     def _patch(self, name: str, each: Shown) -> dict[str, Any] | None:
         if each.reader is None:
             return self._log_patch(name, each)
-        words = run_words(each.reader, each.diagnosis, name=each.status.name) | _live_words(each.status)
-        words["figures"] = _figures(words["figures"], each.status)
+        words = _live(run_words(each.reader, each.diagnosis, name=each.status.name), each.status)
         change = self._changed(name, words)
         if each.news.beside and each.reader.layers is not None:
             change["layers"] = heat_data(each.reader.layers)
@@ -145,20 +163,32 @@ def _whole_run(each: Shown) -> dict[str, Any]:
         data = run_data(each.reader, each.diagnosis, name=each.status.name)
     else:
         data = log_data(each.series or RunSeries(each.status.path), each.diagnosis, name=each.status.name)
-    return data | _live_words(each.status) | {"figures": _figures(data["figures"], each.status)}
+    return _live(data, each.status)
 
 
-def _live_words(status: RunStatus) -> dict[str, Any]:
+def _live(data: dict[str, Any], status: RunStatus) -> dict[str, Any]:
+    """The same, with what only a live run has."""
     health = status.health
-    return {"health": {"word": health.word.value, "reason": text(health.reason), "fix": text(health.fix)}}
+    told = {"word": health.word.value, "reason": text(health.reason), "fix": text(health.fix)}
+    # One word for how it is: "Healthy: 63 steps" beside a warning would be two.
+    sentence = data["sentence"].removeprefix("Healthy: ") if health.word.alarms else data["sentence"]
+    figures = _figures(data["figures"], status)
+    return data | {"health": told, "standing": text(_standing(status)), "sentence": sentence, "figures": figures}
+
+
+def _standing(status: RunStatus) -> str:
+    """As the terminal says it. How long ago a run ended would be a change for ever."""
+    return status.ended if status.state == "ended" else standing(status)
+
+
+def _told(status: RunStatus) -> tuple[str, ...]:
+    """What time alone changes: first what is told at once, then what may wait."""
+    return status.state, status.ended, status.health.word.value, status.health.reason, _standing(status)
 
 
 def _figures(figures: list[list[str]], status: RunStatus) -> list[list[str]]:
     """The page's figures, with what only a live run has."""
-    live = [["done", done_of(status)], ["pace", pace(status)]]
-    # A clock would be a change at every look.
-    live += [["state", standing(status)]] if status.state in ("waiting", "gone") else []
-    live += [["state", status.ended or status.state]] if status.state in ("ended", "silent") else []
+    live = [["done", done_of(status)], ["pace", pace(status)], ["state", _standing(status)]]
     return [[name, text(value)] for name, value in live if value] + figures
 
 

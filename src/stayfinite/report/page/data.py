@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import islice
@@ -11,13 +11,16 @@ from typing import Any
 
 from stayfinite.core.counting import counted_on
 from stayfinite.core.series import RunSeries
+from stayfinite.core.settings import Setting
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import RunReader
-from stayfinite.report.page.details import details_data, sources_table
+from stayfinite.report.page.axes import run_axes
+from stayfinite.report.page.details import details_data, settings_table, sources_table
+from stayfinite.report.page.evaluated import evaluation_curves, evaluation_figures, overfitting
 from stayfinite.report.page.heat import heat_data
 from stayfinite.report.page.incidents import incident_data
 from stayfinite.report.page.plain import objects, records, text, without_repeats
-from stayfinite.report.page.series import curves_of, marks_data, series_data, skips_of
+from stayfinite.report.page.series import axes_of, curves_of, marks_data, repeated, series_data, skips_of
 from stayfinite.report.page.verdict import curve_figures, guarded_figures, guarded_sentence, log_sentence
 from stayfinite.report.pages import page_as_data
 from stayfinite.rules.registry import family_of, rule_of
@@ -63,7 +66,7 @@ def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") ->
         name: that it goes by; that of the directory by default.
     """
     return run_words(run, diagnosis, name=name) | {
-        "series": series_data(run.steps.curves),
+        "series": series_data(run.steps.curves | evaluation_curves(run.evaluations)),
         "marks": marks_data(run.events.marks),
         "layers": None if run.layers is None else heat_data(run.layers),
     }
@@ -73,43 +76,59 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
     """The same without curves, marks and layers: what a change to a live page can set anew each time."""
     incidents = [incident_data(each) for each in run.incidents]
     findings = _findings(diagnosis, incidents)
+    curves = run.steps.curves | evaluation_curves(run.evaluations)
     return {
         "id": "r0",
         "name": text(name or run.directory.resolve().name or str(run.directory), 120),
         "source": text(run.directory, 400),
         "verdict": text(diagnosis.get("verdict", "unknown"), 20),
         "health": None,
-        "sentence": guarded_sentence(run, findings, diagnosis),
+        "sentence": f"{guarded_sentence(run, findings, diagnosis)} {overfitting(curves)}".strip(),
         "note": "",
         "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
-        "figures": guarded_figures(run),
+        "axes": run_axes(run.events.times, run.steps.curves),
+        "figures": guarded_figures(run) + evaluation_figures(curves),
         "findings": findings,
         "incidents": incidents,
         "details": details_data(run) + sources_table(diagnosis),
     }
 
 
-def log_data(series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
+def log_data(
+    series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "", settings: Iterable[Setting] = ()
+) -> dict[str, Any]:
     """A log that is somebody else's, in the same shape."""
     findings = _findings(diagnosis, [])
     counted = counted_on(series)
     curves = curves_of(counted)
+    word = "measurement" if _unnumbered(series) else "step"
+    overfits = overfitting(curves, word)
+    verdict = text(diagnosis.get("verdict", "unknown"), 20)
+    again = repeated(counted)
+    sentence = log_sentence(findings, diagnosis, series.points_seen - again)
+    # What is wrong with the model is said, what is right with its numbers as well.
+    sentence = sentence.replace("Healthy: nothing is wrong with", "Nothing breaks in") if overfits else sentence
     return {
         "id": "r0",
         "name": text(name or Path(series.source).name or series.source, 120),
         "source": text(series.source, 400),
-        "verdict": text(diagnosis.get("verdict", "unknown"), 20),
-        "health": None,
-        "sentence": log_sentence(findings, diagnosis, series.points_seen),
-        "note": _note(series, counted),
+        "verdict": verdict,
+        "health": {"word": "warning", "reason": "", "fix": ""} if overfits and verdict == "healthy" else None,
+        "sentence": f"{overfits} {sentence}".strip(),
+        "note": _note(series, counted, again),
         "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
-        "figures": [["measurements", f"{series.points_seen:,}"], *curve_figures(curves)],
+        "figures": [
+            ["measurements", f"{series.points_seen - again:,}"],
+            *curve_figures(curves),
+            *evaluation_figures(curves, word),
+        ],
         "findings": findings,
+        "axes": axes_of(counted),
         "series": series_data(curves),
         "marks": marks_data({"skip": skips_of(counted)}),
         "layers": None,
         "incidents": [],
-        "details": sources_table(diagnosis),
+        "details": settings_table(settings) + sources_table(diagnosis),
     }
 
 
@@ -132,10 +151,16 @@ def _findings(diagnosis: Mapping[str, Any], incidents: Sequence[Mapping[str, Any
     ]
 
 
-def _note(series: RunSeries, counted: RunSeries) -> str:
-    if all(point.step is None for point in islice(series.points, 100)):
+def _note(series: RunSeries, counted: RunSeries, again: int) -> str:
+    if again:
+        return f"The run was resumed: {again:,} measurements came twice, and only the second ones are shown."
+    if _unnumbered(series):
         return "This log names no steps: its measurements are counted instead."
     return "" if counted is series else "This log counts its steps anew in each epoch: here they are counted on."
+
+
+def _unnumbered(series: RunSeries) -> bool:
+    return all(point.step is None for point in islice(series.points, 100))
 
 
 def _said(line: str, finding: Mapping[str, Any]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from stayfinite.core.settings import Setting
 from stayfinite.readers.runs.growing import number
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.page.plain import objects, records, shown, text
@@ -28,6 +29,12 @@ def details_data(run: RunReader) -> list[Table]:
         _table("Memory peaks", [[text(where, 120), _size(peak)] for where, peak in run.events.memory.items()]),
     ]
     return [table for table in tables if table["rows"]]
+
+
+def settings_table(settings: Iterable[Setting]) -> list[Table]:
+    """The settings of a log, from the configs beside it and from itself; a later one counts."""
+    told = {setting.name: setting.value for setting in settings}
+    return [_table("Configuration", _rows(told))] if told else []
 
 
 def sources_table(diagnosis: Mapping[str, Any]) -> list[Table]:

@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 SCRIPTS = (
-    "elements", "colours", "scales", "chart", "marks", "curves", "hands", "heat", "findings", "incidents", "details",
-    "page",
+    "elements", "colours", "scales", "chart", "marks", "axes", "curves", "hands", "heat", "findings", "incidents",
+    "details", "page",
 )  # fmt: skip
 """In this order they make up the page's one script."""
 

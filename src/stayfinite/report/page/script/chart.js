@@ -2,9 +2,11 @@
 
 const GUTTER = 80, MARGIN = 20;
 const DENSE = 500; // points in view from which on a curve is drawn faintly, with its trend over it
+const FEW = 12; // points from which on one can be asked for
+const USUAL = 2; // of the strengths of smoothing, 0 for none to 6; each doubles the reach
 const MOST_BANDS = 40; // more than these are told by their ticks alone
 const PANELS = [
-  { key: "loss", title: "Loss", height: 230, log: true, with: /^(eval_loss|val_loss|valid_loss|validation_loss|test_loss|part: .*)$/ },
+  { key: "loss", title: "Loss", height: 230, log: true, with: /^(eval_loss|val_loss|valid_loss|validation_loss|test_loss|dev_loss|part: .*)$/ },
   { key: "grad_norm", title: "Gradient norm", height: 140, log: true },
   { key: "lr", title: "Learning rate", height: 96, log: false },
   { key: "loss_scale", title: "Loss scale", height: 96, log: true },
@@ -87,7 +89,7 @@ function drawGrid(context, x, y, width, height) {
   }
   // A 0 has no place on a log scale: it lies on the floor.
   if (y.floor) context.fillText("0", GUTTER - 8, height - 8);
-  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), true)) {
+  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), view.by === "step")) {
     const place = Math.round(x.at(tick)) + 0.5;
     line(context, place, 0, place, height);
   }
@@ -96,7 +98,7 @@ function drawGrid(context, x, y, width, height) {
 function drawCurve(context, curve, x, y, view) {
   const { series } = curve;
   const count = inView(series, view);
-  const faint = view.smooth && curve.main && count > DENSE && rough(series);
+  const faint = view.smooth > 0 && curve.main && (view.chosen ? count >= FEW : count > DENSE && rough(series));
   context.strokeStyle = context.fillStyle = curve.colour;
   context.lineWidth = faint ? 1 : curve.main ? 1.5 : 1.1;
   context.globalAlpha = faint ? 0.28 : curve.main ? 1 : 0.75;
@@ -111,7 +113,7 @@ function drawCurve(context, curve, x, y, view) {
   if (!curve.main) nameCurve(context, curve, x, y);
   if (!faint) return;
   context.lineWidth = 2;
-  trace(context, series, trend(series), x, y);
+  trace(context, series, trend(series, view.smooth), x, y);
 }
 
 // What is not the panel's own number has its name at its end.
@@ -159,9 +161,9 @@ function gapsOf(series) {
 }
 
 // The mean of the middle half of the points around each one; of their logarithms, where they have some.
-function trend(series) {
-  return kept(series, "trend", () => {
-    const reach = Math.max(4, Math.round(series.y.length / 160));
+function trend(series, strength) {
+  return kept(series, `trend ${strength}`, () => {
+    const reach = Math.max(2, Math.round(Math.max(4, series.y.length / 160) * 2 ** (strength - USUAL)));
     const positive = series.y.every((value) => value > 0);
     const values = positive ? series.y.map(Math.log) : series.y;
     return values.map((_, i) => {
@@ -200,7 +202,7 @@ function drawBad(context, curve, x, height, many) {
     if (!many && (curve.series.bad.length <= MOST_BANDS || wide > 3)) context.fillRect(from, 0, wide, height);
     context.globalAlpha = 0.9;
     context.fillStyle = many ? curve.colour : colour("bad");
-    context.fillRect(from, 0, wide, 4);
+    context.fillRect(from, many ? 5 * curve.run.place : 0, wide, 4);
     context.globalAlpha = 1;
   }
 }

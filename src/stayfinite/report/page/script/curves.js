@@ -1,7 +1,7 @@
 // The panels, what is in view, and everything that a hand can do to it.
 
 const view = {
-  runs: [], low: 0, high: 1, cursor: null, selected: null, hidden: new Set(), panels: [], follow: true, smooth: true, whole: [0, 1],
+  runs: [], all: [], by: "step", unit: "step", low: 0, high: 1, cursor: null, selected: null, hidden: new Set(), panels: [], follow: true, smooth: USUAL, chosen: false, whole: [0, 1],
   lines() {
     const found = [];
     for (const run of this.runs) {
@@ -27,8 +27,10 @@ function extent(runs) {
 }
 
 function setCurves(runs) {
-  const all = extent(runs);
-  view.runs = runs;
+  view.all = runs;
+  if (!axesOf(runs).includes(view.by)) view.by = "step";
+  Object.assign(view, placed(runs, view.by));
+  const all = extent(view.runs);
   if (!all) { fill("curves"); view.panels = []; return; }
   if (view.follow) [view.low, view.high] = all;
   view.whole = all;
@@ -68,7 +70,7 @@ function buildCurves() {
   const panels = view.panels.map((panel) => el("figure", {}, el("figcaption", {}, panel.spec.title, logButton(panel)), panel.canvas));
   const plot = el("div", {
     id: "plot", class: "plot", tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-describedby": "plot-help",
-    "aria-label": `${view.panels.map((panel) => panel.spec.title).join(", ")} over ${whole(view.whole[0])} to ${whole(view.whole[1])} steps`,
+    "aria-label": `${view.panels.map((panel) => panel.spec.title).join(", ")} over ${whole(view.whole[0])} to ${whole(view.whole[1])} ${view.unit === "step" ? "steps" : view.unit}`,
   }, view.marks, panels, view.axis, view.tip);
   fill("curves",
     el("div", { class: "bar" }, el("h2", { id: "curves-title" }, "Curves"), el("div", { id: "legend", class: "legend" })),
@@ -92,7 +94,7 @@ function logButton(panel) {
 }
 
 function buildLegend() {
-  const chips = [];
+  const chips = axisButtons();
   if (view.runs.length > 1) {
     for (const run of view.runs) chips.push(toggle(run.id, run.name, runColour(run.place)));
   }
@@ -100,19 +102,20 @@ function buildLegend() {
     const words = `${whole(count)} ${count === 1 ? KINDS[kind].word : KINDS[kind].plural}`;
     chips.push(toggle(kind, words, view.runs.length > 1 ? null : colour(KINDS[kind].tone)));
   }
-  if (view.runs.some((run) => Object.values(run.series).some((series) => series.x.length > DENSE))) chips.push(smoothButton());
+  if (view.runs.some((run) => Object.values(run.series).some((series) => series.x.length >= FEW))) chips.push(smoothing());
   chips.push(el("button", { type: "button", class: "chip", id: "all", onclick: showAll }, "Show all"));
   document.getElementById("legend").replaceChildren(...chips);
 }
 
-function smoothButton() {
-  const button = el("button", { type: "button", class: "chip", "aria-pressed": String(view.smooth) }, "Trend");
-  button.addEventListener("click", () => {
-    view.smooth = !view.smooth;
-    button.setAttribute("aria-pressed", String(view.smooth));
+// Dense curves have a trend by themselves; who moves the slider wants one everywhere.
+function smoothing() {
+  const slider = el("input", { type: "range", id: "smoothing", min: "0", max: "6", step: "1", value: String(view.smooth), "aria-label": "Smoothing" });
+  slider.addEventListener("input", () => {
+    view.smooth = Number(slider.value);
+    view.chosen = true;
     drawCurves();
   });
-  return button;
+  return el("label", { class: "smooth" }, "Smoothing", slider);
 }
 
 function toggle(key, words, shade) {
@@ -147,8 +150,8 @@ function drawAxis() {
   context.fillStyle = colour("muted");
   context.textBaseline = "middle";
   context.textAlign = "right";
-  context.fillText("step", GUTTER - 8, 10);
-  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), true)) {
+  context.fillText(view.unit, GUTTER - 8, 10);
+  for (const tick of ticks(x, Math.max(2, Math.floor(width / 110)), view.by === "step")) {
     const words = whole(Number(tick.toPrecision(12))), half = context.measureText(words).width / 2;
     context.textAlign = "center";
     context.fillText(words, Math.min(x.at(tick), width - half), 10);
@@ -163,7 +166,7 @@ function showAll() {
 
 function zoomTo(low, high) {
   const [first, last] = view.whole;
-  const least = Math.min(4, last - first);
+  const least = view.by === "step" ? Math.min(4, last - first) : (last - first) / 1000;
   if (high - low < least) { const middle = (low + high) / 2; low = middle - least / 2; high = middle + least / 2; }
   view.low = Math.max(first, low);
   view.high = Math.min(last, high);

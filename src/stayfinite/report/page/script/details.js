@@ -11,13 +11,34 @@ function setDetails(runs) {
   fill("details", el("h2", { id: "details-title" }, "Details"), groups);
 }
 
+// What was set differently, before anything that came of it.
+const SETTINGS = ["Configuration", "Model", "Optimizer", "Guard"];
+const MOST_DIFFERENCES = 40;
+
+function setDifferences(runs) {
+  const told = runs.map((run) => new Map(run.details.filter((group) => SETTINGS.includes(group.title))
+    .flatMap((group) => group.rows.map(([name, value]) => [group.title === "Configuration" ? name : `${group.title.toLowerCase()} ${name}`, value]))));
+  const known = runs.filter((_, place) => told[place].size), values = told.filter((each) => each.size);
+  if (known.length < 2) { fill("differences"); return; }
+  const all = [...new Set(values.flatMap((each) => [...each.keys()]))];
+  const shared = all.filter((name) => values.every((each) => each.has(name)));
+  // Where the runs wrote down the same kinds of settings, one that only some of them have differs as well.
+  const alike = shared.length * 2 >= all.length;
+  const names = all.filter((name) => new Set(values.filter((each) => alike || each.has(name)).map((each) => each.get(name))).size > 1);
+  const rows = names.slice(0, MOST_DIFFERENCES).map((name) => [name, ...values.map((each) => each.get(name) ?? "–")]);
+  const heads = ["setting", ...known.map((run) => [swatchOf(runColour(run.place)), run.name])];
+  const more = names.length > MOST_DIFFERENCES && el("p", { class: "help" }, `${names.length - MOST_DIFFERENCES} more differ.`);
+  fill("differences", el("h2", { id: "differences-title" }, "What differs"),
+    rows.length ? table(heads, rows, { label: "Settings that differ" }) : el("p", { class: "help" }, "No setting that was written down differs."), more);
+}
+
 function curveTables() {
   return el("details", { class: "more", ontoggle: (event) => { if (event.currentTarget.open) fillTables(event.currentTarget); } }, el("summary", {}, "The curves as tables"));
 }
 
 function fillTables(place) {
   place.replaceChildren(place.firstChild);
-  add(place, view.runs.map((run) => [el("h3", {}, run.name), curveTable(run), marksTable(run)]));
+  add(place, view.all.map((run) => [el("h3", {}, run.name), curveTable(run), marksTable(run)]));
 }
 
 function curveTable(run) {

@@ -55,8 +55,11 @@ function prose(words) {
 
 function table(heads, rows, attributes) {
   const head = el("tr", {}, heads.map((name) => el("th", { scope: "col" }, name)));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": (attributes || {}).label || "table" },
+  const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": (attributes || {}).label || "table" },
     el("table", {}, el("thead", {}, head), el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map(cell))))));
+  const hint = el("p", { class: "swipe", "aria-hidden": "true", hidden: true }, "Scroll sideways for more →");
+  new ResizeObserver(() => { hint.hidden = box.scrollWidth <= box.clientWidth + 1; }).observe(box);
+  return [hint, box];
 }
 
 function cell(content, place) {

@@ -99,7 +99,7 @@ function showTip(left, top) {
   }
   const notes = view.runs.filter((run) => !view.hidden.has(run.id)).flatMap((run) => marksNear(run, view.cursor, reach))
     .filter((mark) => !view.hidden.has(mark.kind)).slice(0, 3);
-  view.tip.replaceChildren(el("p", { class: "tip-step" }, `step ${whole(Math.round(view.cursor))}`), ...rows, ...notes.map(tipNote));
+  view.tip.replaceChildren(el("p", { class: "tip-step" }, view.by === "step" ? `step ${whole(Math.round(view.cursor))}` : `${number(view.cursor)} ${view.unit}`), ...rows, ...notes.map(tipNote));
   view.tip.hidden = false;
   const room = view.axis.clientWidth, wide = view.tip.offsetWidth;
   view.tip.style.left = `${left + 16 + wide > room ? Math.max(0, left - wide - 16) : left + 16}px`;
@@ -116,14 +116,16 @@ function tipRun(run, values) {
 }
 
 function tipNote(mark) {
-  const what = mark.count > 1 ? `${whole(mark.count)} ${KINDS[mark.kind].plural}, step ${whole(mark.from)} to ${whole(mark.to)}` : `${KINDS[mark.kind].word}, step ${whole(mark.from)}`;
+  const [from, to] = mark.steps || [mark.from, mark.to];
+  const what = mark.count > 1 ? `${whole(mark.count)} ${KINDS[mark.kind].plural}, step ${whole(from)} to ${whole(to)}` : `${KINDS[mark.kind].word}, step ${whole(from)}`;
   const words = mark.text.length > 140 ? `${mark.text.slice(0, 139)}…` : mark.text;
   return el("p", { class: "tip-note" }, el("b", {}, what), words && `: ${words}`);
 }
 
 function valueNear(series, step) {
-  const here = series.bad.find(([first, last]) => first - 0.5 <= step && step <= last + 0.5);
+  const near = view.by === "step" ? 0.5 : (view.high - view.low) / 1000;
+  const here = series.bad.find(([first, last]) => first - near <= step && step <= last + near);
   const place = nearest(series, step);
-  if (here && (place < 0 || Math.abs(series.x[place] - step) > 0.5)) return here[3];
+  if (here && (place < 0 || Math.abs(series.x[place] - step) > near)) return here[3];
   return place < 0 ? "–" : number(series.y[place]);
 }

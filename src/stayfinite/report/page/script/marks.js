@@ -25,26 +25,30 @@ function kindsOf(runs) {
   return Object.keys(KINDS).filter((kind) => counts[kind]).map((kind) => ({ kind, count: counts[kind] }));
 }
 
+// A lane a kind and a run, so that no run's marks cover another's.
+function lanesOf(view) {
+  return kindsOf(view.runs).filter(({ kind }) => !view.hidden.has(kind)).flatMap(({ kind }) => view.runs
+    .filter((run) => !view.hidden.has(run.id) && run.marks.some((mark) => mark.kind === kind))
+    .map((run, place) => ({ kind, run, first: place === 0 })));
+}
+
 function drawMarks(canvas, view) {
-  const rows = kindsOf(view.runs).filter(({ kind }) => !view.hidden.has(kind));
+  const rows = lanesOf(view);
   const width = canvas.clientWidth;
   canvas.hidden = !rows.length;
   if (!width || !rows.length) return;
   const context = canvasContext(canvas, width, rows.length * LANE + 4);
   const x = scaleOf(view.low, view.high, GUTTER, width - MARGIN, false);
   context.textBaseline = "middle";
-  rows.forEach(({ kind }, row) => {
+  rows.forEach(({ kind, run, first }, row) => {
     const middle = row * LANE + LANE / 2 + 2;
     context.fillStyle = colour("muted");
     context.textAlign = "right";
-    context.fillText(KINDS[kind].word, GUTTER - 8, middle);
+    if (first) context.fillText(KINDS[kind].word, GUTTER - 8, middle);
     context.strokeStyle = colour("grid");
     context.lineWidth = 1;
     line(context, GUTTER, Math.round(middle) + 0.5, width - MARGIN, Math.round(middle) + 0.5);
-    for (const run of view.runs) {
-      if (view.hidden.has(run.id)) continue;
-      for (const mark of run.marks) if (mark.kind === kind) drawMark(context, mark, x, middle, run, view);
-    }
+    for (const mark of run.marks) if (mark.kind === kind) drawMark(context, mark, x, middle, run, view);
   });
   if (view.cursor !== null) drawLine(context, x.at(view.cursor), rows.length * LANE + 4, colour("muted"));
 }

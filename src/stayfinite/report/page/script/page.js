@@ -16,6 +16,9 @@ function apply(patch) {
   const { series = {}, marks = [] } = patch.append || {};
   for (const [name, more] of Object.entries(series)) {
     const kept = Object.hasOwn(run.series, name) ? run.series[name] : (run.series[name] = { x: [], y: [], bad: [] });
+    // A run that was taken up again takes these steps anew.
+    const again = more.x.length ? kept.x.findIndex((step) => step >= more.x[0]) : -1;
+    if (again >= 0) { kept.x.length = kept.y.length = again; delete kept.memory; }
     kept.x.push(...more.x);
     kept.y.push(...more.y);
     kept.bad.push(...(more.bad || []));
@@ -39,6 +42,7 @@ function draw() {
   const each = (...names) => runs.map((run) => [run.id, run.name, ...names.map((name) => run[name])]);
   document.getElementById("title").textContent = shown.title || "";
   anew("verdict", each("verdict", "health", "sentence", "note", "figures"), () => setVerdict(runs));
+  anew("differences", each("details", "place"), () => setDifferences(runs));
   anew("findings", [each("findings"), Object.keys(rules)], () => setFindings(runs, rules));
   setCurves(runs);
   anew("layers", each("layers"), () => setHeat(runs));
@@ -59,13 +63,19 @@ function buildLegendIfShown() {
   if (document.getElementById("legend")) buildLegend();
 }
 
+// The page is connected; a run is live only while it takes steps.
 function follow(address) {
   const badge = document.getElementById("live");
   const source = new EventSource(address);
   const say = (words, tone) => { badge.hidden = false; badge.className = `live ${tone}`; badge.textContent = words; };
-  source.addEventListener("open", () => say("live", "good"));
+  const tell = () => {
+    const still = shown.runs.map((run) => run.standing).filter(Boolean);
+    if (still.length < shown.runs.length || !still.length) say("live", "good");
+    else say(still.length === 1 ? still[0] : "no run is live", "warn");
+  };
+  source.addEventListener("open", tell);
   source.addEventListener("error", () => say("waiting for the server", "warn"));
-  source.addEventListener("message", (event) => update(JSON.parse(event.data)));
+  source.addEventListener("message", (event) => { update(JSON.parse(event.data)); tell(); });
 }
 
 function start() {

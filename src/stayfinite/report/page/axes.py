@@ -1,0 +1,57 @@
+"""What a run can be drawn over besides its steps: the time since it began, and the tokens that it has seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from stayfinite.core.curve import Curve
+from stayfinite.readers.runs.steps import SIGNAL
+from stayfinite.report.page.plain import short, whole
+
+TIME = re.compile(
+    r"(?i)^(.*/)?_?(elapsed|elapsed[_ ]time|time[_ ]elapsed|wall[_ ]?(clock|time)|runtime|total[_ ]time)(_s)?$"
+)
+TOKENS = re.compile(
+    r"(?i)^(.*/)?((num|total|consumed|cumulative|seen)_)?(input_)?tokens(_(seen|so_far|consumed|total))?$"
+)
+
+MOST = 200
+"""Places of an axis that are kept; between them it is taken to be straight."""
+
+Axes = dict[str, list[list[float | int]]]
+"""For each axis step and place, both rising."""
+
+
+def run_axes(times: Iterable[tuple[float, float]], curves: Mapping[str, Curve]) -> Axes:
+    """Of a guarded run, by the times of its events and the signals that its loop gave."""
+    signals = {name.removeprefix(SIGNAL): curve.points() for name, curve in curves.items() if name.startswith(SIGNAL)}
+    axes = log_axes(signals)
+    if found := _rising(times):
+        axes["time"] = found
+    return axes
+
+
+def log_axes(metrics: Mapping[str, Iterable[tuple[float, float]]]) -> Axes:
+    """Of a log, by the metrics that count time or tokens: those that never fall."""
+    axes: Axes = {}
+    for axis, names in (("time", TIME), ("tokens", TOKENS)):
+        for name, points in metrics.items():
+            if names.search(name) and (found := _rising(points)):
+                axes[axis] = found
+                break
+    return axes
+
+
+def _rising(points: Iterable[tuple[float, float]]) -> list[list[float | int]]:
+    """Step and place, each step once; nothing where the places fall, or there are none to lie between."""
+    places = dict(points)
+    pairs: Sequence[tuple[float, float]] = sorted(places.items())
+    if len(pairs) < 2 or any(later[1] < earlier[1] for earlier, later in pairwise(pairs)):
+        return []
+    if pairs[-1][1] <= pairs[0][1]:
+        return []
+    every = -(-len(pairs) // MOST)
+    kept = [*pairs[:-1:every], pairs[-1]]
+    return [[whole(step), short(place)] for step, place in kept]
