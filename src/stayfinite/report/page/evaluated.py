@@ -23,6 +23,9 @@ COSTS = re.compile(
 )
 """What a step costs is no measure of how good it was."""
 
+COUNTS = ("step", "value", "rows")
+"""Of an evaluation: its place, the score that chose the best model, which is there by its own name, and its size."""
+
 ENOUGH, AFTER = 4, 2
 """Evaluations before overfitting is said; those of them that come after the best."""
 RISE = 1.05
@@ -42,7 +45,7 @@ def evaluation_curves(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Cur
         step = number(entry.get("step"))
         for name, value in entry.items() if step is not None else ():
             told = number(value)
-            if name in ("step", "value") or told is None or step is None or len(curves) >= MOST_SIGNALS:
+            if name in COUNTS or told is None or step is None or len(curves) >= MOST_SIGNALS:
                 continue
             curves.setdefault("eval_loss" if name in ("loss", *LOSSES) else f"{SIGNAL}{name}", Curve()).add(step, told)
     return curves
@@ -86,7 +89,7 @@ def _falls(points: Sequence[tuple[float, float]], since: float) -> bool:
 
 
 def _spoken(name: str) -> str:
-    return name.replace("_", " ").replace("/", " ")
+    return {"bleu": "BLEU", "chrf": "chrF++"}.get(name, name.replace("_", " ").replace("/", " "))
 
 
 def once(pairs: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:
