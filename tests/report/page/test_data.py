@@ -256,7 +256,7 @@ def test_what_a_recipe_evaluated_is_on_the_page(tmp_path):
     run = shown_run(directory)
     assert run["series"]["eval_loss"] == {"x": [20, 40, 60, 80], "y": [3, 3, 3, 3], "bad": []}
     assert run["series"]["signal: bleu"]["y"] == [11, 12, 13, 14]
-    assert ["last bleu", "14"] in run["figures"]
+    assert ["last BLEU", "14"] in run["figures"]
 
 
 def test_the_title_says_how_many_more_runs_there_are(tmp_path):
