@@ -1,8 +1,9 @@
 """The run directory: what was launched, a line a step, a line an event. Never a reason for training to stop.
 
-A line is written by one system call at the end of the file, so a kill at any moment leaves whole lines; what a power
-cut tears is cut off at the next start. When the disk is full or the directory cannot be written, a warning is given
-once, lines are dropped, and writing is tried again from time to time.
+A line is written by one system call at the end of the file. A kill or a power cut can tear the last line only (Linux
+may stop a killed process's write at the end of a memory page); the next start removes the torn part. When the disk is
+full or the directory cannot be written, a warning is given once, lines are dropped, and writing is tried again from
+time to time.
 """
 
 from __future__ import annotations
