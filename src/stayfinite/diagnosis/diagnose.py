@@ -34,6 +34,12 @@ def diagnose(
 ) -> Diagnosis:
     """Read logs, configs and directories of one run, and name the likeliest causes of its trouble.
 
+    Examples:
+        >>> stayfinite.diagnose("train.log").trouble
+        ['the gradient norm is not finite', 'the loss is 0']
+        >>> stayfinite.diagnose("train.log", tell=["precision=fp16"]).cause.cause
+        'fp16-overflow'
+
     Arguments:
         path: a file or a directory; which kind of log or config it is, is found out.
         more_paths: others of the same run.

@@ -27,7 +27,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The answer of `diagnose`."""
+    """The answer of `diagnose`.
+
+    Examples:
+        >>> answer = stayfinite.diagnose("train.log")
+        >>> answer.verdict
+        'sick'
+        >>> sorted(answer.to_json())
+        ['differential', 'findings', 'refused', 'sources', 'trouble', 'verdict']
+    """
 
     verdict: Verdict
     """`sick` when the numbers show trouble or a finding is an error or a warning, `healthy` when measurements were read

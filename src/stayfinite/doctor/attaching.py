@@ -103,8 +103,8 @@ def attach(*, guard: bool = False, run_dir: str | os.PathLike[str] | None = None
     Returns:
         The attachment: ``findings()`` says what was found so far, ``detach()`` ends it. In a notebook it shows itself.
 
-    Example:
-        >>> import stayfinite
-        >>> doctor = stayfinite.attach()
+    Examples:
+        >>> doctor = stayfinite.attach()  # then train as ever
+        >>> doctor.detach()
     """
     return Attachment(guard=guard, run_dir=run_dir)
