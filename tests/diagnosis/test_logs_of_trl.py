@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
 
 pytestmark = pytest.mark.slow
 

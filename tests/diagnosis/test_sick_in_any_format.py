@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
 from stayfinite.diagnosis.diagnosis import Diagnosis
+from stayfinite.diagnosis.reading import read_text
 
 FRAMES = """Detected inf/nan during batch_number=0
 Last 21 forward frames:

@@ -1,6 +1,7 @@
 """Detectors that are lost: a rate meant for eight cards is blamed only where recipes are written for them."""
 
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
 
 ULTRALYTICS = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n" + "".join(
     f"     {epoch}/30      2.61G      {loss}      {loss}      {loss}         22        640: 100%| 50/50 [00:10]\n"

@@ -10,7 +10,8 @@ import pytest
 
 from rules.post_training_logs import dpo, growth, grpo, level, lost, openrlhf, ramp, slime, tracked, verl
 from stayfinite.core.post_training.signs import CAUSES
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
 
 RUNAWAY = {"kl": growth(0.002, 40.0), "entropy": growth(0.5, 0.01), "reward": ramp(0.5, 0.02)}
 COLLAPSE = {"entropy": growth(0.6, 0.003), "reward": level(0.4)}

@@ -20,7 +20,8 @@ from stayfinite.report.printable import printable
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Draw one or several runs into one HTML file that needs nothing else: the verdict, findings, curves, layers over
-    time, incidents with their worlds, configuration. From run directories, logs, trainer_state.json, TensorBoard.
+    time, incidents with their worlds, configuration. From run directories, logs, trainer_state.json, TensorBoard; `-`
+    reads a log from standard input.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
