@@ -160,5 +160,5 @@ def test_an_incident_without_the_frozen_weights_is_run_again_on_the_base(tmp_pat
     incident = read_incident(tmp_path / "incidents" / "0001")
     again = Adapted()
     rebuilt = rebuild(incident, again, lambda batch: again(batch).square().mean().log())
-    assert any("2 frozen tensors are those that build() gave" in note for note in rebuilt.notes)
+    assert any("2 frozen tensors come from build()" in note for note in rebuilt.notes)
     assert torch.equal(again.head.weight, model.head.weight)

@@ -298,11 +298,11 @@ def determinant(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
 @pytest.mark.parametrize(
     ("loss", "cause", "words"),
     [
-        (weighted, "loss-formula-singularity", "mul in the loss is given the number inf"),
-        (with_gradient_hook, "loss-formula-singularity", "is given the number inf"),
+        (weighted, "loss-formula-singularity", "mul in the loss gets the Python number inf"),
+        (with_gradient_hook, "loss-formula-singularity", "gets the Python number inf"),
         (with_module_hook, "loss-formula-singularity", "a backward hook of a module, at test_causes_in_a_loop.py:"),
-        (divided, "loss-formula-singularity", "div gets an input at the edge"),
-        (with_class_weights, "nan-weights", "neither a parameter nor a buffer of the model nor in the batch"),
+        (divided, "loss-formula-singularity", "division by zero"),
+        (with_class_weights, "nan-weights", "it is not a parameter, a buffer or in the batch"),
         (determinant, "loss-formula-singularity", "the logarithm of a negative determinant"),
     ],
 )
