@@ -83,7 +83,7 @@ def test_bash_completes_commands_flags_and_files(tmp_path, capsys):
 
 def test_an_unknown_command_is_answered_with_the_one_that_was_meant(capsys):
     assert main(["dmeo"]) == 2
-    assert "there is no command 'dmeo'. Did you mean 'demo'?" in capsys.readouterr().err
+    assert "no command 'dmeo'. Did you mean 'demo'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["demo", "--stepz", "3"], ["demo", "--steps", "many"]])

@@ -89,7 +89,7 @@ def test_the_cause_is_proved_again_and_written(incident, capsys, build):
     out = capsys.readouterr().out
     assert out.startswith("bad-data-row")
     assert "rows    3" in out
-    assert "inputs_sanitised" in out
+    assert "inputs_sanitized" in out
     found = json.loads((incident / "autopsy.json").read_text())
     assert found["version"] == 1
     assert found["cause"] == "bad-data-row"
@@ -215,7 +215,7 @@ def test_wrong_use_ends_with_2_and_says_what_to_do(incident, capsys, build, word
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--device", "abacus"], "there is no such kind of device"), (["--world", "upside_down"], "no world")],
+    [(["--device", "abacus"], "no such kind of device"), (["--world", "upside_down"], "no world")],
 )
 def test_a_device_or_a_world_that_is_none_ends_with_2(incident, capsys, words, said):
     assert replay(incident, *words) == 2

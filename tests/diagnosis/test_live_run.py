@@ -207,7 +207,7 @@ def test_the_search_for_a_loss_scale_alarms_nobody_at_any_moment(start, written,
     for _ in range(30):
         written.accept(1, loss_scale=4096.0)
         assert not health(live).word.alarms
-    told = f"{start - 12} refused while the loss scale was looked for"
+    told = f"{start - 12} refused while the loss scale was searched"
     assert health(live) == Health(word=HealthWord.HEALTHY, reason=f"nothing is wrong in {start + 18} steps; {told}")
     assert live.status().refused == start - 12
 
@@ -231,7 +231,7 @@ def test_a_run_that_says_nothing_any_more_is_a_warning_unless_it_has_ended(writt
     os.utime(written.directory / "steps.jsonl", (old, old))
     assert (health(live).word, live.status().state) == ("warning", "silent")
     assert "no step for 3 min" in live.status().health.reason
-    written.event("closed", reason="the guard was closed")
+    written.event("closed", reason="the guard is closed")
     assert (health(live).word, live.status().state) == ("healthy", "ended")
 
 
@@ -257,7 +257,7 @@ def test_a_run_that_somebody_ended_by_hand_is_as_healthy_as_it_was_and_one_that_
     found = health(live)
     assert live.status().state == "ended"
     if error == "KeyboardInterrupt":
-        assert (found.word, found.reason) == ("healthy", "nothing is wrong in 50 steps; ended by hand")
+        assert (found.word, found.reason) == ("healthy", "no problem in 50 steps; interrupted")
     else:
         assert found.word == "critical"
         assert error in found.reason
@@ -309,7 +309,7 @@ def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_p
     training.steps(100)
     training.guard.close()
     assert health(live).word == "healthy"
-    assert live.diagnosis.verdict == "sick"
+    assert live.diagnosis.verdict == "unhealthy"
     assert {"veto", "autopsy", "closed"} <= {happening.event for happening in live.status().happenings}
 
 

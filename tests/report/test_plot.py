@@ -67,4 +67,4 @@ def test_the_command_draws_a_log_and_says_so(tmp_path, capsys):
     assert main(["plot", str(log), "-o", str(tmp_path / "a.png")]) == 0
     assert "50 points" in capsys.readouterr().out
     assert main(["plot", str(tmp_path / "none.log"), "-o", str(tmp_path / "b.png")]) == 2
-    assert "there is no such file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err

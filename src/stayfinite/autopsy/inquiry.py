@@ -19,7 +19,7 @@ from stayfinite.errors import UsageError
 
 
 class Inquiry:
-    """Runs worlds, the cheapest first, and stops when nothing more is to be learnt.
+    """Runs worlds, the cheapest first, and stops when nothing more is to be learned.
 
     Arguments:
         step: the bad step.

@@ -154,7 +154,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return exit_code("check", lambda: _run(settings, others), as_json=as_json)
     except KeyboardInterrupt:
-        print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
+        print("stayfinite check: interrupted; no result", file=sys.stderr)
         return 130
 
 
@@ -167,7 +167,7 @@ def _run(settings: Check, others: Sequence[str]) -> int:
         return _fix(settings, runs, project)
     found = _inspect(settings, runs) if settings.quick is None else _inspect_recipe(settings.quick, others)
     if found is None:
-        raise UsageError("name a config, or --data, --memory, --build or --quick; --help tells more")
+        raise UsageError("name a config, or use --data, --memory, --build or --quick; see --help")
     found = without_ignored(found, project=project.ignore)
     _print(found, settings)
     return _exit_code(found, settings)
@@ -177,7 +177,7 @@ def _refuse_what_contradicts(settings: Check) -> None:
     for one, other in (("strict", "warn_only"), ("quiet", "verbose")):
         if getattr(settings, one) and getattr(settings, other):
             names = f"--{one} and --{other.replace('_', '-')}"
-            raise UsageError(f"{names} contradict each other", fix="give one of them")
+            raise UsageError(f"{names} cannot be combined", fix="use one of them")
     if settings.write and not settings.fix:
         raise UsageError("--write needs --fix", fix="stayfinite check --fix --write ...")
 
@@ -218,7 +218,7 @@ def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> in
     from stayfinite.inspection.files.fixing import Fixes, add_fixes
 
     if not runs:
-        raise UsageError("--fix needs the files of a run", fix="stayfinite check --fix train.yaml")
+        raise UsageError("--fix needs a config or script", fix="stayfinite check --fix train.yaml")
     fixes = Fixes()
     for run_files in runs:
         found = without_ignored(inspect_files(run_files, gpu=settings.gpu), project=project.ignore)
@@ -230,7 +230,7 @@ def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> in
         written = fixes.write()
         print(f"Wrote {', '.join(written)}." if written else "Nothing to write.")
     elif fixes.after:
-        print(f"Safe changes: {len(fixes.fixed)}. Nothing was written; --write does.")
+        print(f"Safe changes: {len(fixes.fixed)}. Nothing written; add --write to apply them.")
     else:
         print("No safe changes.")
     open_still = [finding for finding, _ in fixes.left if finding.severity != "info"]
@@ -260,7 +260,7 @@ def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
     except (ModuleNotFoundError, AttributeError):
         look = None
     if look is None:
-        raise UsageError(f"--quick {name}: there is no quick look at such a recipe", fix="--quick sft")
+        raise UsageError(f"--quick {name}: not supported for this recipe", fix="--quick sft")
     found: Inspection = look(flags)
     return found
 

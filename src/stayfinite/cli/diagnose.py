@@ -54,9 +54,7 @@ def _run(settings: Diagnose) -> int:
     from stayfinite.report.progress import reading_progress
 
     if settings.ask and (settings.paths == ("-",) or not sys.stdin.isatty()):
-        raise UsageError(
-            "--ask needs a terminal to ask in", fix="tell what you know instead: --tell precision=fp16 gpu=V100"
-        )
+        raise UsageError("--ask needs a terminal", fix="answer with flags instead: --tell precision=fp16 gpu=V100")
     told = understand_told(settings.tell)
     if settings.paths == ("-",):
         reading = read_text(sys.stdin.buffer.read().decode("utf-8", "replace"))
@@ -75,4 +73,4 @@ def _run(settings: Diagnose) -> int:
         from stayfinite.report.standard_output import StandardOutput
 
         show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all)
-    return int(found.verdict == "sick")
+    return int(found.verdict == "unhealthy")

@@ -127,7 +127,7 @@ def run(arguments: Sequence[str]) -> int:
         from stayfinite.report.standard_output import StandardOutput
 
         show_seen(said, StandardOutput())
-    return code or int(said["verdict"] == "sick")
+    return code or int(said["verdict"] == "unhealthy")
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -150,7 +150,7 @@ def _wrong_use(settings: Doctor) -> str:
     if settings.minutes is not None and not settings.minutes > 0:
         return f"--minutes must be above 0, not {settings.minutes:g}"
     if settings.module and settings.script in LAUNCHERS:
-        return "start the doctor under the launcher: torchrun --nproc-per-node 2 --no-python stayfinite doctor train.py"
+        return "run the doctor under the launcher: torchrun --nproc-per-node 2 --no-python stayfinite doctor train.py"
     if settings.module:
         from importlib.util import find_spec
 
@@ -158,11 +158,11 @@ def _wrong_use(settings: Doctor) -> str:
             found = find_spec(settings.script) is not None
         except (ImportError, ValueError):
             found = False
-        return "" if found or _is_local_module(settings.script) else f"there is no module {settings.script!r}"
+        return "" if found or _is_local_module(settings.script) else f"no module {settings.script}"
     path = Path(settings.script)
     if path.is_dir():
-        return f"{settings.script!r} is a directory: give the script in it"
-    return "" if path.is_file() else f"there is no script {settings.script!r}"
+        return f"{settings.script} is a directory: name a script in it"
+    return "" if path.is_file() else f"no such file: {settings.script}"
 
 
 def _is_local_module(name: str) -> bool:
@@ -225,7 +225,7 @@ def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its:
     seen = session.conclude(examine=code == 0)
     limit = settings.minutes if session.watcher.steps.time_is_up else None
     said = outcome(seen, Ended(code=code, after_minutes=limit, strict=settings.strict), _script(settings), output)
-    if said["verdict"] == "sick" and settings.instead is None and settings.patch is not None:
+    if said["verdict"] == "unhealthy" and settings.instead is None and settings.patch is not None:
         said["patch"] = _patched(seen, settings, its, code)
     return said
 

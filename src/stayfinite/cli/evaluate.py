@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(settings: Evaluate) -> int:
     if not settings.data:
-        raise UsageError("expected data to score on", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
+        raise UsageError("no data to score", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
     from stayfinite.recipes.seq2seq.pairs import read_pairs, to_score
     from stayfinite.recipes.seq2seq.predictions import Asked, write_table
     from stayfinite.recipes.seq2seq.tables import Columns
@@ -70,7 +70,7 @@ def _run(settings: Evaluate) -> int:
     pairs = read_pairs(settings.data, Columns(source=settings.source, target=settings.target), usual=usual)
     known = to_score(pairs)
     if not known:
-        raise UsageError(f"{', '.join(settings.data)}: no row has a target to compare with", fix="--target NAME")
+        raise UsageError(f"{', '.join(settings.data)}: no row has a target", fix="--target NAME")
     translator = load_translator(trained, device=settings.device, batch_size=settings.batch_size)
     with counting_progress("translating", quiet=settings.json) as progress:
         scores, translations = translator.evaluate(known, beams=settings.beams, progress=progress)
@@ -82,5 +82,5 @@ def _run(settings: Evaluate) -> int:
     else:
         print(scores)
         if len(known) < len(pairs):
-            print(f"{len(pairs) - len(known)} rows have no target and do not count")
+            print(f"{len(pairs) - len(known)} rows without a target are skipped")
     return 0

@@ -106,13 +106,13 @@ def options_of(settings: Generate) -> dict[str, Any]:
     drawn = any(value is not None for value in (settings.temperature, settings.top_k, settings.top_p))
     if not drawn and settings.num_return_sequences > settings.num_beams:
         raise UsageError(
-            f"--num-return-sequences {settings.num_return_sequences}: the likeliest text is always the same one",
-            fix=f"--temperature 0.8 to draw, or --num-beams {settings.num_return_sequences}",
+            f"--num-return-sequences {settings.num_return_sequences}: greedy decoding gives one text only",
+            fix=f"--temperature 0.8 to sample, or --num-beams {settings.num_return_sequences}",
         )
     if settings.num_return_sequences > settings.num_beams > 1:
         raise UsageError(
-            f"--num-return-sequences {settings.num_return_sequences} from --num-beams {settings.num_beams}: each text "
-            "is a beam",
+            f"--num-return-sequences {settings.num_return_sequences} needs as many beams, not --num-beams "
+            f"{settings.num_beams}",
             fix=f"--num-beams {settings.num_return_sequences}, or leave --num-beams out",
         )
     options: dict[str, Any] = {
@@ -131,20 +131,21 @@ def _prompts(settings: Generate) -> list[str]:
     given = list(settings.prompt)
     if settings.file is not None:
         from stayfinite.readers.data.text_lines import text_file
-        from stayfinite.recipes.seq2seq.normalising import legible
+        from stayfinite.recipes.seq2seq.normalizing import legible
 
         try:
             with text_file(settings.file, newline=None) as file:
                 given += [legible(line.rstrip("\n")) for line in file.lines()]
         except OSError as error:
             raise UsageError(
-                f"{settings.file} cannot be read: {error.strerror or error}", fix="name a text, one prompt a line"
+                f"cannot read {settings.file}: {error.strerror or error}",
+                fix=("give a text file with one prompt per line"),
             ) from error
     elif not given:
         given += sys.stdin.read().splitlines()
     prompts = [prompt for prompt in given if prompt.strip()]
     if not prompts:
-        raise UsageError("there is no prompt", fix="--prompt 'some words', --file prompts.txt, or lines on stdin")
+        raise UsageError("no prompt", fix="--prompt 'some words', --file prompts.txt, or lines on stdin")
     return prompts
 
 
@@ -160,8 +161,7 @@ def _answers(settings: Generate, prompts: Sequence[str], options: dict[str, Any]
     )
     if any(author.completes(prompt) for prompt in prompts):
         print(
-            "stayfinite generate: this model was trained to fill gaps: a plain prompt is given one at its end "
-            "(<extra_id_0>)",
+            "stayfinite generate: this model fills gaps: <extra_id_0> is added to a plain prompt",
             file=sys.stderr,
         )
     return [answer for prompt in prompts for answer in author.write(prompt, options)]

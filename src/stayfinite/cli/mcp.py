@@ -60,7 +60,7 @@ def _run(settings: Mcp) -> int:
     roots = tuple(path.resolve() for path in settings.root or (Path.cwd(),))
     for root in roots:
         if not root.is_dir():
-            raise UsageError(f"--root {root}: there is no such directory")
+            raise UsageError(f"--root {root}: no such directory")
     import anyio
 
     from stayfinite import __version__

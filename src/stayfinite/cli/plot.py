@@ -22,7 +22,7 @@ class Plot:
     """Draw loss (log scale), gradient norm and learning rate of one or several runs, with the bad steps marked."""
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Logs or run directories; each is drawn in its own colour."""
+    """Logs or run directories; each is drawn in its own color."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])] = Path("loss.png")
     """The picture: its ending says which kind (png, svg, pdf, html)."""

@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return exit_code("precision", lambda: _run(settings), also=(OSError,), as_json=settings.json)
     except KeyboardInterrupt:
-        print("stayfinite precision: stopped before its end; nothing is known", file=sys.stderr)
+        print("stayfinite precision: interrupted; no result", file=sys.stderr)
         return 130
 
 

@@ -83,6 +83,6 @@ def _write(incident: Path, found: dict[str, Any]) -> list[str]:
     name = AUTOPSY if cause is None else REPLAY
     kept = "" if cause is None else f"; the run's own autopsy ({cause or 'no cause'}) is kept"
     try:
-        return [f"written to {write_autopsy(incident, found, name)}{kept}"]
+        return [f"saved to {write_autopsy(incident, found, name)}{kept}"]
     except OSError as error:
-        return [f"{name} could not be written: {error.strerror or error}"]
+        return [f"cannot write {name}: {error.strerror or error}"]

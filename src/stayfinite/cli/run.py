@@ -200,7 +200,7 @@ class Supervisor:
             last = f" The last attempt began at step {state.began}." if state.began >= 0 else " It took no step."
             _say(f"{attempt}. Gave up after {restarts}.{last} Fix the crash, then run the same command again.")
         elif following.move is Move.TOLD:
-            _say(f"stopped by {signal.Signals(following.code - 128).name}. Run the same command again to resume.")
+            _say(f"stopped by {signal.Signals(following.code - 128).name}. Resume with the same command.")
 
 
 def _in_words(code: int) -> str:

@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when all is good, 1 with findings, 2 when there is nothing to scan."""
     settings = parsed(Scan, arguments, "stayfinite scan")
     if not settings.paths:
-        return tell_error("scan", "expected a checkpoint or a directory of them", as_json=settings.json)
+        return tell_error("scan", "no checkpoint named", as_json=settings.json)
     with warnings.catch_warnings():
         # The bare install has no numpy, and torch says so when it is first used.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
             why = f"{error.filename or ''}: {error.strerror or error}"
             return tell_error("scan", why, as_json=settings.json)
         except KeyboardInterrupt:
-            print("stayfinite scan: stopped before its end; nothing is known", file=sys.stderr)
+            print("stayfinite scan: interrupted; no result", file=sys.stderr)
             return 130
     record = result.to_json()
     if settings.json:
@@ -69,4 +69,4 @@ def run(arguments: Sequence[str]) -> int:
         show(record, StandardOutput())
     if result.verdict == "unknown" and not settings.quick:
         return 2
-    return int(result.verdict == "sick")
+    return int(result.verdict == "unhealthy")

@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     if not (math.isfinite(settings.poll) and settings.poll > 0):
         return tell_error("tail", f"--poll {settings.poll}: expected seconds above 0", as_json=settings.json)
     if settings.path.is_dir() or (settings.once and not settings.path.exists()):
-        kind = "is a directory: name a log in it" if settings.path.is_dir() else "there is no such file"
+        kind = "is a directory: name a log in it" if settings.path.is_dir() else "no such file"
         return tell_error("tail", f"{settings.path}: {kind}", as_json=settings.json)
     from stayfinite.core.settings import Settings
     from stayfinite.diagnosis.following import Follower, new_bytes

@@ -20,7 +20,7 @@ from stayfinite.flags import parsed
 class Translate:
     """Translate every line of a text, or every row of a table, with beam search; the order is kept.
 
-    Sources are normalised and prefixed as in the training of the model.
+    Sources are normalized and prefixed as in the training of the model.
     """
 
     model: Annotated[str, tyro.conf.Positional]
@@ -80,5 +80,5 @@ def _run(settings: Translate) -> int:
     elif settings.output is None:
         write_table(asked, translations, sys.stdout)
     else:
-        print(f"{len(translations):,} translations are in {settings.output}")
+        print(f"Saved {len(translations):,} translations to {settings.output}")
     return 0

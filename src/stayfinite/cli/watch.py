@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     for path in settings.paths:
         if (around := run_around(path)) is not None:
             named = around if around.name else around.absolute()
-            print(f"stayfinite watch: {path} belongs to the guarded run in {named}, which is watched", file=sys.stderr)
+            print(f"stayfinite watch: {path} belongs to {named}, which is already watched", file=sys.stderr)
     try:
         known = sum((read_config(path) for path in settings.config), Settings())
         watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)
@@ -110,9 +110,9 @@ def _wrong(settings: Watch) -> str:
     if not 0 <= settings.port <= 65_535:
         return f"--port {settings.port}: expected 0 to 65535"
     if settings.web and settings.once:
-        return "--web and --once: a page that is shown once is `stayfinite report`"
+        return "--web and --once: use `stayfinite report` for a static page"
     missing = next((path for path in settings.paths if not path.exists()), None) if settings.once else None
-    return f"{missing}: there is no such file or directory" if missing is not None else ""
+    return f"no such file or directory: {missing}" if missing is not None else ""
 
 
 def _once(settings: Watch, watched: WatchedRuns) -> int:
@@ -137,7 +137,7 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
         status for status in statuses if status.health.word == "unknown" and not (status.seen or status.happenings)
     ]
     for status in nothing:
-        print(f"stayfinite watch: {status.path}: no step and no measurement was found in it", file=sys.stderr)
+        print(f"stayfinite watch: {status.path}: no steps or measurements found", file=sys.stderr)
     return 2 if nothing else _exit_code(statuses)
 
 

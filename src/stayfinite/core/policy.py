@@ -208,12 +208,12 @@ class Policy:
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(name, getattr(self, name), "True or False")
         if self.warmup_widening < 1:
-            raise _refusal("warmup_widening", self.warmup_widening, "at least 1: the first steps vary more, not less")
+            raise _refusal("warmup_widening", self.warmup_widening, "at least 1: early steps vary more, not less")
         for name in ("cut_factor", "snapshot_share", "silent_share"):
             if getattr(self, name) > 1:
                 raise _refusal(name, getattr(self, name), "a share above 0 and up to 1")
         if self.bound_factor < 1:
-            raise _refusal("bound_factor", self.bound_factor, "at least 1: below it every second step would be bounded")
+            raise _refusal("bound_factor", self.bound_factor, "at least 1: below 1, half of all steps would be bounded")
         if self.warmup > self.window:
             raise _refusal("warmup", self.warmup, f"at most the window ({self.window})")
 

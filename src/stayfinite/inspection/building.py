@@ -31,7 +31,7 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
         lr_range: find the range of learning rates that works.
 
     Raises:
-        UsageError: there is no such function, it fails, or what it returns is no training.
+        UsageError: no such function, it fails, or what it returns is no training.
     """
     parts = parts_of_build(build)
     return inspect_training(
@@ -54,7 +54,7 @@ def parts_of_build(build: str) -> dict[str, Any]:
     """What a function builds, by the names in `NAMES`; None for what it does not give.
 
     Raises:
-        UsageError: there is no such function, it fails, or what it returns is no training.
+        UsageError: no such function, it fails, or what it returns is no training.
     """
     return _parts(call_build(build, example=EXAMPLE), build)
 

@@ -57,7 +57,7 @@ def cut(sizes: Sequence[int], dtypes: Sequence[torch.dtype], chunk: int, device:
 
 
 def spans_of(dtypes: Sequence[torch.dtype], starts: Sequence[int]) -> tuple[Span, ...]:
-    """Neighbours of one dtype together; ``starts`` says where each tensor's part begins, and where the last one's ends.
+    """Neighbors of one dtype together; ``starts`` says where each tensor's part begins, and where the last one's ends.
 
     What has no part at all is left out.
     """

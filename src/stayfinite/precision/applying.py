@@ -114,7 +114,7 @@ def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
             stored = next((p.dtype for p in self.parameters() if in_full(p) is not p), None)
             if stored is None:
                 return kind.forward(self, *args, **kwargs)
-            # Stored in half precision, and so are its neighbours: computed in fp32, handed on in half.
+            # Stored in half precision, and so are its neighbors: computed in fp32, handed on in half.
             wide = {name: p.float() for name, p in self.named_parameters()}
             output = torch.func.functional_call(self, wide, args, kwargs)
             return tree_map(lambda x: x.to(stored) if isinstance(x, Tensor) and x.is_floating_point() else x, output)

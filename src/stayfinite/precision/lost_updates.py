@@ -173,7 +173,7 @@ def _stochastic(stored: Format) -> Keep:
 
 
 def rounded_by_chance(values: Tensor, chance: Tensor, stored: Format) -> Tensor:
-    """To one of the two neighbours in the format, the nearer the likelier, so that the mean is the value."""
+    """To one of the two neighbors in the format, the nearer the likelier, so that the mean is the value."""
     exponent = torch.frexp(values).exponent - 1
     step = torch.ldexp(torch.full_like(values, stored.epsilon), exponent).clamp_min(stored.smallest_subnormal)
     below = (values / step).floor()

@@ -55,7 +55,7 @@ from stayfinite.recipes.seq2seq.models import (
     load_seq2seq,
     load_weights,
 )
-from stayfinite.recipes.seq2seq.normalising import Form
+from stayfinite.recipes.seq2seq.normalizing import Form
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place
 from stayfinite.recipes.seq2seq.result import Result
 from stayfinite.recipes.seq2seq.rows import rows_in_words
@@ -83,7 +83,7 @@ class Translate:
     """Name of a column with a group (a document, a tablet): a group is never on both sides of the split."""
     val_share: float = 0.1
     """Share of the pairs, by group, that is kept back for validation when --val is not given."""
-    normalise: tuple[Form, ...] = ("nfc", "spaces")
+    normalize: tuple[Form, ...] = ("nfc", "spaces")
     """How sources are brought into one spelling, in training and in use alike."""
     prefix: str = ""
     """Put before every source: `translate Akkadian to English: `."""
@@ -193,7 +193,7 @@ BUILT_IN: dict[str, Any] = {
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
 FIXED = frozenset({
-    "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
+    "train", "source", "target", "group", "val_share", "normalize", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
     "length_buckets", "graphs", "seed",
 })  # fmt: skip
@@ -223,7 +223,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     training, validation = place.together(
         lambda: pairs_for(
             config.train or None, config.val, Columns(source=config.source, target=config.target, group=config.group),
-            forms=config.normalise, max_ratio=config.max_ratio, share=config.val_share, say=say,
+            forms=config.normalize, max_ratio=config.max_ratio, share=config.val_share, say=say,
         )
     )  # fmt: skip
     place.require_alike("pairs", [*training, *validation])

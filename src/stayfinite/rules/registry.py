@@ -18,14 +18,14 @@ from stayfinite.rules import (
     gradient_flow,
     harmless,
     numerics,
-    optimisation,
+    optimization,
     precision,
 )
 from stayfinite.rules.rule import Rule
 
 FAMILIES = {
     "precision": precision,
-    "optimisation": optimisation,
+    "optimization": optimization,
     "data and labels": data,
     "gradient flow": gradient_flow,
     "device and distributed": device,

@@ -1,6 +1,6 @@
 """What most often lies behind a symptom, for a run whose text names nothing better.
 
-The order is that of the labelled public cases (benchmarks/failures): where a loss is NaN in fp16 it was fp16's range in
+The order is that of the labeled public cases (benchmarks/failures): where a loss is NaN in fp16 it was fp16's range in
 three of four, where it is NaN from the start in another format a row of the data, the rate or the loss's formula.
 """
 

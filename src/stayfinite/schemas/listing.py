@@ -61,7 +61,7 @@ def schema(name: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what a name stands for.
 
     Raises:
-        UsageError: there is no such name.
+        UsageError: no such name.
     """
     if name not in PRINTED and name not in WRITTEN:
         close = difflib.get_close_matches(name, [*PRINTED, *WRITTEN], n=1)

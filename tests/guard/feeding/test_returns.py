@@ -204,5 +204,5 @@ def test_a_ledger_of_the_first_version_is_read():
     ledger = Ledger.from_state({"version": 1, "batches": [[0, 7]]})
     assert (0, 7) in ledger
     assert ledger.next_return() is None
-    with pytest.raises(StateError, match="not a ledger"):
+    with pytest.raises(StateError, match="not a saved ledger"):
         Ledger.from_state({"version": 1, "batches": [["x"]]})

@@ -98,7 +98,7 @@ def test_a_buffer_that_the_loop_spoils_is_named_and_one_that_it_sets_is_left_in_
 @pytest.mark.filterwarnings("ignore::stayfinite.state.checkpoints.CheckpointWarning")
 @pytest.mark.parametrize("size", [1e25, 1.0])
 def test_statistics_that_overflow_in_a_finite_step_make_a_run_sick(size, tmp_path):
-    """The loss does not show it: the row is normalised away, and the model is of no use once it is in eval()."""
+    """The loss does not show it: the row is normalized away, and the model is of no use once it is in eval()."""
     torch.manual_seed(0)
     model, loaded = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)), batches()
     loaded[BAD]["x"][0] = size
@@ -106,7 +106,7 @@ def test_statistics_that_overflow_in_a_finite_step_make_a_run_sick(size, tmp_pat
     assert bool(model[1].running_var.isfinite().all()) == (size == 1.0)
     found = diagnose(tmp_path)
     assert [each.cause for each in found.findings] == ["nan-weights"] * (size > 1.0)
-    assert found.verdict == ("sick" if size > 1.0 else "healthy")
+    assert found.verdict == ("unhealthy" if size > 1.0 else "healthy")
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_flags_and_a_config_file_say_the_same(tmp_path: Path) -> None:
 
 def test_the_command_names_a_missing_table_and_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "--train", str(tmp_path / "gone.csv"), "--output-dir", str(tmp_path / "run")]) == 2
-    assert "gone.csv: there is no such file" in capsys.readouterr().err
+    assert "gone.csv: no such file" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

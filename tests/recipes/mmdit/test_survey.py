@@ -119,7 +119,7 @@ def test_one_file_cannot_be_split(tmp_path):
 
 def test_training_sees_latents_of_mean_0_and_spread_1(data):
     found = supply(data)
-    normal = torch.stack([found.scale.normalise(found.corpus.latent(index)) for index in found.training])
+    normal = torch.stack([found.scale.normalize(found.corpus.latent(index)) for index in found.training])
     assert float(normal.mean((0, 1)).abs().max()) < 1e-4
     assert torch.allclose(normal.flatten(0, 1).std(0), torch.ones(36), atol=1e-2)
     assert torch.allclose(found.scale.restore(normal[0]), found.corpus.latent(found.training[0]), atol=1e-5)
@@ -132,6 +132,6 @@ def test_a_channel_that_never_changes_is_not_blown_up(data):
         np.save(path, latents)
     corpus = read_corpus(data, patch=3)
     scale = scale_of(corpus, range(len(corpus)))
-    normal = scale.normalise(corpus.latent(0))
+    normal = scale.normalize(corpus.latent(0))
     assert torch.isfinite(normal).all()
     assert float(normal[:, 18:27].abs().max()) < 1e-3

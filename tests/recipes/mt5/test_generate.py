@@ -49,7 +49,7 @@ def test_gaps_are_filled_where_they_are_and_a_plain_prompt_is_given_one(run, cap
     assert len(gapped["gaps"]) == 2
     assert gapped["text"].startswith("The best ")
     assert gapped["text"].endswith(" made.")
-    assert "is given one at its end" in err
+    assert "is added to a plain prompt" in err
 
 
 def test_prompts_come_from_a_file_or_from_standard_input(run, tmp_path, capsys, monkeypatch):
@@ -107,12 +107,12 @@ def test_every_option_reaches_the_model():
         (["--temperature", "0"], "--temperature 0.0: expected a number above 0"),
         (["--temperature", "nan"], "--temperature nan"),
         (["--top-p", "1.5"], "--top-p 1.5"),
-        (["--num-return-sequences", "3"], "the likeliest text is always the same one"),
-        (["--num-return-sequences", "3", "--num-beams", "2", "--temperature", "1"], "each text is a beam"),
+        (["--num-return-sequences", "3"], "greedy decoding gives one text only"),
+        (["--num-return-sequences", "3", "--num-beams", "2", "--temperature", "1"], "needs as many beams"),
         (["--seed", str(2**64)], "--seed 18446744073709551616: expected a number below 2**63"),
         (["--max-new-tokens", "0"], "--max-new-tokens 0: expected a number of at least 1"),
         (["--file", "nowhere.txt"], "nowhere.txt cannot be read"),
-        (["--prompt", " "], "there is no prompt"),
+        (["--prompt", " "], "no prompt"),
         (["--prompt", "a <extra_id_100> b"], "the model has 100 sentinels"),
         (["--device", "quantum"], "no such kind of device"),
     ],
@@ -127,7 +127,7 @@ def test_what_cannot_work_is_said_and_the_exit_code_is_2(run, flags, said, capsy
     ("named", "said"),
     [
         ("tiny", "'tiny' is a size that training builds with fresh weights"),
-        ("./nowhere", "'./nowhere' cannot be loaded: there is no such directory"),
+        ("./nowhere", "'./nowhere' cannot be loaded: no such directory"),
     ],
 )
 def test_without_a_trained_model_nothing_is_offered_that_cannot_be_used(named, said, capsys):

@@ -268,7 +268,7 @@ def test_a_hubs_data_is_not_held_in_memory_and_the_built_in_text_is_not_streamed
     with pytest.raises(UsageError, match="hub:some/name can only be streamed"):
         streams("off", [source])
     assert not streams("on", [])
-    with pytest.raises(UsageError, match="hub:some/name: there is no such file"):
+    with pytest.raises(UsageError, match="hub:some/name: no such file"):
         mt5.train(settings(tmp_path, model, tmp_path / "run", val=("hub:some/name",)), quiet)
 
 

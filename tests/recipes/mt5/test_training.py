@@ -191,7 +191,7 @@ def test_a_check_that_finds_an_error_stops_before_the_first_step(model, texts, t
         ({"learning_rate": 0.0}, "--learning-rate 0.0: expected a number above 0"),
         ({"learning_rate": math.nan}, "--learning-rate nan"),
         ({"epochs": 0}, "--epochs 0: expected a number of at least 1"),
-        ({"data": ("nowhere",)}, "nowhere: there is no such file or directory"),
+        ({"data": ("nowhere",)}, "nowhere: no such file or directory"),
         ({"val_share": 1.5}, "--val-share 1.5"),
         ({"load_in_8bit": True, "lora_rank": 0}, "only adapters on them can"),
         ({"load_in_8bit": True, "model_name": "tiny"}, "built here with fresh weights"),

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.corpus import pairs_for
-from stayfinite.recipes.seq2seq.normalising import normaliser
+from stayfinite.recipes.seq2seq.normalizing import normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 
 ROWS = [("a-na", "to"), ("LUGAL", "the king"), ("be-li2", "my lord")]
-plain = normaliser(["nfc", "spaces"])
+plain = normalizer(["nfc", "spaces"])
 
 
 def written(tmp_path, name, text):
@@ -128,7 +128,7 @@ def test_one_text_alone_or_with_a_table_is_refused(tmp_path, files):
 
 
 def test_a_missing_and_an_empty_file_are_named(tmp_path):
-    with pytest.raises(UsageError, match="nowhere.csv: there is no such file"):
+    with pytest.raises(UsageError, match="nowhere.csv: no such file"):
         read_pairs([str(tmp_path / "nowhere.csv")], Columns())
     with pytest.raises(UsageError, match="empty.csv: there is no pair in it"):
         read_pairs([written(tmp_path, "empty.csv", "source,target\n")], Columns())

@@ -202,7 +202,7 @@ def test_another_training_in_the_same_directory_is_refused(tmp_path):
         ({"epochs": 0}, "--epochs 0"),
         ({"label_smoothing": 1.0}, "--label-smoothing 1.0"),
         ({"max_target_length": 1}, "--max-target-length 1: expected a number of at least 4"),
-        ({"train": ("nowhere.csv",)}, "nowhere.csv: there is no such file"),
+        ({"train": ("nowhere.csv",)}, "nowhere.csv: no such file"),
         ({"train": (), "val": ("a.csv",)}, "--val without --train"),
         ({"source": "nope"}, "there is no column 'nope'"),
         ({"device": "abacus"}, "--device abacus"),

@@ -75,7 +75,7 @@ def test_many_runs_are_a_table_no_wider_and_no_taller_than_the_terminal(width):
     assert max(map(len, lines)) <= width
     if width >= 80:
         assert any("the-sick-one" in line and "critical" in line for line in lines)
-        assert any("more runs are not shown" in line for line in lines)
+        assert any("more runs do not fit" in line for line in lines)
 
 
 def test_nothing_in_a_run_acts_on_the_terminal():

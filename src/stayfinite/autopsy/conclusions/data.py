@@ -33,8 +33,8 @@ def bad_item(e: Evidence) -> Conclusion | None:
                 "so the original values are lost"
             ),
             fix="do not modify the batch in forward(batch): x / n instead of x.div_(n). Then run again",
-            worlds=("rows_removed", "inputs_sanitised"),
-            covers=("rows_removed", "inputs_sanitised"),
+            worlds=("rows_removed", "inputs_sanitized"),
+            covers=("rows_removed", "inputs_sanitized"),
         )
     made = _made_by_a_cast(origin.tensor) or _bad_column(origin.tensor)
     if made is not None:
@@ -44,8 +44,8 @@ def bad_item(e: Evidence) -> Conclusion | None:
             confidence=0.9,
             why=f"{origin.leaf}, {what}, {why}",
             fix=fix,
-            worlds=("inputs_sanitised", "rows_removed"),
-            covers=("inputs_sanitised", "rows_removed"),
+            worlds=("inputs_sanitized", "rows_removed"),
+            covers=("inputs_sanitized", "rows_removed"),
         )
     return Conclusion(
         cause="bad-data-row",
@@ -53,8 +53,8 @@ def bad_item(e: Evidence) -> Conclusion | None:
         why=f"{origin.leaf}, {what}, holds NaN or inf before anything is computed{in_rows(e.suspects)}",
         fix=f"drop or repair {in_rows(e.suspects, '', '') or 'such rows'}: check torch.isfinite when loading",
         setting={"rows": e.suspects} if e.suspects else {},
-        worlds=("rows_removed", "inputs_sanitised"),
-        covers=("rows_removed", "inputs_sanitised"),
+        worlds=("rows_removed", "inputs_sanitized"),
+        covers=("rows_removed", "inputs_sanitized"),
     )
 
 

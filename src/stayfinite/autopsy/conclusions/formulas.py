@@ -44,7 +44,7 @@ def impossible_label(e: Evidence) -> Conclusion | None:
 
 
 def norm_without_eps(e: Evidence) -> Conclusion | None:
-    """A normalisation of something that does not vary."""
+    """A normalization of something that does not vary."""
     if e.readings.in_backward or e.readings.operator not in NORMS or e.readings.overflowed:
         return None
     if e.readings.largest_input > HUGE:  # its square overflows: something else is wrong

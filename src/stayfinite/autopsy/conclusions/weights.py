@@ -11,7 +11,7 @@ from stayfinite.autopsy.tracing.origin import UNNAMED
 from stayfinite.autopsy.worlds.worlds import too_large
 
 EXPLODED = 1e6
-"""Weights of this size are not learnt."""
+"""Weights of this size are not learned."""
 
 GROWN = 1e12
 """Numbers of this size have grown on their way through the model."""

@@ -25,7 +25,7 @@ def load_build(named: str | None, incident: Path) -> tuple[Any, Callable[[Any], 
         incident: of a run whose run.json may name a recipe, which then needs no ``named``.
 
     Raises:
-        UsageError: there is no such function, it fails, or returns something else.
+        UsageError: no such function, it fails, or returns something else.
     """
     if named is not None:
         return _parts(call_build(named), named)
@@ -43,7 +43,7 @@ def call_build(named: str, *arguments: Any, example: str = EXAMPLE) -> Any:
         example: one that would do, for the error.
 
     Raises:
-        UsageError: there is no such function, or it fails.
+        UsageError: no such function, or it fails.
     """
     module_name, _, function_name = named.partition(":")
     if not module_name or not function_name.isidentifier():

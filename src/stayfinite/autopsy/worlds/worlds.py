@@ -113,7 +113,7 @@ def _of_the_batch(step: Step) -> Builders:
         return {}
     change = "NaN and inf in the batch set to 0"
     mended = partial(changes.finite_inputs, step.batch)
-    return {"inputs_sanitised": lambda: World("inputs_sanitised", change, step.changed(batch=mended()))}
+    return {"inputs_sanitized": lambda: World("inputs_sanitized", change, step.changed(batch=mended()))}
 
 
 def _of_precision(step: Step, trace: Trace) -> Builders:

@@ -24,7 +24,7 @@ class Roles:
     """What the columns are for."""
 
     kind: Kind
-    """Pairs have a limit for each side; prompts and chats are one text, of which the answer is learnt."""
+    """Pairs have a limit for each side; prompts and chats are one text, of which the answer is learned."""
     source: tuple[str, ...] = ()
     """The first must not be empty; the others belong to it."""
     target: str | None = None

@@ -16,7 +16,7 @@ MOST_BAD = 8
 
 
 def tell_rows(splits: list[Split], notes: Notes) -> None:
-    """How many rows there are, and which of them nothing can be learnt from."""
+    """How many rows there are, and which of them nothing can be learned from."""
     train = splits[0]
     notes.saw("data.rows", train.rows, train.sources[0].path.name)
     bad = [text for split in splits for text in _bad_rows(split)]

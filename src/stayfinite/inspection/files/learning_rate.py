@@ -14,8 +14,8 @@ from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP, OPTIMIZER
 from stayfinite.rules.known import Known, number_in, written
-from stayfinite.rules.optimisation.loop_code import learns_nothing
-from stayfinite.rules.optimisation.planned_limits import PlannedRate, too_high
+from stayfinite.rules.optimization.loop_code import learns_nothing
+from stayfinite.rules.optimization.planned_limits import PlannedRate, too_high
 
 _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Baichuan", "InternLM", "Yi", "OLMo",
                     "Falcon", "Granite", "bf16-trained"})  # fmt: skip

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from stayfinite.rules.context import ATTENTION, CHECKPOINTING, CLIP, OPTIMIZER, WARMUP
-from stayfinite.rules.optimisation.planned_rate import EPOCHS, KIND, STEPS
+from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import WARMUP
 from stayfinite.rules.known import Known, number_in, written
-from stayfinite.rules.optimisation.planned_rate import EPOCHS, KIND, STEPS
+from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 from stayfinite.rules.plans import Remark
 
 _LENGTHS = (

@@ -72,7 +72,7 @@ def _look_at_samples(bench: Bench, notes: Notes) -> None:
     elif has_graph(bench.batch) or any(isinstance(m, nn.RNNBase) and not m.batch_first for m in bench.model.modules()):
         why_not = "rows of this batch may belong together"
     elif not all(p.is_floating_point() for p in bench.model.parameters()):
-        why_not = "quantised layers round over the whole batch"
+        why_not = "quantized layers round over the whole batch"
     if why_not:
         notes.check("Graph", LEAK, skipped=why_not)
         return

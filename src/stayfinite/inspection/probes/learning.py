@@ -185,7 +185,7 @@ class _Looking:
 
 
 def _obstacle(bench: Bench) -> str:
-    """Why there is nothing to be learnt here."""
+    """Why there is nothing to be learned here."""
     if bench.steps == 0:
         return "switched off with steps=0"
     if not bench.first.worked:
@@ -226,7 +226,7 @@ def _noise(bench: Bench, taken: Descent) -> float:
 
 
 def _descend(bench: Bench, steps: int, rates: Rates = lambda _: 1.0, clip: float | None = None) -> Descent:
-    """Some steps, on few rows where a pass takes long; what an optimizer that maximises calls progress is a fall."""
+    """Some steps, on few rows where a pass takes long; what an optimizer that maximizes calls progress is a fall."""
     taken = descend(bench, steps, rates, clip=clip, step=bench.lean)
     if bench.uphill > 0:
         return taken

@@ -30,7 +30,7 @@ def hub_source(name: str) -> Source:
         name: `hub:owner/name`, with a configuration and a split where there are several: `hub:owner/name:tr@train`.
 
     Raises:
-        UsageError: there is no such data set, or the hub does not answer.
+        UsageError: no such data set, or the hub does not answer.
         MissingExtra: `datasets` is not installed.
     """
     named = _NAME.fullmatch(name)

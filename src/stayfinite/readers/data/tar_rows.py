@@ -122,7 +122,7 @@ def member_bytes(path: str | Path) -> bytes:
     archive = tar_of(path)
     place = None if archive is None else _index(archive).get(Path(path).relative_to(archive).as_posix())
     if archive is None or place is None:
-        raise UsageError(f"{path}: there is no such file in the archive")
+        raise UsageError(f"{path}: no such file in the archive")
     with archive.open("rb") as file:
         file.seek(place[0])
         data = file.read(place[1])

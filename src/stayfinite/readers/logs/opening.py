@@ -83,7 +83,7 @@ class LogReader:
 def read_log(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[RunSeries]:
     """The series of a file, one for each rank that is told apart in it, the main one first.
 
-    A file in which nothing is recognised gives a series without points and with an empty kind.
+    A file in which nothing is recognized gives a series without points and with an empty kind.
     ``progress(bytes_read, bytes_total)`` is called now and then. Raises ``UnreadableLog`` where it cannot be opened.
     """
     place = Path(path)

@@ -40,7 +40,7 @@ def attach(base: Any, *, rank: int, alpha: float, dropout: float, head: bool = F
 
 
 def prepare_quantised(base: Any) -> Any:
-    """A base in 8 or 4 bits as adapters need it: what is not quantised in float32, everything frozen."""
+    """A base in 8 or 4 bits as adapters need it: what is not quantized in float32, everything frozen."""
     _needs_peft()
     import peft
 

@@ -112,14 +112,14 @@ def load_base(
     Arguments:
         name: `smollm2`, a directory, a GGUF file, or a hub's name.
         bits: in which the weights are stored.
-        dtype: of the weights that are not quantised, whatever the files say. Training wants float32: autocast does the
+        dtype: of the weights that are not quantized, whatever the files say. Training wants float32: autocast does the
             rest, and fp16 weights cannot be trained.
         device: of weights in 8 or 4 bits, which cannot always be moved afterwards; by default where transformers puts
             them. Others can be moved, and are on the CPU.
         say: is told what is loaded, before it is.
 
     Raises:
-        UsageError: there is no such model here, or it cannot be loaded so.
+        UsageError: no such model here, or it cannot be loaded so.
     """
     file = packaged_file() if name == PACKAGED and not Path(name).exists() else Path(name)
     if file.suffix == ".gguf":
@@ -158,7 +158,7 @@ def packaged_file() -> Path:
 def _read_once(file: Path, dtype: torch.dtype, cache_dir: str | None, say: Callable[[str], None]) -> Base:
     """A GGUF's model: from where an earlier run kept it, or read and kept."""
     if not file.is_file():
-        raise UsageError(f"{file}: there is no such file", fix="name a GGUF file, or --model smollm2")
+        raise UsageError(f"{file}: no such file", fix="name a GGUF file, or --model smollm2")
     place = place_of(file, dtype, cache_dir)
     if is_kept(place):
         say(f"loading {file.name}, unpacked before, from {place}")
@@ -184,7 +184,7 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
     tokenizer = load_tokenizer(where, gguf_file=name)
     with redirect_stderr(StringIO()):  # its bar cannot be switched off
         read = _loaded(lambda: kind.from_pretrained(where, gguf_file=name, dtype=dtype), str(file))
-    # What comes back still says that it is quantised, and so can neither be saved nor adapted; its weights are plain.
+    # What comes back still says that it is quantized, and so can neither be saved nor adapted; its weights are plain.
     config = copy.deepcopy(read.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -195,7 +195,7 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
 
 
 def _requantised(base: Base, bits: Bits, device: torch.device | None) -> Base:
-    """A base whose weights are in memory, in fewer bits: quantising is done where files are read."""
+    """A base whose weights are in memory, in fewer bits: quantizing is done where files are read."""
     with TemporaryDirectory() as place:
         base.save(Path(place))
         return load_base(place, bits=bits, device=device)

@@ -60,7 +60,7 @@ def make_ready(
         raise UsageError("nothing to ask: neither an adapter nor a model was named", fix="--adapter runs/sft/best")
     if base is not None and is_size(base):
         raise UsageError(
-            f"{base} is built by a training, with weights that know nothing: there is no such model to ask",
+            f"{base} is built by a training, with weights that know nothing: no such model to ask",
             fix="--adapter runs/sft/best, a directory, or a hub's name",
         )
     record = {} if adapter is None else read_record(adapter)

@@ -57,7 +57,7 @@ class Noise:
         Arguments:
             ids: (L) the text.
             mask: (L) where it is no padding.
-            latent: (N, C) normalised.
+            latent: (N, C) normalized.
         """
         generator = torch.Generator().manual_seed(seed)
         task = task_of(self.mode, turn, generator)
@@ -84,7 +84,7 @@ class Noise:
 
 
 class NoisyRows(Dataset[Batch]):
-    """Rows of a corpus, normalised and noisy.
+    """Rows of a corpus, normalized and noisy.
 
     Arguments:
         corpus: where they are read from.
@@ -99,7 +99,7 @@ class NoisyRows(Dataset[Batch]):
     def __getitem__(self, key: Key) -> Batch:
         index, corpus = int(key), self._corpus
         try:
-            latent = self._scale.normalise(corpus.latent(index))
+            latent = self._scale.normalize(corpus.latent(index))
         except UsageError as error:
             raise UsageError(error.message) from error  # in one line, as the guard tells it
         if self._strict and not bool(latent.isfinite().all()):

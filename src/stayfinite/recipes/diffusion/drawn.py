@@ -118,7 +118,7 @@ def _given_latents(path: Path, about: About) -> Tensor:
     if not np.isfinite(array).all():
         rows = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(1)).tolist()
         raise UsageError(f"{path}: not finite in rows {rows[:8]}", fix="write the file again")
-    return about.scale.normalise(about.layout.to_positions(torch.from_numpy(array)))
+    return about.scale.normalize(about.layout.to_positions(torch.from_numpy(array)))
 
 
 def _given_tokens(path: Path, model: MMDiT) -> tuple[Tensor, Tensor]:

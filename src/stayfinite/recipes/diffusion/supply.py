@@ -1,4 +1,4 @@
-"""From a directory to what is trained and judged on: looked at, split by file, normalised."""
+"""From a directory to what is trained and judged on: looked at, split by file, normalized."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Scale:
     mean: Tensor
     spread: Tensor
 
-    def normalise(self, latent: Tensor) -> Tensor:
+    def normalize(self, latent: Tensor) -> Tensor:
         """(..., channels) as training sees it."""
         return (latent - self.mean) / self.spread
 

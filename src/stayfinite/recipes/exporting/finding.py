@@ -52,7 +52,7 @@ def find(run: str) -> Found:
     """
     place = Path(run)
     if not place.is_dir():
-        raise UsageError(f"{run}: there is no such directory", fix="name the --output-dir of a run")
+        raise UsageError(f"{run}: no such directory", fix="name the --output-dir of a run")
     if place.name in MODELS and not (place / RUN).is_file() and (place.parent / RUN).is_file():
         place = place.parent
     launch = _record(place / RUN)

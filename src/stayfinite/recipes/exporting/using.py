@@ -67,7 +67,7 @@ def notes_of(found: Found, *, merged: bool) -> list[str]:
     """What has to be known to use it as it was trained."""
     notes = []
     if found.recipe == "translate":
-        forms = found.settings.get("normalise") or []
+        forms = found.settings.get("normalize") or []
         if forms:
             notes.append(
                 f"Sources were brought into one spelling in training ({', '.join(forms)}); do the same in use."
@@ -83,7 +83,7 @@ def notes_of(found: Found, *, merged: bool) -> list[str]:
     if found.recipe == "mmdit":
         notes.append(
             "This is no transformers model: transformers has no class for it. `model.safetensors` holds the weights, "
-            "`config.json` shape, schedule, normalisation and vocabulary. The class is `MMDiT` in "
+            "`config.json` shape, schedule, normalization and vocabulary. The class is `MMDiT` in "
             "`stayfinite.recipes.diffusion.model`; `stayfinite.recipes.diffusion.trained.load` reads both."
         )
     bits = found.settings.get("bits") or found.settings.get("base")

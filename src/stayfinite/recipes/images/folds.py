@@ -45,7 +45,7 @@ def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs
         apart: `pairs` keeps a pair and its swap together; `images` also lets no image stand on both sides.
 
     Raises:
-        UsageError: there is no such fold, or nothing is left on one side.
+        UsageError: no such fold, or nothing is left on one side.
     """
     given = [pair for pair in pairs if pair.fold is not None]
     if given and len(given) < len(pairs):

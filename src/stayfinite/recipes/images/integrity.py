@@ -54,9 +54,9 @@ def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
         )
     odd = []
     if bool((images.flatten(3).std(-1) == 0).all()):
-        odd.append(f"all {2 * len(labels)} images of the first batch are of one colour")
+        odd.append(f"all {2 * len(labels)} images of the first batch are of one color")
     same = (images[:, 0] == images[:, 1]).flatten(1).all(1) & (labels != SIMILAR)
     if bool(same.any()):
         row = int(same.nonzero()[0])
-        odd.append(f"two equal images that are not labelled Similar: {pairs[int(batch['rows'][row])]}")
+        odd.append(f"two equal images that are not labeled Similar: {pairs[int(batch['rows'][row])]}")
     return odd

@@ -42,7 +42,7 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
         base: how its weights are kept; `fp32` whatever the files say, autocast does the rest.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: no such model, or it is of another kind.
     """
     from transformers import AutoModelForImageTextToText
 

@@ -71,7 +71,7 @@ def read_pairs(
         raise UsageError(f"{path} has no pairs", fix="a line img1,img2,score1,score2,label and a line for each pair")
     directory = Path(image_dir) if image_dir is not None else read.directory
     if not directory.is_dir():
-        raise UsageError(f"--image-dir {directory}: there is no such directory", fix="name the images' own directory")
+        raise UsageError(f"--image-dir {directory}: no such directory", fix="name the images' own directory")
     pairs = [_pair(row, where, directory, margin) for where, row in read.rows]
     _check_files(pairs)
     say(f"{Path(path).name}: {read.format}, {len(pairs):,} rows")
@@ -86,7 +86,7 @@ class Sorted:
     both_orders: int
     """Pairs that were there in both orders, or twice: one is kept, since each is trained on in both orders."""
     torn: list[str]
-    """Places of pairs that are labelled in two ways; none of them is kept."""
+    """Places of pairs that are labeled in two ways; none of them is kept."""
     against_scores: float
     """Share of the pairs whose label says First or Second and whose scores say the other one."""
 
@@ -95,7 +95,7 @@ class Sorted:
         if self.both_orders:
             words.append(f"{self.both_orders:,} were there twice or in both orders")
         if self.torn:
-            words.append(f"{len(self.torn):,} are labelled in two ways and left out (the first: {self.torn[0]})")
+            words.append(f"{len(self.torn):,} are labeled in two ways and left out (the first: {self.torn[0]})")
         return "; ".join(words)
 
 

@@ -53,7 +53,7 @@ def read_rows(path: str) -> Rows:
             f"{path} holds no pairs: expected metadata.csv, {BETTER}/ and {WORSE}/, or .tar files", fix=EXPECTED
         )
     if not place.is_file():
-        raise UsageError(f"{path}: there is no such file", fix=EXPECTED)
+        raise UsageError(f"{path}: no such file", fix=EXPECTED)
     return _table(place)
 
 

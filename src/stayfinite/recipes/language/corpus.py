@@ -1,4 +1,4 @@
-"""What is trained on, and what is kept back to see how well it was learnt."""
+"""What is trained on, and what is kept back to see how well it was learned."""
 
 from __future__ import annotations
 

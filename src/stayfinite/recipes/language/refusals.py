@@ -45,7 +45,7 @@ def _refuse_places(config: Any) -> None:
     for path in (*config.data, *config.val):
         if not (is_hub(path) and path in config.data) and not Path(path).exists():
             raise UsageError(
-                f"{path}: there is no such file or directory",
+                f"{path}: no such file or directory",
                 fix="name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text",
             )
     require_room(config.output_dir)
@@ -76,6 +76,6 @@ def _refuse_adapters(config: Any) -> None:
         )
     if config.tokenizer_dir is not None:
         raise UsageError(
-            "adapters with --tokenizer-dir: the embeddings of a new vocabulary have to be learnt, and would be frozen",
+            "adapters with --tokenizer-dir: the embeddings of a new vocabulary have to be learned, and would be frozen",
             fix="leave --tokenizer-dir out to use the model's own, or train all weights",
         )

@@ -20,7 +20,7 @@ from stayfinite.readers.data.shapes import Shape, shape_of, sides
 COLUMNS = ("text", "content", "sentence", "document", "body", "line")
 """What a column of texts is usually called."""
 FEWEST = 10
-"""Examples below which nothing can be learnt."""
+"""Examples below which nothing can be learned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

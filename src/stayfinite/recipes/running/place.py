@@ -19,7 +19,7 @@ def choose_device(asked: str) -> torch.device:
     """The device that was asked for; `auto` is CUDA where there is one.
 
     Raises:
-        UsageError: there is no such device here.
+        UsageError: no such device here.
     """
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -65,11 +65,11 @@ def load_trained(name: str, *, cache_dir: str | None = None) -> Any:
     """A model to be used, from a directory or a hub.
 
     Raises:
-        UsageError: there is no such model here, it is no encoder-decoder, or a size, whose weights know nothing yet.
+        UsageError: no such model here, it is no encoder-decoder, or a size, whose weights know nothing yet.
     """
     if is_size(name):
         raise UsageError(
-            f"{name!r} is a size that training builds with fresh weights: it has learnt nothing yet", fix=TO_USE
+            f"{name!r} is a size that training builds with fresh weights: it has learned nothing yet", fix=TO_USE
         )
     return load_seq2seq(name, cache_dir=cache_dir, fix=TO_USE)
 
@@ -90,7 +90,7 @@ def load_seq2seq(
         fix: what to name instead, where it cannot be loaded.
 
     Raises:
-        UsageError: there is no such model here, or it is no encoder-decoder.
+        UsageError: no such model here, or it is no encoder-decoder.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM

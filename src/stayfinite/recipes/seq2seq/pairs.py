@@ -14,7 +14,7 @@ from stayfinite.readers.data.packed import ZIP
 from stayfinite.readers.data.text_lines import ending
 from stayfinite.readers.data.text_rows import aligned_chunks
 from stayfinite.recipes.seq2seq.built_in import Pair
-from stayfinite.recipes.seq2seq.normalising import legible
+from stayfinite.recipes.seq2seq.normalizing import legible
 from stayfinite.recipes.seq2seq.tables import Columns, pairs_of_tables, refuse_broken
 
 
@@ -38,7 +38,7 @@ def read_pairs(
     for path in paths:
         if not Path(path).exists():
             raise UsageError(
-                f"{path}: there is no such file",
+                f"{path}: no such file",
                 fix="name a CSV, TSV, JSON, JSONL, Parquet or TMX file, a zip archive, or two texts",
             )
     plain = [path for path in paths if Path(path).is_file() and _is_text(Path(path))]
@@ -93,12 +93,12 @@ class Kept:
         return f"{len(self.pairs):,} pairs" + (f" (left out: {words})" if words else "")
 
 
-def clean(pairs: Sequence[Pair], normalise: Callable[[str], str], *, max_ratio: float) -> Kept:
-    """Normalise the sources; leave out what is empty, said already, or much longer on one side than on the other."""
+def clean(pairs: Sequence[Pair], normalize: Callable[[str], str], *, max_ratio: float) -> Kept:
+    """Normalize the sources; leave out what is empty, said already, or much longer on one side than on the other."""
     kept: dict[bytes, Pair] = {}
     empty = repeated = uneven = unreadable = 0
     for pair in pairs:
-        pair = tidy(pair, normalise)
+        pair = tidy(pair, normalize)
         if not pair.source or not pair.target:
             empty += 1
             continue
@@ -117,9 +117,9 @@ def clean(pairs: Sequence[Pair], normalise: Callable[[str], str], *, max_ratio: 
     return Kept(pairs=list(kept.values()), empty=empty, repeated=repeated, uneven=uneven, unreadable=unreadable)
 
 
-def tidy(pair: Pair, normalise: Callable[[str], str]) -> Pair:
+def tidy(pair: Pair, normalize: Callable[[str], str]) -> Pair:
     """The source as the model gets it, the target with single spaces."""
-    return replace(pair, source=normalise(pair.source).strip(), target=" ".join(pair.target.split()))
+    return replace(pair, source=normalize(pair.source).strip(), target=" ".join(pair.target.split()))
 
 
 def to_score(pairs: Sequence[Pair]) -> list[Pair]:

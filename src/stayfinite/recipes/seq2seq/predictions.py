@@ -13,7 +13,7 @@ from stayfinite.inspection.data.roles import roles_of
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
-from stayfinite.recipes.seq2seq.normalising import legible
+from stayfinite.recipes.seq2seq.normalizing import legible
 from stayfinite.recipes.seq2seq.tables import refuse_broken, refuse_without_header
 
 TRANSLATION = "translation"
@@ -44,10 +44,10 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
         usual: one that is taken where nothing was asked for and the table has it.
 
     Raises:
-        UsageError: there is no such file or column.
+        UsageError: no such file or column.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: there is no such file", fix="name a text with a line for each, or a table")
+        raise UsageError(f"{path}: no such file", fix="name a text with a line for each, or a table")
     if FORMATS.get(ending(path), "txt") == "txt":
         with text_file(path, newline=None) as file:
             rows = [[legible(line.rstrip("\n"))] for line in file.lines()]

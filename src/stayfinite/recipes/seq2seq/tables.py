@@ -73,7 +73,7 @@ class _Table:
         """From the first rows of a file.
 
         Raises:
-            UsageError: there is no such column, or which is which cannot be told.
+            UsageError: no such column, or which is which cannot be told.
         """
         wanted = (asked.source, asked.target)
         shape = None if any(wanted) or {usual.source, usual.target} & {*table} else shape_of(table)
@@ -142,7 +142,7 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
     """The columns of this table: those that were asked for, the usual ones, the rest guessed.
 
     Raises:
-        UsageError: there is no such column, or which is which cannot be told.
+        UsageError: no such column, or which is which cannot be told.
     """
     source = _meant(asked.source, table) or (usual.source if usual.source in table else None)
     target = _meant(asked.target, table) or (usual.target if usual.target in table else None)

@@ -15,7 +15,7 @@ the fresh adapter over the trained one.
 - An old trick that replaces `model.state_dict` makes newer peft versions save an empty file of some hundred bytes.
 - ZeRO-3 saved shards of size 0.
 
-## How to recognise it
+## How to recognize it
 - `Checkpoint .../adapter_model.bin not found`, `Found missing adapter keys while loading the checkpoint`,
   `Already found a peft_config attribute in the model`.
 - After a restart the loss is exactly where the first run began.

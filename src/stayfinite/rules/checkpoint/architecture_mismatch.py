@@ -12,7 +12,7 @@ its random start.
 - A ZeRO-3 or FSDP shard was saved as if it were whole: shapes of `torch.Size([0])`.
 - The code changed since: a renamed module, a fused projection.
 
-## How to recognise it
+## How to recognize it
 - `size mismatch for transformer.h.0.attn.weight: copying a param with shape torch.Size([15360, 5120]) from checkpoint,
   the shape in current model is torch.Size([12288, 4096])`: the two sizes say which model it is.
 - `Missing key(s) in state_dict` and `Unexpected key(s)`: compare the first name of each list; a common prefix is the

@@ -13,13 +13,13 @@ announces more than the file holds, or the hash differs. No weight was loaded.
 - A reader older than the writer: torch before 1.6 cannot read zip archives; an old safetensors does not know a new
   dtype.
 
-## How to recognise it
+## How to recognize it
 - `PytorchStreamReader failed reading zip archive: failed finding central directory`,
   `invalid magic number; corrupt file?`, `unexpected EOF`, `pickle data was truncated`, `invalid load key`,
   `Ran out of input`, `Error while deserializing header: HeaderTooLarge`, `MetadataIncompleteBuffer`,
   `invalid hash value`.
 - While writing: `[enforce fail at inline_container.cc] unexpected pos 960 vs 854`, `No space left on device`.
-- `ls -l`: a size of 0, of some hundred bytes, or smaller than its neighbours'. `head -c 100 file` shows what it is.
+- `ls -l`: a size of 0, of some hundred bytes, or smaller than its neighbors'. `head -c 100 file` shows what it is.
 
 ## How to fix it
 1. Look at the size and the first bytes; `stayfinite scan PATH` tells short, damaged and good apart and names the newest

@@ -9,11 +9,11 @@ step, whatever the data, the learning rate or the precision.
   ones then push the good ones out (`save_total_limit`).
 - The moments went first: a gradient of infinity was skipped for the weights and had already entered Adam's averages.
   The weights look fine and the first step after loading destroys them.
-- A conversion overflowed: weights of more than 65,504 cast to fp16, an adapter merged in half precision, quantising
+- A conversion overflowed: weights of more than 65,504 cast to fp16, an adapter merged in half precision, quantizing
   with a scale of 0.
 - BatchNorm's running statistics took in one NaN batch: training is fine and evaluation is NaN.
 
-## How to recognise it
+## How to recognize it
 - `stayfinite scan PATH` names the tensors and the newest checkpoint that is finite.
 - A resumed run is NaN from its first logged step, while the run before was healthy when that step was logged.
 - NaN with any batch, in fp32 as well, already in the forward pass.
@@ -21,7 +21,7 @@ step, whatever the data, the learning rate or the precision.
 ## How to fix it
 1. Go back to the newest finite checkpoint, not the newest.
 2. Find out why it broke (its log, round the step at which poison entered); else it will break again at the same place.
-3. If only moments are sick: keep the weights, drop the optimizer's state and warm up again.
+3. If only moments are unhealthy: keep the weights, drop the optimizer's state and warm up again.
 4. If only BatchNorm statistics are: reset them (`m.reset_running_stats()`) and run some hundred batches in train mode.
 5. Refuse to write such a file: check `all(torch.isfinite(p).all() for p in model.parameters())` before saving. This
    toolkit's checkpoints are verified before they are renamed into place.
@@ -30,7 +30,7 @@ Retention that keeps old ones: transformers `save_total_limit=None` or `load_bes
 `ModelCheckpoint(save_top_k=3, monitor="val_loss")` besides `save_last=True`.
 
 ## When it is a false alarm
-Minus infinity in a *mask buffer* is meant. Tensors of an unused head may be NaN because they were never initialised;
+Minus infinity in a *mask buffer* is meant. Tensors of an unused head may be NaN because they were never initialized;
 they harm nothing until they are used.
 """
 

@@ -17,7 +17,7 @@ restart, and takes long to come back or does not.
 - The parameter groups changed in between (new parameters, frozen ones, another order):
   `loaded state dict contains a parameter group that doesn't match`.
 
-## How to recognise it
+## How to recognize it
 - A jump of the loss right after `Resuming from ...`, with a learning rate that is not the one from before.
 - `KeyError: 'optimizer'`, `KeyError: "param 'initial_lr' is not specified in param_groups[0] when resuming an
   optimizer"`, `doesn't match the size of optimizer's group`, a warning that no optimizer state was found.

@@ -8,14 +8,14 @@ replaces a NaN loss in its log, so `loss: 0.0` beside `grad_norm: nan` is the us
 ## Why it happens
 - The answer was cut away: prompts longer than `max_length`, truncation on the right, and only the answer is trained
   on (`completion_only_loss`, `assistant_only_loss`, `train_on_responses_only`, `train_on_prompt: false`).
-- The response template is never found: it is tokenised differently after a newline or a space, the chat template is
+- The response template is never found: it is tokenized differently after a newline or a space, the chat template is
   another model's, `{% generation %}` is missing from it.
 - For preference training: `max_prompt_length` is as large as `max_length`, so nothing is left for the answer.
 - Padding is masked by token id, and the pad token is the end token, or every token.
 - A collator masks by role names that the data does not have (`gpt` against `assistant`); segmentation masks that hold
   nothing but the ignore value.
 
-## How to recognise it
+## How to recognize it
 - `loss` 0.0 and `grad_norm` nan or 0.0 from the first step on, in bf16 and fp32 too; `mean_token_accuracy` 0.0 or
   nan.
 - `eval_loss: nan` beside a good training loss: some batch of the evaluation has no answer left.
@@ -92,7 +92,7 @@ SHORT = 256
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A loss of 0 or NaN with nothing learnt from the start, and settings that mask."""
+    """A loss of 0 or NaN with nothing learned from the start, and settings that mask."""
     yield from _observed(facts)
     yield from planned(facts, "plan.no_room_for_answer", STRONG + HINT)
     said = facts.said(_SAID)

@@ -16,7 +16,7 @@ transcript. The step that meets them is lost; if its update is applied, every la
 - Corrupt files: truncated JPEG, a download that holds an HTML error page, half a line of JSON.
 - Sentences of absurd length, labels of 1e38, a placeholder such as -9999 among temperatures.
 
-## How to recognise it
+## How to recognize it
 - NaN comes suddenly, after good steps and without a climb of the loss or of the gradient norm, in fp32 or bf16 as
   well.
 - It comes back at the same place of the data with another learning rate, and moves when the shuffle's seed changes.

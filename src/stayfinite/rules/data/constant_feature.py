@@ -5,14 +5,14 @@ A column with one value carries no information. Harmless by itself, it becomes N
 spread, and it is often the trace of a mistake: a column that was read wrongly, a label that was lost.
 
 ## Why it happens
-- Standardisation `(x - mean) / std` with `std = 0`: 0 divided by 0.
+- Standardization `(x - mean) / std` with `std = 0`: 0 divided by 0.
 - A join or a parser filled a column with its default; all dates became 1970; all pictures are the same grey.
-- A series that stands still within a window: reversible instance normalisation, correlation and R2 divide by its
+- A series that stands still within a window: reversible instance normalization, correlation and R2 divide by its
   spread.
 - One-hot columns of categories that this split does not have.
 - A target that is constant in a batch: R2, Pearson and AUC are undefined there.
 
-## How to recognise it
+## How to recognize it
 - `RuntimeWarning: invalid value encountered in divide` during the preparation, then NaN at the first step.
 - `ConstantInputWarning: An input array is constant; the correlation coefficient is not defined`.
 - `df.nunique() == 1`, `x.std(0) == 0`.
@@ -40,7 +40,7 @@ _BY_SPREAD = (
     r"/ ?\(?.{0,30}max\w*.{0,12}- ?.{0,20}min|"
     r"\.std\(|z-?score|StandardScaler|MinMaxScaler|standardi[sz]e"
 )
-"""A standardisation: a column of one value has a spread of 0."""
+"""A standardization: a column of one value has a spread of 0."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

@@ -12,7 +12,7 @@ the model learns the damage.
 - A byte order mark at the head of a file, null bytes, a binary or compressed file under the name of a text file.
 - Cutting a file by bytes in the middle of a character.
 
-## How to recognise it
+## How to recognize it
 - `UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 17: invalid continuation byte`;
   `'gbk' codec can't decode byte`; `'charmap' codec can't decode byte`; `surrogates not allowed` when writing.
 - The character U+FFFD in the text, "Ã", "â€™", "ï»¿" at a file's head.

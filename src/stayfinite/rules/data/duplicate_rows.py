@@ -11,8 +11,8 @@ loss falls in steps, and everything that depends on the number of rows (epochs, 
   numbers that every DataLoader worker draws from the same seed.
 - A cycle over a small dataset with a step count instead of epochs.
 
-## How to recognise it
-- A hash of each normalised row: `1 - len(set(hashes)) / len(hashes)`. Above some per cent it matters.
+## How to recognize it
+- A hash of each normalized row: `1 - len(set(hashes)) / len(hashes)`. Above some per cent it matters.
 - A training loss that drops at each epoch's border and lies far below the validation loss.
 - Generated text that repeats training text word for word.
 

@@ -9,7 +9,7 @@ Padding is set to the end token (`tokenizer.pad_token = tokenizer.eos_token`), a
 padding's id stands. The real end of each text has the same id and is masked with it. transformers'
 `DataCollatorForLanguageModeling(mlm=False)` masks this way.
 
-## How to recognise it
+## How to recognize it
 - `(labels == tokenizer.eos_token_id).sum()` is 0 in every batch, although the texts end with the token.
 - Generated answers never end; in reinforcement learning `completions/clipped_ratio` starts at 1.0.
 

@@ -7,13 +7,13 @@ process (`Assertion t >= 0 && t < n_classes failed`), and every later call fails
 
 ## Why it happens
 - Labels count from 1, the model counts from 0; or `num_labels` is one too small (the default of transformers is 2).
-- Masks hold other values than class ids: 255 for "ignore" or for white, colours of a palette, anti-aliased edges
+- Masks hold other values than class ids: 255 for "ignore" or for white, colors of a palette, anti-aliased edges
   after a resize with bilinear interpolation.
 - The ignore label is not the loss's: -1 or 255 in the data, `ignore_index=-100` in the loss.
 - A token classification labels with a map that does not cover every tag; an added class that the head does not know.
 - Language models: labels from a larger vocabulary than the head, or -1 for masked places.
 
-## How to recognise it
+## How to recognize it
 - `nll_loss_forward_reduce_cuda_kernel_2d`, `nll_loss2d_forward_kernel`, `ClassNLLCriterion`,
   `SpatialClassNLLCriterion` with `t >= 0 && t < n_classes` or `cur_target >= 0 && cur_target < n_classes`.
 - `Target -1 is out of bounds`, `Class values must be smaller than num_classes` (one_hot),
@@ -24,7 +24,7 @@ process (`Assertion t >= 0 && t < n_classes failed`), and every later call fails
 
 ## How to fix it
 - transformers: `AutoModelFor...from_pretrained(name, num_labels=n, id2label=..., label2id=...)`; labels from 0 to n -
-  1; -100 where nothing is to be learnt. `ignore_mismatched_sizes=True` to put a new head on a trained checkpoint.
+  1; -100 where nothing is to be learned. `ignore_mismatched_sizes=True` to put a new head on a trained checkpoint.
 - Segmentation: `nn.CrossEntropyLoss(ignore_index=255)`, masks resized with `InterpolationMode.NEAREST`, palette
   images read as indices (mode "P", not converted to RGB), `reduce_zero_label` or `do_reduce_labels` where class 0 is
   background.

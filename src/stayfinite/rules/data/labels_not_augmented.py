@@ -8,7 +8,7 @@ then contradict their inputs, and the model learns the average of both.
 - A random transform is applied to the image alone.
 - Image and mask go through the same random transform one after the other, each with its own random numbers.
 
-## How to recognise it
+## How to recognize it
 - The training loss stays above the validation loss, though nothing is dropped out.
 - Draw one row of the dataset several times and show image and mask side by side.
 - `stayfinite doctor train.py` draws rows again and compares them.

@@ -15,7 +15,7 @@ falls, then stays, and the model predicts one constant.
 - One-hot rows, or a column (N, 1), go to cross entropy, which wants N class numbers of dtype long.
 - Class numbers of dtype long, or float64 values from numpy, go to MSE or BCE, which want the prediction's dtype.
 
-## How to recognise it
+## How to recognize it
 - `UserWarning: Using a target size (torch.Size([64])) that is different to the input size (torch.Size([64, 1])). This
   will likely lead to incorrect results due to
   broadcasting.` It comes once, at the first step, from `mse_loss`, `l1_loss`, `smooth_l1_loss` or `huber_loss`.

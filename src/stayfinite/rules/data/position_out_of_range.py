@@ -14,7 +14,7 @@ device-side assert on CUDA, or a shape error between the sequence length and the
 - Tokens that come on top: prompt tokens, image patches (a larger image has more patches), a separator added after
   truncation.
 
-## How to recognise it
+## How to recognize it
 - The warning `Token indices sequence length is longer than the specified maximum sequence length for this model (781
   > 512)` before the crash.
 - The traceback passes `position_embeddings`, `embed_positions`, `wpe` or `pos_embed`.

@@ -9,7 +9,7 @@ difference in preparation, not what was learned.
 - Division by 255 on one path; `ToTensor` here and a raw array there.
 - A scaler that is fitted and applied to the training rows, while the validation rows stay raw.
 
-## How to recognise it
+## How to recognize it
 - Mean and standard deviation of one batch of each side: `x.mean(), x.std()`.
 - A training loss that falls and a validation loss that is far above it from the first evaluation on.
 - `stayfinite doctor train.py` compares what the model is given with and without gradients.

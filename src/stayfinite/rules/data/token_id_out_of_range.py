@@ -15,7 +15,7 @@ line of the traceback is rarely the place.
 - A table smaller than the tokenizer: `vocab_size` in a hand-written config, a `token_type_ids` of 1 in a model with
   one type (RoBERTa), a `nn.Embedding` sized by `len(set(words))` and indexed from 1.
 
-## How to recognise it
+## How to recognize it
 - `index out of range in self`, `Tried to access index 30522 out of table with 30521 rows`.
 - `indexSelectLargeIndex` or `indexSelectSmallIndex: ... Assertion srcIndex < srcSelectDimSize failed`; in newer
   versions `vectorized_gather_kernel: Assertion ind >= 0 && ind < ind_dim_size`.

@@ -1,7 +1,7 @@
-"""The tokenizer or the prompt format is not the one that the model, or the labelling, counts on.
+"""The tokenizer or the prompt format is not the one that the model, or the labeling, counts on.
 
 ## What it means
-Text becomes other ids than the model learnt, or the code that marks which tokens to train on counts other tokens than
+Text becomes other ids than the model learned, or the code that marks which tokens to train on counts other tokens than
 the tokenizer makes. Nothing crashes. Rows are silently masked or shifted, and the model learns little, or nonsense.
 
 ## Why it happens
@@ -11,12 +11,12 @@ the tokenizer makes. Nothing crashes. Rows are silently masked or shifted, and t
 - Another version of the tokenizer: fast against slow, `legacy=True` against `False` in LLaMA and T5, an added BOS, a
   space after a special token.
 - The tokenizer of another checkpoint: ids mean other words. The loss starts near ln(vocabulary), as if nothing were
-  learnt.
+  learned.
 - Training formats the prompt in one way, generation in another.
 - A vocabulary that does not know the language: most words become the unknown token.
 - A checkpoint of another vocabulary: embedding and output layer differ in their rows, and in nothing else.
 
-## How to recognise it
+## How to recognize it
 - `WARNING: tokenization mismatch: 276 vs. 272. (ignored)` in almost every row (LLaVA, FastChat and their
   descendants), often with a loss of 0.0 because every label was masked.
 - `The tokenizer class you load from this checkpoint is not the same type as the class this function is called from.`
@@ -115,7 +115,7 @@ RULE = Rule(
     code="SF306",
     slug="tokenizer-mismatch",
     severity="error",
-    title="The tokenizer or the conversation template does not fit the model, the labelling or the text.",
+    title="The tokenizer or the conversation template does not fit the model, the labeling or the text.",
     fix=(
         "load the tokenizer from the model's own checkpoint and use the conversation template of this model "
         "(tokenizer.apply_chat_template)"

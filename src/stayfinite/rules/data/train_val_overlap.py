@@ -1,7 +1,7 @@
 """The same rows stand in the training and in the validation set.
 
 ## What it means
-The validation score measures memory instead of generalisation. It looks too good, keeps improving while the true
+The validation score measures memory instead of generalization. It looks too good, keeps improving while the true
 quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows it.
 
 ## Why it happens
@@ -13,9 +13,9 @@ quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows i
 - A time series split at random: tomorrow stands in the training set.
 - Statistics (scaler, vocabulary, feature selection) fitted on all rows before the split.
 
-## How to recognise it
+## How to recognize it
 - `stayfinite check --data train.csv --val val.csv`, which compares texts and ids.
-- A hash of each normalised row, and the intersection: `len(set(map(hash_row, train)) & set(map(hash_row, val)))`.
+- A hash of each normalized row, and the intersection: `len(set(map(hash_row, train)) & set(map(hash_row, val)))`.
 - A validation score far above that on data from another source or time.
 - A validation loss equal to the training loss to two digits through many epochs.
 

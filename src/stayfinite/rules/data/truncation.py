@@ -1,4 +1,4 @@
-"""Rows are cut at the length limit, and what is cut is what should be learnt.
+"""Rows are cut at the length limit, and what is cut is what should be learned.
 
 ## What it means
 Texts longer than the limit lose their end. Where the end is the answer, the verdict or the stop token, the model
@@ -11,7 +11,7 @@ learns from what is left: to go on without end, or not at all. Nothing crashes.
   vocabulary that was made for English.
 - Audio and pictures have limits too: 30 s in Whisper, a number of image tokens.
 
-## How to recognise it
+## How to recognize it
 - The share of rows at exactly the limit: `(lengths == max_length).mean()`. Above a few per cent it matters.
 - `Token indices sequence length is longer than the specified maximum sequence length for this model (1313 > 1024)`.
 - Messages of the trainer about dropped or truncated rows.

@@ -12,7 +12,7 @@ and BatchNorm sees a different world every minute.
 - A sampler of one's own, or one per rank without `set_epoch`: the same order in every epoch.
 - Concatenated sources without interleaving; a resumed run that starts at the head of the data each time.
 
-## How to recognise it
+## How to recognize it
 - A loss that saws with the period of the data: low within a class, a jump at its border, the same teeth in every
   epoch.
 - A training loss near 0 beside a validation accuracy of one class's share.

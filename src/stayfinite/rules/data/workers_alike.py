@@ -13,7 +13,7 @@ augmentations, crops and noise.
 - A `worker_init_fn` that seeds with a constant, or with the global seed and without the worker's number.
 - numpy's global generator in torch before 1.9, which did not seed it for each worker.
 
-## How to recognise it
+## How to recognize it
 - With `num_workers=4` the first four batches of a stream are equal.
 - The same row, asked for in two workers, comes with the same noise, though it comes with other noise each time.
 - An epoch has more steps with workers than without.

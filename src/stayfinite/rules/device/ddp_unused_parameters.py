@@ -14,7 +14,7 @@ took no part in the loss of this step never has one, so its bucket is never sent
 - *Marked ready only once*: the same parameter is used twice in a step under re-entrant gradient checkpointing, or the
   wrapper's forward is called twice before one backward.
 
-## How to recognise it
+## How to recognize it
 - `Expected to have finished reduction in the prior iteration before starting a new one`: proof.
 - `Expected to mark a variable ready only once`: the other side of it, a parameter that reports twice.
 - `TORCH_DISTRIBUTED_DEBUG=DETAIL` adds the names of the parameters that did not receive a gradient.

@@ -10,7 +10,7 @@ It is a race in some versions and combinations: `overlap_comm` with `contiguous_
 gradient accumulation, with parameters that are used twice, or with a second backward in a step. Which step it hits
 depends on timing, hence on the number of cards, the bucket size and the model.
 
-## How to recognise it
+## How to recognize it
 - `"overlap_comm": true` in `zero_optimization`, and NaN in `grad_norm` while the loss before it is healthy, in bf16 or
   fp32 too.
 - The same run is fine on one card, with `overlap_comm: false`, or with another `reduce_bucket_size`.

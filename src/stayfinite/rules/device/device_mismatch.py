@@ -15,7 +15,7 @@ stops. No number is wrong yet: the run cannot take its first step, or cannot tak
 - `device_map="auto"` spread the model over several cards and the code moves the batch, or adds two hidden states, by
   hand.
 
-## How to recognise it
+## How to recognize it
 - `Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!` and its older forms
   (`Expected object of device type cuda but got device type cpu`, `Input type (torch.cuda.FloatTensor) and weight type
   (torch.FloatTensor) should be the same`).

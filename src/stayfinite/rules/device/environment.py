@@ -14,7 +14,7 @@ numbers: NaN from the first steps on, on this machine only.
 - Cards of the GTX 16xx series return NaN from half-precision convolutions with some cuDNN versions: train those in
   fp32.
 
-## How to recognise it
+## How to recognize it
 - `no kernel image is available for execution on the device`, `is not compatible with the current PyTorch installation`,
   `undefined symbol`, `libcudart.so.11.0: cannot open shared object file`, `CUDA driver version is insufficient`,
   `Torch not compiled with CUDA enabled`, `CUDNN_STATUS_VERSION_MISMATCH`.

@@ -9,7 +9,7 @@ Memory cells go bad (ECC corrects single flipped bits and reports double ones), 
 overheat, power supplies sag under a load that only training makes, consumer cards are overclocked. In large fleets some
 devices compute wrong numbers without any report: silent data corruption.
 
-## How to recognise it
+## How to recognize it
 - `NVRM: Xid (PCI:0000:9b:00): 94, Contained ECC error`, `uncorrectable ECC error encountered`,
   `GPU has fallen off the bus`, `Unable to determine the device handle`, `uncorrectable NVLink error`: the driver itself
   says so. Look with `dmesg -T | grep -i xid`.

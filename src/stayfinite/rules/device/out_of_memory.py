@@ -17,7 +17,7 @@ copy), plus the activations, which grow with batch x length.
 - The host: too many loader workers, a dataset in RAM, a checkpoint loaded by every rank at once; the kernel then kills
   the process (`SIGKILL`, exit code -9 or 137) without a traceback.
 
-## How to recognise it
+## How to recognize it
 - `CUDA out of memory. Tried to allocate 488.00 MiB`, `torch.OutOfMemoryError`,
   `DefaultCPUAllocator: can't allocate memory`, `MPS backend out of memory`.
 - `exitcode: -9`, `Killed`, `DataLoader worker (pid 123) is killed by signal: Killed`.

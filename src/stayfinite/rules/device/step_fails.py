@@ -8,7 +8,7 @@ Anything that a program can do wrong: shapes that do not fit, an argument that t
 meets another, a batch that was put together differently from what the model expects. Where the error's words name a
 known cause, that cause is found beside this one and stands before it.
 
-## How to recognise it
+## How to recognize it
 The error itself, with the place where it was raised: `forward` or `backward`.
 
 ## How to fix it

@@ -9,7 +9,7 @@ finite, an internal assertion.
 Paths that few people walk are tested by few: new kernels, fused losses, `torch.compile`, sharding combined with
 accumulation, young back ends. Regressions come with an upgrade that somebody else made (an unpinned `pip install -U`).
 
-## How to recognise it
+## How to recognize it
 - The same code is healthy with another version, and nothing else was changed.
 - `INTERNAL ASSERT FAILED ... please report a bug to PyTorch`, `InternalTorchDynamoError`, an illegal memory access
   inside a library's kernel.
@@ -31,7 +31,7 @@ accumulation, young back ends. Regressions come with an upgrade that somebody el
 4. Make the smallest script that shows it, with both versions, and report it.
 
 ## When it is a false alarm
-It is the favourite suspicion and seldom right: overflow in fp16, data and learning rates are far commoner. Without a
+It is the favorite suspicion and seldom right: overflow in fp16, data and learning rates are far commoner. Without a
 version that works, or a message that names the library's own fault, look there first.
 """
 

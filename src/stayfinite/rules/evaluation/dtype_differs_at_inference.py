@@ -9,7 +9,7 @@ good.
 `.half()` or `torch_dtype=torch.float16` in the inference script, `fp16_full_eval=True`, a serving library that defaults
 to fp16 on older cards, a merged adapter saved in fp16, autocast round training and not round evaluation.
 
-## How to recognise it
+## How to recognize it
 - `RuntimeError: probability tensor contains either inf, nan or element < 0` while generating.
 - Training losses are healthy, and `eval_loss` is NaN at every evaluation.
 - The settings name two dtypes: bf16 for training, fp16 for evaluation or loading.

@@ -11,7 +11,7 @@ answer, is missing, and the score measures the limit.
 - Reasoning models think longer than the limit; reinforcement learning clips the completions and punishes them for
   missing answers.
 
-## How to recognise it
+## How to recognize it
 - `Using the model-agnostic default max_length (=20)`, `Input length of input_ids is 512, but max_length is set to 20`.
 - `eval_gen_len` is the same round number at every evaluation (20.0, 19.0, 128.0).
 - `completions/clipped_ratio` at or near 1.0; answers without an end token.

@@ -12,7 +12,7 @@ out of a mean. The curves look fine, or merely odd, while every update is lost.
 - `nanmean` over validation batches; unparsable answers counted as 0.0 (or as right); `zero_division=1` in scikit-learn.
 - A gradient norm that is clipped before it is logged, or a "best" metric that starts at 0 and never gets worse.
 
-## How to recognise it
+## How to recognize it
 - A loss of exactly 0.0, or the same digits again and again, beside a gradient norm that is NaN or 0.
 - Training losses that are finite in every line and gradient norms that are not in any.
 - `nan_to_num`, `isnan(...)` with `continue` in the code of the loop.

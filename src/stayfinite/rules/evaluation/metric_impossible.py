@@ -10,7 +10,7 @@ checkpoint or an early stop, is decided wrongly.
 - The sum of correct rows is divided by the number of batches, or by another set's length.
 - A counter goes on over the epochs.
 
-## How to recognise it
+## How to recognize it
 - A printed accuracy above 1.
 - `(prediction == y).shape` has two dimensions where it should have one.
 - `stayfinite doctor train.py` sees the comparison, and names its line.

@@ -7,7 +7,7 @@ the model learns, and hides whether it does.
 ## Why it happens
 `running_loss = 0.0` stands before the loop over epochs, not inside. Or a metric object is updated and never reset.
 
-## How to recognise it
+## How to recognize it
 - The printed loss grows in a straight line while the loss of single batches falls.
 - Divided by the number of the epoch, the printed number is reasonable.
 - `stayfinite doctor train.py` compares what is printed with the losses that went into backward.

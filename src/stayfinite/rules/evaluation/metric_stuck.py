@@ -11,7 +11,7 @@ nothing, and whatever is decided by it, the best checkpoint or an early stop, is
 - Predictions or labels are compared with themselves, or the metric reads a model that is not the one trained.
 - Integer division: `correct // total` is 0 until everything is right.
 
-## How to recognise it
+## How to recognize it
 - The same accuracy in every epoch while the loss falls.
 - Print `predictions.unique()` beside `labels.unique()`.
 - `stayfinite.preflight(model, optimizer, batch, metric=accuracy)` puts the metric to models with other weights.

@@ -11,7 +11,7 @@ are poor, endless or empty.
 - The template adds the begin token and the tokenizer adds it again.
 - The end-of-turn token was not trained (masked, or the pad token is the end token), so the model never stops.
 
-## How to recognise it
+## How to recognize it
 - `No chat template is defined for this tokenizer - using a default chat template`.
 - Evaluation by *loss* is good and evaluation by *generation* is bad.
 - The two scripts differ in their prompt strings; `tokenizer.decode(input_ids)` of one training row and one evaluation
@@ -22,7 +22,7 @@ are poor, endless or empty.
   `tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)` for generation, `False` for
   training rows.
 - Save the template with the model (`tokenizer.save_pretrained`), and serve with it (`--chat-template` in vLLM).
-- `add_special_tokens=False` when tokenising a text that already went through a template.
+- `add_special_tokens=False` when tokenizing a text that already went through a template.
 - Choose a pad token that is not the end token, so that the end token is learned.
 
 ## When it is a false alarm

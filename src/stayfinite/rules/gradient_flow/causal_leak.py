@@ -13,7 +13,7 @@ where there is no later token, is nonsense.
 - A bidirectional RNN, a convolution that is padded on both sides, a norm over time.
 - Labels shifted the wrong way, or shifted twice.
 
-## How to recognise it
+## How to recognize it
 - A training loss far below what the text allows (under 1 for plain language from the start).
 - Change the last token of a row: no logit before it may change.
 - Samples repeat one token, while the loss is excellent.

@@ -19,7 +19,7 @@ and that part of the model never learns.
 - The library returned a loss without a graph because no parameter is trainable (SF402), or because re-entrant
   checkpointing got inputs without gradients (SF403).
 
-## How to recognise it
+## How to recognize it
 - `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn` at the first backward.
 - `print(loss)` shows `tensor(2.38)` and no `grad_fn=<...>`.
 - With a part cut: some parameters have `grad is None` after backward.

@@ -9,15 +9,15 @@ the norm itself becomes infinite. It is the last link before NaN; what made it g
   larger.
 - No clipping (SF206), where the architecture needs it: recurrent networks, deep post-norm transformers, detectors on
   small batches.
-- A product over depth or time with a factor above 1: initial weights too large, no normalisation, residual branches
+- A product over depth or time with a factor above 1: initial weights too large, no normalization, residual branches
   that are not scaled.
 - One batch far outside the rest (SF213, SF301), unscaled inputs or targets (SF309).
 - Attention logits that grow over training in bf16 and fp32: the softmax becomes one-hot and its gradient jumps.
 
-## How to recognise it
+## How to recognize it
 - `grad_norm` climbs from its usual level by 30 times and more before the loss turns.
 - The loss follows one or a few steps later, and with it NaN.
-- Per layer: the norm grows from the last layer to the first (recurrent or unnormalised stacks), or sits in one layer
+- Per layer: the norm grows from the last layer to the first (recurrent or unnormalized stacks), or sits in one layer
   (attention, head).
 
 ## How to fix it
@@ -25,7 +25,7 @@ the norm itself becomes infinite. It is the last link before NaN; what made it g
   `accelerator.clip_grad_norm_(model.parameters(), 1.0)` before the step, DeepSpeed `"gradient_clipping": 1.0`, plain
   torch `torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)` (after `scaler.unscale_(optimizer)` with a scaler).
 - Halve the learning rate, warm up over the first hundreds of steps (`warmup_steps=500`).
-- Normalise: pre-norm, QK-norm for attention logits, z-loss, residual branches scaled by `1/sqrt(2 * layers)`.
+- Normalize: pre-norm, QK-norm for attention logits, z-loss, residual branches scaled by `1/sqrt(2 * layers)`.
 - Go back to a checkpoint from before the climb: the optimizer's moments have seen it too. The guard vetoes such steps
   and rolls back.
 

@@ -9,9 +9,9 @@ model learns, it learns from the labels alone: at best how often each of them oc
   labels.
 - The input is multiplied by a mask that is all zero, or cut to length 0.
 - A branch returns a constant: a `torch.zeros_like(x)` that was meant to be filled, a layer whose result is not used.
-- Features are normalised with a spread of infinity, or clamped to one value.
+- Features are normalized with a spread of infinity, or clamped to one value.
 
-## How to recognise it
+## How to recognize it
 - The training loss falls to the entropy of the labels (accuracy of the commonest class) and stays there.
 - Predictions are the same for every sample.
 - `forward(batch)` and `forward(batch with zeros)` give the same number.

@@ -12,11 +12,11 @@ empty list.
   were put on.
 - `target_modules` of LoRA that match no module of this model, or an adapter under another name that is not the active
   one.
-- Loading or wrapping undid it: `model.requires_grad_(False)` of an inference helper, a merged adapter, a quantised
+- Loading or wrapping undid it: `model.requires_grad_(False)` of an inference helper, a merged adapter, a quantized
   base.
 - A text encoder and a U-Net, or a vision tower and a language model, both switched off by flags.
 
-## How to recognise it
+## How to recognize it
 - `trainable params: 0 || all params: 6,755,201,024 || trainable%: 0.0` (peft), `Number of trainable parameters = 0`
   (transformers), `0 Trainable params` (Lightning), `num. trained: 0` (fairseq).
 - `ValueError: optimizer got an empty parameter list`.

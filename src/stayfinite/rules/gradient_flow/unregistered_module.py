@@ -12,7 +12,7 @@ as plain attributes, get gradients in backward and are never updated, never move
 - Layers made inside `forward`: new random ones at every step.
 - A module stored before `super().__init__()`, or through `object.__setattr__` or a lambda.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: optimizer got an empty parameter list` for a model that has layers.
 - `Expected all tensors to be on the same device` that names the CPU, from a layer that `model.cuda()` did not reach.
 - Too few parameters: `sum(p.numel() for p in model.parameters())`, and keys that are missing from

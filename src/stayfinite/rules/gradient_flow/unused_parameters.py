@@ -2,7 +2,7 @@
 
 ## What it means
 After backward, some trainable parameters have `grad is None` (or exactly 0 in every step): the loss does not depend
-on them. They stay as they were initialised, cost memory and optimizer state, and may be the very layer that was to
+on them. They stay as they were initialized, cost memory and optimizer state, and may be the very layer that was to
 learn.
 
 ## Why it happens
@@ -12,7 +12,7 @@ learn.
 - The pooler of BERT, the last layer norm of a backbone of which an earlier layer is read: left over from the library.
 - Under DDP the same parameters stop the run: see ddp-unused-parameters (SF502).
 
-## How to recognise it
+## How to recognize it
 - `RuntimeError: One of the differentiated Tensors appears to not have been used in the graph`.
 - `AttributeError: 'NoneType' object has no attribute 'norm'` (or `'data'`) where code loops over `p.grad`.
 - `[n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]` after the first backward.

@@ -7,22 +7,22 @@ the last layers can do, and stays.
 
 ## Why it happens
 - Saturated sigmoid or tanh units: their slope is at most 0.25, or near 0 far from the origin.
-- Deep stacks without residual connections or normalisation; post-norm transformers without warm-up.
+- Deep stacks without residual connections or normalization; post-norm transformers without warm-up.
 - Recurrent networks over hundreds of steps.
 - Initial weights that are too small (`normal_(std=0.01)` in every layer), or inputs of a tiny scale.
 - A loss that is nearly flat: saturated softmax, sigmoid twice, a temperature that is too high.
 
-## How to recognise it
+## How to recognize it
 - A gradient norm below about 1e-6 while the loss is far from 0 and does not move.
 - Per-layer norms that fall geometrically from the last layer to the first; `layers.npz` of a guarded run holds them.
 - In fp16 look at SF105 first: there small gradients are rounded to 0.
 
 ## How to fix it
-- Residual connections and normalisation; pre-norm for deep transformers.
+- Residual connections and normalization; pre-norm for deep transformers.
 - `nn.init.kaiming_normal_` for ReLU, `xavier_uniform_` for tanh; ReLU, GELU or SiLU instead of sigmoid between
   layers.
 - LSTM or GRU instead of a plain RNN, forget-gate bias 1, truncated back-propagation.
-- Standardise the inputs; give logits, not probabilities, to the loss.
+- Standardize the inputs; give logits, not probabilities, to the loss.
 - Adam divides by the gradient's own size and hides much of this: look at the update, not at the gradient alone. With
   `eps` above the gradient's size (1e-8 against 1e-9) it stops too.
 
@@ -85,8 +85,8 @@ RULE = Rule(
     severity="warning",
     title="The gradient is so small that the early layers hardly learn.",
     fix=(
-        "residual connections and normalisation, He or Xavier initialisation, ReLU or GELU instead of sigmoid, "
-        "standardised inputs"
+        "residual connections and normalization, He or Xavier initialization, ReLU or GELU instead of sigmoid, "
+        "standardized inputs"
     ),
     judge=judge,
     page=__doc__,

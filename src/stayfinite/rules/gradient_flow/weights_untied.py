@@ -9,7 +9,7 @@ with its own gradient: the model is larger than meant, and the two drift apart.
 - The embedding was replaced after tying: `from_pretrained`, `resize`, a new `nn.Embedding`.
 - The layers were tied before `deepcopy` of one of them, or before they were loaded from two entries of a checkpoint.
 
-## How to recognise it
+## How to recognize it
 - `model.head.weight is model.emb.weight` is false.
 - The number of parameters is larger by vocabulary times width.
 

@@ -14,7 +14,7 @@ should not be.
 - BatchNorm in training mode with one value a channel: a last batch of 1, or a 1x1 feature map, has no variance.
 - Weights made or changed under `inference_mode` and then used in training.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256, 1, 1])`.
 - `RuntimeError: cudnn RNN backward can only be called in training mode`.
 - `RuntimeError: Inference tensors cannot be saved for backward`.

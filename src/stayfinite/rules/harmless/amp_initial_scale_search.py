@@ -9,7 +9,7 @@ tries again. After a few skips it has found a scale that fits. No weight was tou
 The right scale cannot be known beforehand. Once in a while (2,000 good steps in torch, 1,000 in DeepSpeed) the scaler
 doubles it again to see whether more fits, which costs one skipped step.
 
-## How to recognise it
+## How to recognize it
 - `Gradient overflow. Skipping step, loss scaler 0 reducing loss scale to 32768.0`,
   `OVERFLOW! ... Attempted loss scale: 65536, reducing to 32768`, `overflow detected, setting loss scale to: 64.0`: a
   handful at the start, then single ones far apart.

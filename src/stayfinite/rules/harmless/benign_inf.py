@@ -11,7 +11,7 @@ Some number in the log or in a tensor is infinite or NaN, and the training does 
   one class.
 - `log(0)` behind a mask whose input was made safe first.
 
-## How to recognise it
+## How to recognize it
 - Loss and gradient norm are finite at every step, and fall.
 - The infinite number is a mask, a perplexity, a "best" or a ratio over an empty set.
 

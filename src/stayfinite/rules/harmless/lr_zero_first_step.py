@@ -8,7 +8,7 @@ transformers also log 0 when they are asked for the rate before the schedule has
 `lr = base * step / warmup_steps` is 0 at step 0. While an fp16 scaler skips the first steps, the schedule stands still,
 so that the zero can be logged several times.
 
-## How to recognise it
+## How to recognize it
 - `'learning_rate': 0.0` in the first line, and a growing rate in the next.
 - `tried to get lr value before scheduler/optimizer started stepping, returning lr=0`.
 

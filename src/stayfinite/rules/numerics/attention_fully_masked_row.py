@@ -11,7 +11,7 @@ infinity throughout and the softmax is 0/0: NaN, which the next matrix product s
 - A window, a block mask or packing that leaves a query without keys; cross-attention to an empty memory.
 - Adding two masks of `finfo.min` in fp16 or bf16 makes a minus infinity out of two finite ones.
 
-## How to recognise it
+## How to recognize it
 - Outputs in which whole rows (the padded positions) are NaN and the others are not.
 - Anomaly detection blames `SoftmaxBackward0`, `LogSoftmaxBackward0` or a `ScaledDotProduct...` function.
 - NaN for some batches only: those that hold an empty or very short row. It is the same in fp32.

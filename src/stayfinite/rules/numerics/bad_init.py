@@ -13,7 +13,7 @@ gradient.
 - A layer that the init loop does not know (`isinstance` misses it) keeps what it had.
 - Training from scratch with a schedule that was made for fine-tuning pre-trained weights.
 
-## How to recognise it
+## How to recognize it
 - Standard deviations of activations that grow or shrink geometrically with depth.
 - A first loss of thousands or more with scaled inputs; NaN within the first steps, in fp32 as well, at any learning
   rate.
@@ -22,7 +22,7 @@ gradient.
 ## How to fix it
 - `nn.init.kaiming_normal_(w, nonlinearity="relu")` for ReLU, `nn.init.xavier_uniform_(w)` for tanh and linear, std 0.02
   for transformers; biases 0.
-- Residual nets: scale the last projection of each branch by `1/sqrt(2 * layers)` (GPT-2), or start it at 0; normalise
+- Residual nets: scale the last projection of each branch by `1/sqrt(2 * layers)` (GPT-2), or start it at 0; normalize
   before each branch.
 - Print `{n: p.std().item() for n, p in model.named_parameters()}` before the first step.
 - transformers: put the init of your own modules into `_init_weights`.
@@ -92,7 +92,7 @@ RULE = Rule(
     slug="bad-init",
     severity="warning",
     title="The weights start too large, too small or all alike.",
-    fix="initialise by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
+    fix="initialize by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
     "0, residual branches scaled by depth",
     judge=judge,
     page=__doc__,

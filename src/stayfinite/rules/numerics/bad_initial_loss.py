@@ -12,14 +12,14 @@ confidently wrong before it has seen anything; far below, that it can see the an
 - The loss is summed, or multiplied by the accumulation steps.
 - Far below: labels leak into the input, or the shift by one is missing.
 
-## How to recognise it
+## How to recognize it
 Compare the first logged loss with `ln(classes)`; more than twice that, or less than a third, wants an explanation. For
 a pre-trained language model on ordinary text 1.5 to 4 is usual.
 
 ## How to fix it
 - Head: `nn.init.zeros_(head.bias); nn.init.normal_(head.weight, std=0.02)`, or weights of 0 for the last layer; for
   rare positives `bias = log(p / (1 - p))`.
-- Check that weights were loaded (the list of newly initialised names) and that tokenizer and model belong together.
+- Check that weights were loaded (the list of newly initialized names) and that tokenizer and model belong together.
 - Train on a single batch: it must go to near 0. If it does, the data is the suspect; if not, the model.
 
 ## When it is a false alarm

@@ -8,21 +8,21 @@ times larger and nine tenths are gone; several such layers leave noise. At 1.0 n
 A *keep* probability is passed as a *drop* probability (0.9 for 0.1; TensorFlow 1 had it the other way round), dropout
 comes twice (in the model and in its config), or layer drop, attention, embedding and token dropout add up.
 
-## How to recognise it
+## How to recognize it
 - `dropout` of 0.6 or more in the settings (0.1 to 0.3 is usual, 0.5 in wide classifier heads).
 - The training loss stays far *above* the evaluation loss of the same step, or hardly moves, while a run with dropout 0
   learns.
 - In fp16 the factor `1/(1-p)` overflows.
 
 ## How to fix it
-- 0.1 for transformers, 0.2 to 0.5 before a classifier's last layer, 0 for fine-tuning with little regularisation and in
+- 0.1 for transformers, 0.2 to 0.5 before a classifier's last layer, 0 for fine-tuning with little regularization and in
   reinforcement learning (ratios need the same network twice).
 - transformers: `AutoConfig.from_pretrained(name, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)` (T5:
   `dropout_rate`; GPT-2: `resid_pdrop`, `embd_pdrop`, `attn_pdrop`; LoRA: `lora_dropout`).
 - Read the library: is it drop or keep?
 
 ## When it is a false alarm
-A small gap between training and evaluation loss in favour of evaluation is what dropout does. Rates of 0.75 are meant
+A small gap between training and evaluation loss in favor of evaluation is what dropout does. Rates of 0.75 are meant
 for masking *inputs* (masked autoencoders).
 """
 

@@ -16,7 +16,7 @@ of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN
 - The guard is at the wrong place: `sqrt(x) + eps` has the derivative of `sqrt(x)`. It belongs inside.
 - An eps of 1e-15 keeps the quotient finite and lets a gradient of 1e15 through.
 
-## How to recognise it
+## How to recognize it
 - With anomaly detection: `Function 'SqrtBackward0' returned nan values in its 0th output` (also Log, Div, Pow, Norm,
   Acos, Cdist, Svd, Std): proof.
 - NaN all at once after a healthy time, without a climb of the loss, in fp32 as well; or one term of the loss is NaN and

@@ -8,10 +8,10 @@ infinity, or subtracted from it, it is NaN.
 - A softmax, a log-sum-exp or a sigmoid written out: `exp(x) / exp(x).sum()`, `log(1 + exp(x))`, `log(exp(a) + exp(b))`.
 - An `exp` of something that the model is free to make large: `exp(logvar)` of a VAE or a Gaussian head,
   `exp(-energy / temperature)` with a small temperature, a box decoder's `exp(dw)`, importance ratios
-  `exp(logp_new - logp_old)` in policy optimisation, a learned logit scale (`logit_scale.exp()`).
+  `exp(logp_new - logp_old)` in policy optimization, a learned logit scale (`logit_scale.exp()`).
 - The perplexity `math.exp(loss)` of a large loss, which raises `OverflowError: math range error`.
 
-## How to recognise it
+## How to recognize it
 - Anomaly detection blames `ExpBackward0`; numpy warns `overflow encountered in exp`.
 - The loss is `inf` first and NaN later; the bad step has larger logits than the steps before.
 - `torch.exp(` in the code without a subtraction of the maximum.

@@ -10,7 +10,7 @@ The sigmoid or log-softmax was forgotten or removed on one path (train or evalua
 `BCEWithLogitsLoss`, or targets are outside 0 to 1 (class ids, -100, pixel values up to 255). A NaN prediction trips the
 same check.
 
-## How to recognise it
+## How to recognize it
 - `all elements of input should be between 0 and 1`, `Assertion input_val >= zero && input_val <= one failed`
   (the same of `target` means labels that are out of range: see SF305).
 - Keras: `categorical_crossentropy` without `from_logits=True` behind a last layer without activation, and a loss that

@@ -10,7 +10,7 @@ another batch size gives other answers.
 1) and warn. `dim=0` was right for a single example and stayed when batches came. `dim=1` is the classes of a
 `(batch, classes)` tensor, and the length of a `(batch, length, classes)` one.
 
-## How to recognise it
+## How to recognize it
 - `UserWarning: Implicit dimension choice for softmax has been deprecated`.
 - `softmax(dim=0)` or `nn.Softmax(0)` in the model.
 - Rows that do not add up to 1; results that change with the batch size.
@@ -22,7 +22,7 @@ another batch size gives other answers.
 - The same holds for `log_softmax`, `argmax`, `logsumexp` and `normalize`.
 
 ## When it is a false alarm
-Normalising over the batch is meant in contrastive losses (both axes of a similarity matrix), in Sinkhorn steps and in
+Normalizing over the batch is meant in contrastive losses (both axes of a similarity matrix), in Sinkhorn steps and in
 slot attention.
 """
 

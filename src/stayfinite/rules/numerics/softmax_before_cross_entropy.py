@@ -9,7 +9,7 @@ classes, 0.74 for 4, 1.46 for 10, 5.91 for 1,000), however right the model is.
 The model ends in `nn.Softmax` because other frameworks want it so, or the loop calls `softmax` for a metric and hands
 the result to the loss as well. It trains, slowly, so nobody looks.
 
-## How to recognise it
+## How to recognize it
 - The loss starts at `ln(C)` and sticks a little above that floor while accuracy still rises.
 - `softmax` on the way between the last layer and `nn.CrossEntropyLoss` or `F.cross_entropy`.
 - Only training *or* only validation does it: then one of the two losses sits on the floor and the other falls.
@@ -33,7 +33,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.optimisation.loop_code import SCRIPT
+from stayfinite.rules.optimization.loop_code import SCRIPT
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 

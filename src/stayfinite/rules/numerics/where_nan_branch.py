@@ -10,7 +10,7 @@ Selecting *after* a dangerous operation looks like a guard and is none. The same
 on the result, `result[~isnan(result)].mean()`, `torch.nan_to_num(log(x))`, multiplying by a mask of zeros,
 `torch.clamp` of an infinite result. All of them mend the forward pass only.
 
-## How to recognise it
+## How to recognize it
 - `grad_fn=<WhereBackward0>` on a finite tensor whose gradient is NaN at the masked places.
 - Anomaly detection blames `LogBackward0`, `SqrtBackward0`, `DivBackward0` or `PowBackward0` on a line with a `where` or
   a mask.

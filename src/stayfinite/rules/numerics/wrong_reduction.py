@@ -10,7 +10,7 @@ A weighting was added (`reduction="none"`) and the final `.mean()` was not; code
 `size_average=False` is the old spelling; DataParallel returns one loss a card; a mean of means over batches of unequal
 length.
 
-## How to recognise it
+## How to recognize it
 - `grad can be implicitly created only for scalar outputs`, `a Tensor with 32 elements cannot be converted to Scalar`:
   nothing was reduced.
 - Losses in the thousands from the first step that scale with the batch size; gradient norms likewise, clipped at every
@@ -37,7 +37,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 LARGE = 500.0
-"""A mean of cross entropies or of standardised squared errors does not start here; a sum does."""
+"""A mean of cross entropies or of standardized squared errors does not start here; a sum does."""
 
 
 _SUMMED = (

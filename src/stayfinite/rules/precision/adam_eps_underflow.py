@@ -11,7 +11,7 @@ parameters' dtype. Optimizers with 16-bit or 8-bit states, and fused ones over f
 Very small values (1e-15, 1e-30) copied from other code cause it in fp32 too, where squared gradients underflow below
 1e-38.
 
-## How to recognise it
+## How to recognize it
 - The first loss is fine, the loss after the first update is NaN, and a gradient norm before it was finite.
 - SGD, Adamax or RMSprop train in the same precision, or Adam does with `eps=1e-4`.
 - Parameters with zero gradients (unused embedding rows) become NaN first.

@@ -11,7 +11,7 @@ a generation or a module called by hand outside of it sees fp32 inputs and half 
 bf16 without any mixed precision meets fp32 inputs. Autocast entered for "cuda" does nothing for tensors on another
 device.
 
-## How to recognise it
+## How to recognize it
 - `expected scalar type Half but found Float` (or the other way round, or BFloat16).
 - `mat1 and mat2 must have the same dtype, but got Half and Float`.
 - `Input type (c10::Half) and bias type (float) should be the same`; `Input type (float) and bias type

@@ -10,7 +10,7 @@ bf16 has the range of fp32, so nothing overflows and nothing warns. Mixed precis
 casts copies; loading with `dtype=torch.bfloat16`, `.to(torch.bfloat16)` or Lightning's `"bf16-true"` removes the fp32
 weights to save memory.
 
-## How to recognise it
+## How to recognize it
 - Weights in bf16 without a master copy, a small learning rate, and a loss that hardly moves while `grad_norm` is
   alive.
 - After a step, most parameters are bit for bit what they were, though their gradients are not zero.

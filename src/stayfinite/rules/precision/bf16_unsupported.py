@@ -9,7 +9,7 @@ not, torch emulates bf16 slowly or a kernel fails.
 Recipes are written on A100s and H100s. V100, T4, P100, RTX 20, GTX and older cards (Colab's and Kaggle's free ones
 among them) have fp16 only. A CPU-only torch, or a CUDA that torch cannot see, leads to the same message.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0`
   (transformers).
 - `bf16 mixed precision requires PyTorch >= 1.10 and a supported device` (accelerate).

@@ -8,7 +8,7 @@ refuse to start; scripts that only ask for one of the switches silently train in
 A config for one card is changed for another, and only one of the two lines is. A command line switch is added to a
 config file that sets the other one. A DeepSpeed file has `fp16.enabled: true` and the Trainer is given `bf16`.
 
-## How to recognise it
+## How to recognize it
 - `At most one of fp16 and bf16 can be True, but not both`.
 - `bfloat16 and float16 modes cannot be simultaneously enabled` from DeepSpeed.
 - Both lines in the settings, in one file or in two that are used together.

@@ -9,7 +9,7 @@ something slower without a word.
 A config that was written for an A100 or an H100 is launched on a T4, a V100 or a card of one's own. Notebooks on free
 services get another card from one day to the next.
 
-## How to recognise it
+## How to recognize it
 - `--tf32 requires Ampere or a newer GPU arch`; `FlashAttention only supports Ampere GPUs or newer`;
   `Device compute capability 8.9 or higher required for FP8 execution`; MX formats ask for 10.0 (Blackwell).
 - Before the launch: `stayfinite check train.yaml --gpu T4`.

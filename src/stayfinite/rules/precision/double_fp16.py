@@ -12,7 +12,7 @@ Mixed precision casts to fp16 by itself, operation by operation, and wants the w
 an fp16 base inherit its dtype, also when they are loaded again to go on training. Without a scaler that refuses, the
 updates round away or turn NaN.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: Attempting to unscale FP16 gradients.` in the traceback: this is proof.
 - A config with `torch_dtype=float16` (or `.half()`) and `fp16=True` (or `mixed_precision="fp16"`,
   `precision="16-mixed"`).

@@ -2,16 +2,16 @@
 
 ## What it means
 fp16 ends at 65,504. An activation, an attention score or a gradient grew beyond that, became infinite, and the next
-subtraction or normalisation made NaN of it. The same step is finite in fp32 and in bf16, whose range is that of fp32.
+subtraction or normalization made NaN of it. The same step is finite in fp32 and in bf16, whose range is that of fp32.
 
 ## Why it happens
 Mixed precision runs matrix products and convolutions in fp16. Sums over long sequences, wide layers without
-normalisation, attention scores before the softmax, a mask written as `-1e9`, squared errors, variances and losses
-over unnormalised targets pass 65,504 easily. Gradients do so too once they are multiplied with the loss scale, but
+normalization, attention scores before the softmax, a mask written as `-1e9`, squared errors, variances and losses
+over unnormalized targets pass 65,504 easily. Gradients do so too once they are multiplied with the loss scale, but
 that is meant to happen now and then: the scaler halves the scale and goes on. It is a fault when lowering the scale
 does not help.
 
-## How to recognise it
+## How to recognize it
 - Loss NaN or 0.0 and `grad_norm` nan within the first steps, with `fp16: true` or `mixed_precision: fp16`.
 - `RuntimeError: value cannot be converted to type at::Half without overflow`: a constant such as `-1e9` in fp16.
 - A list of activations (transformers: `--debug underflow_overflow`) whose `abs max` comes near 6.5e+04 and then turns

@@ -11,7 +11,7 @@ T5, mT5, ByT5, FLAN-T5, UL2 and Pegasus have feed-forward outputs above 1e5 in t
 embeddings by the root of the width; Qwen, LLaMA and their descendants carry a few giant channels; GPT-Neo computes
 unscaled attention scores. Scripts that were written for BERT or GPT-2 switch `fp16=True` on for all models alike.
 
-## How to recognise it
+## How to recognize it
 - fp16 is on, the model belongs to one of these families, and the first logged step is already lost: `loss` 0.0 or nan
   with `grad_norm` nan, `eval_loss` nan, `train_loss` 0.0 at the end, or DeepSpeed and apex skipping every step down
   to scale 1.
@@ -25,7 +25,7 @@ unscaled attention scores. Scripts that were written for BERT or GPT-2 switch `f
 - DeepSpeed: `"bf16": {"enabled": true}, "fp16": {"enabled": false}`.
 - fairseq: `--bf16` in place of `--fp16`. LLaMA-Factory and ms-swift: `bf16: true`, `--torch_dtype bfloat16`.
 - plain torch: `torch.autocast("cuda", dtype=torch.bfloat16)` and no GradScaler.
-- A card without bf16 and too little memory for fp32: adapters on a quantised base with fp32 computation, a smaller
+- A card without bf16 and too little memory for fp32: adapters on a quantized base with fp32 computation, a smaller
   model, or T5's feed-forward `wo` in fp32 (transformers does so when the weights are loaded in fp16, not under
   autocast).
 

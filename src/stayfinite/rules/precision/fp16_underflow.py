@@ -9,7 +9,7 @@ norm is 0.
 The loss is not scaled before backward, or the scale is fixed and too low, or it was halved so often that it protects
 nothing any more. Means over many elements, deep models and small output layers make small gradients.
 
-## How to recognise it
+## How to recognize it
 - fp16 is on, the loss is finite, and `grad_norm` is 0.0 step after step, or many parameters have a gradient of
   exactly 0.
 - The same step in fp32 or bf16 has gradients that are not 0.

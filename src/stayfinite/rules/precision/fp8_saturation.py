@@ -11,7 +11,7 @@ one. The loss climbs away from the bf16 run, or becomes NaN.
 - E4M3 for gradients under one scale a tensor: gradients span more than its range.
 - Everything was converted, also layers whose inputs are wide: first and last block, head.
 
-## How to recognise it
+## How to recognize it
 - The same run in bf16 is fine; with rowwise or blockwise scales it is fine as well.
 - A guarded run's autopsy, or `stayfinite replay`, tries the step with `module_bf16` and `rowwise_scale`, and names the
   layer.

@@ -10,7 +10,7 @@ changes the answer. The run trains, with a loss that stays above bf16's, or with
 - A filter by a name that the model does not have: `filter_fqns = ["output"]` where the head is called `lm_head`.
 - An option that asks for it: an fp8 output projection.
 
-## How to recognise it
+## How to recognize it
 - `print(model)` shows `(lm_head): Float8Linear`, or `(router)` or `(gate)` of it.
 - `stayfinite check --build train:build` names such modules before training.
 

@@ -13,7 +13,7 @@ was made on other ranks, it fits the others' part of the tensor.
 - The history was not restored: a checkpoint without `_extra_state`, a resume from a bf16 checkpoint, an evaluation with
   other data between two steps.
 
-## How to recognise it
+## How to recognize it
 - The loss follows bf16's for a while, then spikes or diverges, sooner with a high learning rate or a jump in the data.
 - With current (dynamic) scaling the same run is fine.
 - `stayfinite check` reads history, interval and group in scripts, yaml files and Megatron's flags.

@@ -11,7 +11,7 @@ there. A layer that does not fit stops the run at its first step.
 - A batch of texts padded to the longest, whose tokens are no multiple of 16; a last batch that is smaller.
 - A conversion without a filter by shape.
 
-## How to recognise it
+## How to recognize it
 - `Expected trailing dimension of mat1 to be divisible by 16`, `Expected both dimensions of mat2 to be divisible by 16`.
 - `FP8 execution requires 2D input matrices with height divisible by 8 and width divisible by 16`.
 - `stayfinite check --build train:build` names the modules.

@@ -11,7 +11,7 @@ or row of zeros that is a division by 0. The scale is infinite, and 0 times infi
   does not reach a row.
 - Inference kernels that training goes through: their scales have no lower bound unless one is given.
 
-## How to recognise it
+## How to recognize it
 - NaN at the first step that has such a row, often the very first.
 - `(x.abs().amax(-1) == 0).any()` before the cast is True.
 

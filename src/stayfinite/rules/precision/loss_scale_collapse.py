@@ -9,7 +9,7 @@ scale is not the fault. Something in the model or the loss is infinite or NaN be
 Training has diverged (the learning rate was too high, a bad batch poisoned the weights), or an activation leaves
 fp16's range for good, or the loss itself is NaN. Gradients that are NaN stay so at any scale.
 
-## How to recognise it
+## How to recognize it
 - DeepSpeed: `OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1`, then `Current loss scale
   already at minimum - cannot decrease scale anymore. Exiting run.`
 - fairseq: `overflow detected, setting loss scale to: 0.0001220703125`, then `FloatingPointError: Minimum loss scale

@@ -10,7 +10,7 @@ than a weight's last digit are lost.
 precision relies on, and there is no loss scaler either, since no mixed precision is on. fp16 keeps 11 bits: a weight
 of 1.0 ignores every update below 5e-4, and a gradient below 6e-8 is 0.
 
-## How to recognise it
+## How to recognize it
 - The first loss is plausible; from the second or third step on everything is NaN, for good.
 - The settings load in float16 and switch no mixed precision on. Lightning's `precision="16-true"`, apex `O3` and
   `model.half()` are the same thing.

@@ -10,7 +10,7 @@ slower and to a worse place.
 from bf16, which needs no scaler, to fp16 for an older card. Or the scaler was made with `enabled=False`, or for a
 device that is not there, which switches it off.
 
-## How to recognise it
+## How to recognize it
 - `autocast(..., dtype=torch.float16)` (on CUDA also without a dtype: fp16 is the default) and a bare
   `loss.backward()`.
 - Gradients that are exactly 0 in fp16 and not in fp32, most of them in the first layers.

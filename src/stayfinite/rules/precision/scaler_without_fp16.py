@@ -9,7 +9,7 @@ and whoever forgets `unscale_` clips and logs gradients that are thousands of ti
 A script was moved from fp16 to bf16 by changing the dtype of autocast alone. The scaler is the other half of fp16 and
 goes with it.
 
-## How to recognise it
+## How to recognize it
 - `torch.autocast(..., dtype=torch.bfloat16)` beside `GradScaler()` without `enabled=False`.
 - Gradient norms of about 65,536 times what they should be, or a logged loss scale that grows and grows.
 - `preflight(...)` sees products in bf16 and is given an enabled scaler.

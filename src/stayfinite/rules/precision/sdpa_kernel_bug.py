@@ -10,7 +10,7 @@ Fused kernels treat the edges differently: rows that are masked whole (padding o
 lengths), additive masks with -inf, head sizes or strides that few people use, sliding windows, packed sequences. Bugs
 of this kind were fixed in torch, flash-attention, xformers and ROCm time and again, and they depend on the version.
 
-## How to recognise it
+## How to recognize it
 - `grad_norm: nan` while the loss of that step is still finite, in bf16 or fp32, early in a run, with more than one
   row per batch.
 - `Function 'ScaledDotProductEfficientAttentionBackward0' returned nan values` under anomaly detection.

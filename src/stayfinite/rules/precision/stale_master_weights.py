@@ -10,7 +10,7 @@ and what was loaded is gone.
 with master weights was built; or a checkpoint is loaded for the module only (`load_optimizer_states=False`) and the
 master copy is left as it was; or the two come from different checkpoints.
 
-## How to recognise it
+## How to recognize it
 - The loss right after loading is good; after one step it is that of an untrained (or the earlier) model.
 - The jump comes while warmup has the rate at 1e-9 or 1e-7: no update of that size can do it.
 - Evaluation before the first step is right and after it is not, at any learning rate, even 0.

@@ -72,7 +72,7 @@ def contents_of(pickle: Inert) -> Contents:
             continue
         if isinstance(value, Made) and (form := _rebuilding(value)) is not None:
             _add(found, ".".join(path), *form)
-            # Subclasses carry more beside the numbers: a quantised weight its scales.
+            # Subclasses carry more beside the numbers: a quantized weight its scales.
             todo.extend((each, path) for each in (value.state, *_outer(value)) if each is not None)
             continue
         todo.extend(reversed(_children(value, path, found)))

@@ -34,7 +34,7 @@ class _Slice(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Neighbouring slices of a file that are looked at together."""
+    """Neighboring slices of a file that are looked at together."""
 
     start: int
     end: int
@@ -147,7 +147,7 @@ def _look_at_unit(reading: _Reading, unit: _Unit, scratch: Tensor) -> None:
 
 
 def _units(places: list[Place]) -> Iterator[_Unit]:
-    """Slices of the tensors, neighbours together, none larger than a piece."""
+    """Slices of the tensors, neighbors together, none larger than a piece."""
     slices: list[_Slice] = []
     start = end = 0
     for each in _slices(places):
