@@ -55,7 +55,7 @@ def test_what_cannot_be_read_is_wrong_use_and_says_why(here: Path, capsys: pytes
     (here / "huge.ipynb").write_bytes(b'{"cells": [' + b" " * 5_000_000)
     (here / "folder").mkdir()
     (here / "folder" / "train.yaml").write_text(SICK)
-    assert "an empty name" in wrong_use(capsys, "check", "")
+    assert "empty name" in wrong_use(capsys, "check", "")
     assert "nowhere.yaml does not exist" in wrong_use(capsys, "check", "nowhere.yaml")
     assert "empty.yaml is empty" in wrong_use(capsys, "check", "empty.yaml")
     assert "picture.yaml is not text" in wrong_use(capsys, "check", "picture.yaml")

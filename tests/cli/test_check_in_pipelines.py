@@ -145,7 +145,7 @@ def test_a_script_ignores_by_comments_and_not_by_strings(here: Path, capsys: pyt
     ("comment", "says"),
     [
         ("ignore[SF115]", "SF115 is ignored without a reason"),
-        ("ignore", "ignore names no code"),
+        ("ignore", "ignore without a code"),
         ("ignore[SF999] because", "there is no rule 'SF999'"),
     ],
 )
@@ -163,7 +163,7 @@ def test_an_ignore_of_nothing_is_told(here: Path, capsys: pytest.CaptureFixture[
     (here / "healthy.yaml").write_text(HEALTHY + "seed: 1  # stayfinite: ignore[SF201] long gone\n")
     code, out, _ = check(capsys, "healthy.yaml")
     assert code == 0
-    assert "unused: there is no SF201" in out
+    assert "unused: no SF201 here" in out
     assert check(capsys, "healthy.yaml", "--strict")[0] == 1
 
 
@@ -292,7 +292,7 @@ def test_what_is_not_safe_is_left_and_said(here: Path, capsys: pytest.CaptureFix
     for words, says in (
         (["rate.yaml"], "SF201 lr-too-high: it needs a decision"),
         (["train.yaml"], "SF115 both-half-formats: it needs a decision"),  # which card is not known
-        (["train.py", "--gpu", "A100"], "train.py is no config file"),
+        (["train.py", "--gpu", "A100"], "train.py is not a config file"),
         (["python train.py --fp16 --bf16 --learning_rate 2e-5", "--gpu", "A100"], "not fixed"),
     ):
         code, out, _ = check(capsys, *words, "--fix", "--write")

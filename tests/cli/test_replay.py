@@ -215,7 +215,7 @@ def test_wrong_use_ends_with_2_and_says_what_to_do(incident, capsys, build, word
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--device", "abacus"], "no such kind of device"), (["--world", "upside_down"], "no world")],
+    [(["--device", "abacus"], "unknown device"), (["--world", "upside_down"], "no world")],
 )
 def test_a_device_or_a_world_that_is_none_ends_with_2(incident, capsys, words, said):
     assert replay(incident, *words) == 2
@@ -225,7 +225,7 @@ def test_a_device_or_a_world_that_is_none_ends_with_2(incident, capsys, words, s
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there_ends_with_2(incident, capsys):
     assert replay(incident, "--device", "cuda") == 2
-    assert "no CUDA device here" in capsys.readouterr().err
+    assert "no CUDA device found" in capsys.readouterr().err
 
 
 def test_a_directory_that_is_no_incident_ends_with_2(tmp_path, capsys):

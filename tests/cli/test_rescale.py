@@ -56,7 +56,7 @@ def test_something_in_the_way_is_told_with_exit_code_1(tmp_path, capsys):
     model.save_pretrained(tmp_path / "model")
     assert main(["rescale", str(tmp_path / "model"), "--steps", "0", *SMALL]) == 1
     said = capsys.readouterr().out
-    assert "the loss depends on the size of the logits" in said
+    assert "the loss depends on the scale of the logits" in said
     assert "Keep in fp32: lm_head" in said
 
 

@@ -59,7 +59,7 @@ def test_a_log_in_the_directory_of_a_run_is_judged_with_the_run_and_that_is_said
     assert run([str(log), "--once"]) == 0
     shown = capsys.readouterr()
     assert shown.err == (
-        f"stayfinite watch: {log} belongs to the guarded run in {healthy.directory}, which is watched\n"
+        f"stayfinite watch: {log} belongs to {healthy.directory}, which is already watched\n"
     )
     assert "first: healthy" in shown.out
 

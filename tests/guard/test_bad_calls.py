@@ -181,7 +181,7 @@ def test_parts_that_are_no_numbers_are_refused_before_anything_happens():
 
 
 def test_forward_that_was_never_given():
-    with pytest.raises(UsageError, match="needs to know the forward pass") as caught:
+    with pytest.raises(UsageError, match="needs a forward function") as caught:
         Training().guard.forward(batch(1))
     assert "forward=" in caught.value.fix
 

@@ -62,11 +62,11 @@ def test_what_a_build_returns_may_have_any_form(write, returned):
         ("{'model': model}", "without optimizer and batch"),
         ("(model, forward)", "without optimizer and batch"),
         ("None", "without model and optimizer and batch"),
-        ("(model, optimizer, batch, batch, forward)", "2 things that could be the batch"),
+        ("(model, optimizer, batch, batch, forward)", "2 return values could be the batch"),
         ("parts | {'optimiser': optimizer}", "it returned optimiser"),
         ("parts | {'model': 3}", "expected a torch.nn.Module, not int"),
         ("1 / 0", "failed with ZeroDivisionError"),
-        ("{k: v for k, v in parts.items() if k != 'forward'}", "does not say how the loss is computed"),
+        ("{k: v for k, v in parts.items() if k != 'forward'}", "cannot compute a loss from a batch"),
     ],
 )
 def test_what_is_missing_is_said(write, returned, message):

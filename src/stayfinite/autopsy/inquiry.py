@@ -52,7 +52,7 @@ class Inquiry:
             return
         if name not in self._builders:
             raise UsageError(
-                f"no world {name} for this step", fix=f"try {', '.join([*self._builders, 'rows_removed'])}"
+                f"no world {name!r} for this step", fix=f"try {', '.join([*self._builders, 'rows_removed'])}"
             )
         self._run(self._builders[name]())
 

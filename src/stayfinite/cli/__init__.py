@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         close = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else "stayfinite --help lists them."
-        print(f"stayfinite: no command {command}. {hint}", file=sys.stderr)
+        print(f"stayfinite: no command {command!r}. {hint}", file=sys.stderr)
         return 2
     module = import_module(f"stayfinite.cli.{command}")
     if command == "doctor" and arguments is None:

@@ -158,11 +158,11 @@ def _wrong_use(settings: Doctor) -> str:
             found = find_spec(settings.script) is not None
         except (ImportError, ValueError):
             found = False
-        return "" if found or _is_local_module(settings.script) else f"no module {settings.script}"
+        return "" if found or _is_local_module(settings.script) else f"no module {settings.script!r}"
     path = Path(settings.script)
     if path.is_dir():
-        return f"{settings.script} is a directory: name a script in it"
-    return "" if path.is_file() else f"no such file: {settings.script}"
+        return f"{settings.script!r} is a directory: name a script in it"
+    return "" if path.is_file() else f"no such file: {settings.script!r}"
 
 
 def _is_local_module(name: str) -> bool:

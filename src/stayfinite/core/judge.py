@@ -48,7 +48,7 @@ class Memory:
         try:
             if plain["version"] != VERSION:
                 raise StateError(
-                    f"guard state has version {plain['version']}; this stayfinite reads {VERSION}",
+                    f"guard state has version {plain['version']!r}; this stayfinite reads {VERSION}",
                     fix="resume with the version of stayfinite that wrote it, or start a new guard",
                 )
             ladder, trends = dict(plain["ladder"]), dict(plain["trends"])

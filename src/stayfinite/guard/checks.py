@@ -99,7 +99,9 @@ def check_parts(parts: Mapping[str, object]) -> None:
     for name, part in parts.items():
         if not isinstance(part, int | float) and not (isinstance(part, Tensor) and part.numel() == 1):
             what = f"has shape {list(part.shape)}" if isinstance(part, Tensor) else f"is a {type(part).__name__}"
-            raise LossError(f"loss part {name} must be a number, but {what}", fix="reduce it, for example with .mean()")
+            raise LossError(
+                f"loss part {name!r} must be a number, but {what}", fix="reduce it, for example with .mean()"
+            )
 
 
 def check_signals(signals: Mapping[str, object]) -> None:
@@ -108,7 +110,7 @@ def check_signals(signals: Mapping[str, object]) -> None:
         if not isinstance(signal, int | float) and not (isinstance(signal, Tensor) and signal.numel() == 1):
             what = f"has shape {list(signal.shape)}" if isinstance(signal, Tensor) else f"is a {type(signal).__name__}"
             raise UsageError(
-                f"signal {name} must be a number, but {what}",
+                f"signal {name!r} must be a number, but {what}",
                 fix="reduce it, for example with .mean(); stayfinite.rl.signals(...) makes all of them",
             )
 
@@ -130,7 +132,7 @@ def check_run_dir(policy: Policy, run_dir: object) -> None:
     asked = [name for name in ("checkpoint_steps", "checkpoint_minutes") if getattr(policy, name) is not None]
     if asked and run_dir is None:
         raise PolicyError(
-            f"Policy({asked[0]}={getattr(policy, asked[0])}) saves checkpoints, but there is no run_dir",
+            f"Policy({asked[0]}={getattr(policy, asked[0])!r}) saves checkpoints, but there is no run_dir",
             fix="build the guard with run_dir='runs/first', or remove that setting",
         )
 

@@ -16,7 +16,7 @@ def named_device(asked: str) -> torch.device:
     try:
         device = torch.device(asked)
     except RuntimeError as error:
-        raise UsageError(f"--device {asked}: no such kind of device", fix="cpu, cuda or cuda:1") from error
+        raise UsageError(f"--device {asked}: unknown device", fix="cpu, cuda or cuda:1") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"--device {asked}: there is no CUDA device here", fix="--device cpu")
+        raise UsageError(f"--device {asked}: no CUDA device found", fix="--device cpu")
     return device

@@ -110,5 +110,5 @@ class Addresses:
             table.copy_(self._sheet, non_blocking=True)
             self._in_graph = (addresses, table)
         known, table = self._in_graph
-        assert addresses == known, "one table of addresses serves one recording; fork() gives another"
+        assert addresses == known, "one address table per recording; fork() gives another"
         return table

@@ -246,7 +246,7 @@ def test_a_penalty_outside_of_forward_is_no_device_fault(tmp_path):
 
 def test_replay_needs_a_forward_pass():
     model = network()
-    with pytest.raises(UsageError, match="replay_every=10.* needs to know the forward pass"):
+    with pytest.raises(UsageError, match="replay_every=10.* needs a forward function"):
         Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), policy=Policy(replay_every=10))
 
 

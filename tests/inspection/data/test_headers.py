@@ -95,6 +95,6 @@ def test_the_first_text_of_a_table_of_one_column_is_a_text(tmp_path: Path) -> No
 
 def test_a_check_of_data_says_that_the_first_row_was_taken_for_names(tmp_path: Path) -> None:
     without = inspect_data([write(tmp_path / "pairs.tsv", ROWS)])
-    assert any("The first row is taken for names, none of which is usual" in text for _, text in without.banner)
+    assert any("The first row is read as column names, none of them usual" in text for _, text in without.banner)
     named = inspect_data([write(tmp_path / "named.tsv", [("en", "fr", "by"), *ROWS])])
-    assert not any("taken for names" in text for _, text in named.banner)
+    assert not any("read as column names" in text for _, text in named.banner)

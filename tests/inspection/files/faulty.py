@@ -246,7 +246,7 @@ PLANTED = [
         "config-contradiction",
         "best_default.py",
         TRAINER.format(loading="", more="load_best_model_at_end=True", data=", eval_dataset=valid"),
-        "left at its default, 'no'",
+        "has its default, 'no'",
     ),
     _one(
         "config-contradiction",
@@ -289,7 +289,7 @@ PLANTED = [
         "config-contradiction",
         "offload.json",
         '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}',
-        "stage 3 alone",
+        "needs stage 3",
     ),
     Planted(
         "config-contradiction",
@@ -382,14 +382,14 @@ PLANTED = [
         "bf16-unsupported",
         "launcher.json",
         DS.format(micro=1, stage=2, more='"bf16": {"enabled": true}'),
-        "and a T4 (Turing) does not compute in bf16",
+        "but a T4 (Turing) has no bf16",
         gpu="T4",
     ),
     _one(
         "bf16-unsupported",
         "accelerate.yaml",
         "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 2\n",
-        "and a V100 (Volta) does not compute in bf16",
+        "but a V100 (Volta) has no bf16",
         gpu="V100",
     ),
     _one(

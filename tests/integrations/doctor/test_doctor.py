@@ -70,7 +70,7 @@ def test_a_script_that_has_the_line_already_keeps_its_own(tmp_path, script, caps
     ).replace("import torch\n", "import torch\nfrom stayfinite.integrations.transformers import StayFinite\n", 1)
     run(["--json", script(with_line), "--output", str(tmp_path / "out")])
     said = capsys.readouterr()
-    assert "has a StayFinite of its own" in said.err
+    assert "already has a StayFinite callback" in said.err
     assert not (tmp_path / "out" / "stayfinite-2").exists()
 
 

@@ -114,7 +114,7 @@ def test_every_option_reaches_the_model():
         (["--file", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["--prompt", " "], "no prompt"),
         (["--prompt", "a <extra_id_100> b"], "the model has 100 sentinels"),
-        (["--device", "quantum"], "no such kind of device"),
+        (["--device", "quantum"], "unknown device"),
     ],
 )
 def test_what_cannot_work_is_said_and_the_exit_code_is_2(run, flags, said, capsys):

@@ -197,7 +197,7 @@ def test_a_check_that_finds_an_error_stops_before_the_first_step(model, texts, t
         ({"load_in_8bit": True, "model_name": "tiny"}, "built here with fresh weights"),
         ({"lora_rank": 4, "tokenizer_dir": "new"}, "embeddings of a new vocabulary"),
         ({"model_name": "./no-such-model"}, "'./no-such-model' cannot be loaded"),
-        ({"device": "quantum"}, "no such kind of device"),
+        ({"device": "quantum"}, "unknown device"),
     ],
 )
 def test_what_cannot_work_is_refused_and_nothing_is_written(model, texts, tmp_path, changed, said):

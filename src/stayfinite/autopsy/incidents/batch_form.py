@@ -231,7 +231,7 @@ def _raised(value: Any) -> Any:
             raise
         raise StateError(f"the saved batch is damaged: {type(error).__name__}: {error}", fix=ANOTHER) from error
     raise StateError(
-        f"the saved batch holds a {kind}, which this version of stayfinite does not support",
+        f"the saved batch holds a {kind!r}, which this version of stayfinite does not support",
         fix="read it with the stayfinite that wrote it",
     )
 

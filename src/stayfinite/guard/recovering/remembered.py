@@ -59,7 +59,7 @@ class Remembered:
             version = state["version"]
             if version != VERSION:
                 raise StateError(
-                    f"guard state has version {version}; this stayfinite reads {VERSION}",
+                    f"guard state has version {version!r}; this stayfinite reads {VERSION}",
                     fix="resume with the version of stayfinite that wrote it, or start a new guard",
                 )
             LearningRateCut(Policy()).load_state_dict(state["cut"])

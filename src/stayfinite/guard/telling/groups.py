@@ -80,7 +80,7 @@ class Groups:
 
     def sentence(self, group: str) -> str:
         """`28 of 30 batches with 'kind B' were refused`."""
-        return f"{self.refused[group]:,} of {self.seen[group]:,} batches with {group} were refused"
+        return f"{self.refused[group]:,} of {self.seen[group]:,} batches with {group!r} were refused"
 
     def neglected(self) -> list[str]:
         """A sentence for each group that is refused more often than the others, those with the largest share first."""

@@ -21,7 +21,7 @@ step, whatever the data, the learning rate or the precision.
 ## How to fix it
 1. Go back to the newest finite checkpoint, not the newest.
 2. Find out why it broke (its log, round the step at which poison entered); else it will break again at the same place.
-3. If only moments are unhealthy: keep the weights, drop the optimizer's state and warm up again.
+3. If only moments are bad: keep the weights, drop the optimizer's state and warm up again.
 4. If only BatchNorm statistics are: reset them (`m.reset_running_stats()`) and run some hundred batches in train mode.
 5. Refuse to write such a file: check `all(torch.isfinite(p).all() for p in model.parameters())` before saving. This
    toolkit's checkpoints are verified before they are renamed into place.
