@@ -45,7 +45,7 @@ def test_json_is_one_object_with_tables(pairs, capsys):
     ("arguments", "message"),
     [
         (["--data", "nosuch.csv"], "nosuch.csv does not exist"),
-        (["--data", "{pairs}", "--source", "sorce"], "there is no column 'sorce'; did you mean source?"),
+        (["--data", "{pairs}", "--source", "sorce"], "no column 'sorce'; did you mean source?"),
         (["--data", "{pairs}", "--tokenizer", "nobody/nothing"], "nothing is downloaded"),
         (["--data", "{pairs}", "--max-length", "0"], "expected a number of tokens above 0"),
     ],

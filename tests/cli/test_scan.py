@@ -62,7 +62,7 @@ def test_what_is_not_there_or_no_checkpoint_ends_with_2(tmp_path, capsys):
     assert main(["scan"]) == 2
     (tmp_path / "train.log").write_text("step 1 loss 2.0")
     assert main(["scan", str(tmp_path / "train.log")]) == 2
-    assert "is no training checkpoint" in capsys.readouterr().out
+    assert "is not a training checkpoint" in capsys.readouterr().out
 
 
 def test_a_quick_look_loads_no_torch_and_leaves_numbers_alone(sick):

@@ -154,7 +154,7 @@ HOSTILE = {
     "two dots": ("diagnose", {"paths": ["../outside0/secret.log"]}, "outside the allowed roots"),
     "a link outside": ("diagnose", {"paths": ["link.log"]}, "outside the allowed roots"),
     "a directory with a link outside": ("diagnose", {"paths": ["linked"]}, "is a link out of the allowed roots"),
-    "a link to itself": ("diagnose", {"paths": ["loop"]}, "cannot be followed|levels of symbolic links"),
+    "a link to itself": ("diagnose", {"paths": ["loop"]}, "cannot resolve|levels of symbolic links"),
     "a pipe": ("diagnose", {"paths": ["pipe.log"]}, "is a device, a pipe or a socket"),
     "a pipe in a directory": ("run_status", {"paths": ["."]}, "is a link out|is a device, a pipe or a socket"),
     "1 GB": ("diagnose", {"paths": ["huge.log"]}, r"has 1,024 MB \(limit 512 MB\)"),

@@ -361,7 +361,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
                     )  # fmt: skip
                     say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
                     for wrong in scores.unreadable:
-                        say(f"  left out of the evaluation: {wrong}")
+                        say(f"  not evaluated: {wrong}")
             if place.from_first(best.over):
                 break
 
@@ -379,7 +379,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     )  # fmt: skip
     if place.first:
         keep_result(result, best, logbook.rate, say)
-    say(f"{scores}. The best model is in {best.directory}.")
+    say(f"{scores}. Saved the best model to {best.directory}.")
     return result
 
 

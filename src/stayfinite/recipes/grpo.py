@@ -229,7 +229,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     refuse_too_few(len(training), config.prompts * config.updates)
 
     # -- model -------------------------------------------------------------------------------------------------------
-    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only here")
+    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
     base = base_of(settings, Place(device=device), (), say)
     prompting = Prompting(tokenizer=base.tokenizer, system=settings.system)
     new_tokens = config.new_tokens or tokens_enough(prompting.examples([*training, *validation], settings.max_length))
@@ -318,7 +318,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         forward=compute_loss, describe=lambda batch: in_words_of(base.tokenizer, batch),
     ) as guard:  # fmt: skip
         before = scores_of_start(output, lambda: ask(None, guard.autocast))
-        say(f"the start: {in_words(before)}")
+        say(f"start: {in_words(before)}")
         resumed = guard.resume()
         if resumed:
             say(f"resumed after step {resumed}")
@@ -381,7 +381,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     )
     say(f"start  {in_words(before)}")
     say(f"tuned  {in_words(found)}")
-    say(f"The best adapter is in {best.directory}: stayfinite sft chat --adapter {best.directory}")
+    say(f"Saved the best adapter to {best.directory}. Try it: stayfinite sft chat --adapter {best.directory}")
     return result
 
 

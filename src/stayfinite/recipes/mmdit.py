@@ -319,7 +319,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
                     break
             empty = empty + 1 if taken == before else 0
             if empty > resumed + 1:
-                raise LoaderFailed(f"no batch is left to train on after step {taken}", fix="see events.jsonl")
+                raise LoaderFailed(f"no batches left after step {taken}", fix="see events.jsonl")
         guard.close()
         logbook.finish()
 
@@ -335,7 +335,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             seconds=time.monotonic() - start, directory=output,
         )  # fmt: skip
         _write(result, best, logbook)
-        say(f"{scores}. The best model is in {best.directory}.")
+        say(f"{scores}. Saved the best model to {best.directory}.")
         return result
 
 

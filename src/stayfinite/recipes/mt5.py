@@ -249,7 +249,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     if place.first:
         keep_shape(model, tokenizer, output)
     in_blocks = partial(blocks_for, tokenizer=tokenizer, size=config.block_size, packing=config.pack, say=say)
-    blocks = in_blocks(training, name="training" if stream is None else "a sample to train on")
+    blocks = in_blocks(training, name="training" if stream is None else "a training sample")
     padding = Padding(pad=tokenizer.pad_token_id)
     asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
 
@@ -267,9 +267,9 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
     if stream is not None:
-        say(f"about {an_epoch:,} steps a pass over the data; training takes {steps:,} steps (--max-steps for another)")
+        say(f"about {an_epoch:,} steps per epoch; training takes {steps:,} steps (set --max-steps to change)")
     if (done := place.from_first(finished_result(output, steps))) is not None:
-        say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
+        say(f"{output} is already trained: {steps} steps, models in best/ and final/. Use --output-dir for a new run")
         return recorded_result(done, output)
     rate, relative = _learning_rate(config)
     optimizer = optimizer_for(model, lr=rate, weight_decay=config.weight_decay, device=place.device, relative=relative)
@@ -412,7 +412,7 @@ def _model(config: Mt5, loaded: Any, tokenizer: Any, say: Say) -> Any:
     model = build_t5(config.model_name, tokenizer, dropout=config.dropout) if loaded is None else loaded
     added = fit_vocabulary(model, tokenizer, shrink=config.tokenizer_dir is not None)
     if added:
-        say(f"the embeddings of {config.model_name} have {abs(added):,} rows {'more' if added > 0 else 'fewer'} now")
+        say(f"the embedding of {config.model_name} now has {abs(added):,} {'more' if added > 0 else 'fewer'} rows")
     check_ids(tokenizer, model)
     if config.gradient_checkpointing:
         compute_twice(model)

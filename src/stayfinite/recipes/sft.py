@@ -220,12 +220,12 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     refuse_idle(len(training), config.batch_size * in_batch, place.count)
 
     # -- base and adapter --------------------------------------------------------------------------------------------
-    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only here")
+    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
     base = base_of(config, place, training, say)
     if config.train and config.adapter is None and is_size(config.model):
         say(
-            f"the base is {config.model}, built here, and has never seen a text: good for a trial of data and "
-            "settings. For a model that answers: --model smollm2, a directory or a hub's name"
+            f"{config.model} has random weights: fine for testing data and settings. For real answers use --model "
+            "smollm2, a directory or a hub name"
         )
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
     examples = examples_of(config, prompting, training, say, validation)
@@ -309,7 +309,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         compared = not is_size(config.model) if config.base_score is None else config.base_score
         before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
         if before is not None:
-            say(f"the base: {in_words(before)}")
+            say(f"base: {in_words(before)}")
         if place.first:
             write_end(output, config.minutes, used=watch.seconds / 60)
 
@@ -364,7 +364,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     if before is not None:
         say(f"base   {in_words(before)}")
     say(f"tuned  {in_words(found)}")
-    say(f"The best adapter is in {best.directory}: stayfinite sft chat --adapter {best.directory}")
+    say(f"Saved the best adapter to {best.directory}. Try it: stayfinite sft chat --adapter {best.directory}")
     return result
 
 

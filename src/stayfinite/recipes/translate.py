@@ -369,7 +369,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
         trained = None if logbook.steps_taken > resumed else finished_result(output, resumed)
         if place.first:
             write_result(output, result.to_json(trained) | {"evaluations": best.history})
-    say(f"{scores}. The best model is in {best.directory}.")
+    say(f"{scores}. Saved the best model to {best.directory}.")
     return result
 
 

@@ -70,7 +70,7 @@ def test_a_ragged_row_is_named(tmp_path):
     lines = path.read_text().splitlines()
     lines[20] = "19,only two"
     path.write_text("\n".join(lines))
-    assert "p.csv:21 2 fields where the header has 3" in found(path)["bad-data-row"]
+    assert "p.csv:21 2 fields, but the header has 3" in found(path)["bad-data-row"]
 
 
 def test_texts_that_are_not_aligned_are_told(tmp_path):

@@ -117,7 +117,7 @@ def test_a_dry_run_shows_every_check_and_writes_nothing(tmp_path: Path) -> None:
     text = "\n".join(said)
     for check in ("model, batch and optimizer devices", "parameter coverage",
                   "training mode", "graph of the loss", "gradient coverage",
-                  "labels", "6 steps would be taken"):  # fmt: skip
+                  "labels", "6 steps planned"):  # fmt: skip
         assert check in text, check
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
 

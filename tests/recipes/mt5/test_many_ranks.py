@@ -88,7 +88,7 @@ def test_a_run_of_two_ranks_goes_on_on_three_and_then_on_one(three, folder):
     assert three["to-one"].ends == [-signal.SIGKILL] * 3
     said: list[str] = []
     train(chosen(folder, "to-one", **BUILT), said.append)
-    assert any("ranks 2 -> 1: they share the same batches" in line for line in said), said
+    assert any("ranks 2 -> 1: batches and steps stay the same" in line for line in said), said
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
 
 

@@ -123,7 +123,7 @@ def test_a_model_that_a_training_builds_cannot_be_asked_without_one(
 ) -> None:
     assert main(["sft", "datagen", "--model", "tiny", "--output", str(tmp_path / "never.jsonl")]) == 2
     assert main(["sft", "test", "--base", "small"]) == 2
-    assert capsys.readouterr().err.count("no such model to ask") == 2
+    assert capsys.readouterr().err.count("there is nothing to ask") == 2
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
         assert main([*words, "--output", str(tmp_path / "file" / "said.jsonl")]) == 2
         assert main([*words, "--output", str(tmp_path)]) == 2
     shown = capsys.readouterr()
-    assert shown.err.count("name a file in a directory that can be written") == 4
+    assert shown.err.count("name a file in a writable directory") == 4
     assert not shown.out
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -189,7 +189,7 @@ def test_sampling_that_finds_nothing_right_writes_nothing(run: Path, tmp_path: P
         adapter=str(run / "best"), task="metric", rows=2, samples=2, new_tokens=4, device="cpu",
         output=str(tmp_path / "out.jsonl"),
     )  # fmt: skip
-    with pytest.raises(UsageError, match="not one sample was right"):
+    with pytest.raises(UsageError, match="no correct sample"):
         datagen(config, lambda _: None)
     assert not list(tmp_path.iterdir())
 
@@ -212,7 +212,7 @@ def test_sampling_keeps_what_is_right(run: Path, tmp_path: Path, monkeypatch: py
     assert [json.loads(line) for line in out.read_text().splitlines()] == [
         {"question": "3 km in m?", "answer": "3000", "reasoning": "So:"}
     ]
-    assert "1 of 4 samples are right; 1 of 2 questions have one" in lines[0]
+    assert "1 of 4 samples are correct; 1 of 2 questions solved" in lines[0]
 
 
 def test_check_quick_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:

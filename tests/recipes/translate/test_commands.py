@@ -113,11 +113,11 @@ def test_a_perfect_translation_scores_100(run, monkeypatch, capsys):
     [
         (["translate", "RUN", "nowhere.txt"], "nowhere.txt: no such file"),
         (["translate", "runs/nowhere", "RUN/pairs.csv"], "runs/nowhere: no such directory"),
-        (["translate", "RUN", "RUN/pairs.csv", "--source", "nope"], "there is no column 'nope'"),
+        (["translate", "RUN", "RUN/pairs.csv", "--source", "nope"], "no column 'nope'"),
         (["translate", "RUN", "RUN/pairs.csv", "--beams", "0"], "--beams 0: expected a number of at least 1"),
-        (["translate", "tiny", "RUN/pairs.csv"], "'tiny' is a size that training builds with fresh weights"),
+        (["translate", "tiny", "RUN/pairs.csv"], "'tiny' has random weights"),
         (["evaluate", "RUN"], "no data to score"),
-        (["evaluate", "RUN", "RUN/pairs.csv", "--target", "nope"], "there is no column 'nope'"),
+        (["evaluate", "RUN", "RUN/pairs.csv", "--target", "nope"], "no column 'nope'"),
         (["evaluate", "RUN", "RUN/pairs.csv", "--device", "abacus"], "--device abacus"),
     ],
 )
@@ -130,4 +130,4 @@ def test_a_run_without_a_model_yet_says_so(tmp_path, capsys):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "new.txt").write_text("a\n")
     assert main(["translate", str(tmp_path), str(tmp_path / "new.txt")]) == 2
-    assert "the run has no best model yet" in capsys.readouterr().err
+    assert "no best model yet" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def test_a_run_of_two_ranks_goes_on_on_one(two, folder):
     assert two["to-one"].ends == [-signal.SIGKILL, -signal.SIGKILL]
     said: list[str] = []
     train(quick_settings(folder, output_dir=str(folder / "to-one"), **BUDGET), said.append)
-    assert any(line.startswith("ranks 2 -> 1: they share the same batches") for line in said), said
+    assert any(line.startswith("ranks 2 -> 1: batches and steps stay the same") for line in said), said
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
 
 
@@ -146,7 +146,7 @@ def test_what_one_rank_cannot_read_ends_all_of_them_with_its_words(two):
 
 def test_more_ranks_than_rows_are_refused_on_every_rank(four):
     assert four["idle"].ends == [2] * 4
-    assert four["idle"].said.count("4 ranks and 3 rows to train on: 1 would have none") == 4
+    assert four["idle"].said.count("4 ranks but 3 training rows: 1 ranks would have none") == 4
 
 
 def test_ranks_that_hold_a_part_each_learn_what_those_do_that_hold_all(two, folder):

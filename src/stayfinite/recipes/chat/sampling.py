@@ -97,16 +97,16 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
         solved += bool(good)
         kept += good[: config.keep]
     say(
-        f"{right:,} of {len(texts):,} samples are right; {solved:,} of {len(questions):,} questions have one, "
-        f"{len(kept):,} rows are kept"
+        f"{right:,} of {len(texts):,} samples are correct; {solved:,} of {len(questions):,} questions solved, "
+        f"{len(kept):,} rows kept"
     )
     if not kept:
         raise UsageError(
-            "not one sample was right: nothing was written",
+            "no correct sample: nothing written",
             fix="a stronger --model, an --adapter, more --samples, or more --new-tokens",
         )
     write_questions(kept, Path(config.output))
-    say(f"written to {config.output}: stayfinite sft train --train {config.output}")
+    say(f"saved to {config.output}: stayfinite sft train --train {config.output}")
     return kept
 
 

@@ -84,8 +84,8 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
     figures = found.to_json()
     if not figures["answer_rate"]:
         say(
-            f"not one answer could be read: the model does not know the tags, or {ready.new_tokens} tokens "
-            "are too few (--new-tokens)"
+            f"no answer could be parsed: the model does not use the tags, or {ready.new_tokens} tokens are too few "
+            "(--new-tokens)"
         )
     say(in_words(figures))
     return figures
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _built_in(config: Examine, ready: Ready) -> list[Question]:
     if ready.task not in ("metric", "units"):
-        raise UsageError("nothing to ask: it was not trained on a built-in task", fix="--data questions.jsonl")
+        raise UsageError("no questions: it was not trained on a built-in task", fix="--data questions.jsonl")
     return conversions(cast(Task, ready.task), config.rows, held_out=True)
 
 

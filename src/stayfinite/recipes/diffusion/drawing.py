@@ -103,7 +103,7 @@ class NoisyRows(Dataset[Batch]):
         except UsageError as error:
             raise UsageError(error.message) from error  # in one line, as the guard tells it
         if self._strict and not bool(latent.isfinite().all()):
-            raise UsageError(f"{corpus.where(index)} is not finite any more")
+            raise UsageError(f"{corpus.where(index)} is now NaN or inf")
         row = self._noise.draw(corpus.ids[index], corpus.mask[index], latent, key.seed, key.turn)
         return {**row, "row": torch.tensor(index)}
 
@@ -131,7 +131,7 @@ class GlobalBatches(Sampler[list[Key]]):
         if len(self) == 0:
             over = f" over {count} ranks" if count > 1 else ""
             raise UsageError(
-                f"a batch of {batch_size} rows{over} is more than the {len(indices)} rows there are to train on",
+                f"a batch of {batch_size} rows{over} exceeds the {len(indices)} training rows",
                 fix=f"--batch-size {max(1, len(indices) // count)}",
             )
 

@@ -73,13 +73,13 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
         UsageError: no directory, or one that holds data already.
     """
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        raise UsageError("expected one directory to write the built-in set to", fix="stayfinite train mmdit toy pairs")
+        raise UsageError("expected one output directory for the built-in data", fix="stayfinite train mmdit toy pairs")
     directory = Path(arguments[0])
     if any((directory / part).exists() for part in ("tokens", "latents")):
-        raise UsageError(f"{directory} holds data already", fix="name a new directory")
+        raise UsageError(f"{directory} already holds data", fix="name a new directory")
     require_room(directory, "toy")
     count = write_toy_set(directory)
-    say(f"{count:,} rows are in {directory}: stayfinite train mmdit --data {directory} --patch 3")
+    say(f"saved {count:,} rows to {directory}: stayfinite train mmdit --data {directory} --patch 3")
 
 
 def _sentence(strength: str, colour: str, figure: str, row: str, column: str, field: str) -> list[str]:

@@ -36,8 +36,8 @@ def corpus(
     if val:
         validation = read_texts(val, column=column, shortest=shortest).texts
         training = without(found.texts, validation)
-        check_enough(replace(found, texts=training), f"{where}, without what is in {', '.join(val)}")
+        check_enough(replace(found, texts=training), f"{where}, without {', '.join(val)}")
     else:
         training, validation = split(found.texts, share)
-    say(f"{where}: {found}; {len(training):,} to train on, {len(validation):,} for validation")
+    say(f"{where}: {found}; {len(training):,} for training, {len(validation):,} for validation")
     return training, validation

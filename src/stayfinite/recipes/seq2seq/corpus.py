@@ -34,21 +34,21 @@ def pairs_for(
         UsageError: nothing is left to train or to score on, or something cannot be read.
     """
     if wrong := self_test(forms):
-        raise UsageError(f"--normalize {' '.join(forms)}: {'; '.join(wrong)}", fix="leave one of them out")
+        raise UsageError(f"--normalize {' '.join(forms)}: {'; '.join(wrong)}", fix="use one of them")
     normalize = normalizer(forms)
     read = store_records(BUILT_IN_PAIRS) if train is None else read_pairs(train, columns, say)
     kept = clean(read, normalize, max_ratio=max_ratio)
     if not kept.pairs:
-        raise UsageError(f"{', '.join(train or ())}: nothing is left to train on: {kept}", fix="look at the data")
+        raise UsageError(f"{', '.join(train or ())}: nothing left to train on: {kept}", fix="check the data")
     if val:
         training = kept.pairs
         validation = [tidy(pair, normalize) for pair in to_score(read_pairs(val, columns, say))]
     else:
         training, validation = split(kept.pairs, share)
     if not validation:
-        raise UsageError("no pair is left for validation", fix="give some with --val, or raise --val-share")
+        raise UsageError("no pairs left for validation", fix="give some with --val, or raise --val-share")
     say(f"read {kept}; training on {len(training):,}, validation on {len(validation):,}")
     trained_on = {pair.source for pair in training}
     if both := sum(pair.source in trained_on for pair in validation):
-        say(f"  {both:,} sources of the validation are trained on too, word for word: its scores are the better for it")
+        say(f"  {both:,} validation sources are in the training data: scores are too high")
     return training, validation

@@ -73,5 +73,5 @@ def self_test(forms: Sequence[Form]) -> list[str]:
             wrong.append(f"{form}: {text!r} became {normalizer([form])(text)!r}, not {expected!r}")
         once = normalize(text)
         if normalize(once) != once:
-            wrong.append(f"normalizing {text!r} twice gives something else than once")
+            wrong.append(f"normalizing {text!r} twice differs from once")
     return wrong

@@ -53,7 +53,7 @@ def read_pairs(
             fix="name pairs.csv, or train.src train.tgt",
         )
     if not pairs:
-        raise UsageError(f"{', '.join(paths)}: there is no pair in it", fix="one pair a row, source and target")
+        raise UsageError(f"{', '.join(paths)}: no pairs", fix="one source and target per row")
     return pairs
 
 
@@ -66,9 +66,7 @@ def _aligned(one: Path, two: Path) -> list[Pair]:
     source = Source(path=one, kind="aligned", size=one.stat().st_size, chunks=lambda: iter(()))
     pairs: list[Pair] = []
     for chunk in aligned_chunks(source, two, ("source", "target")):
-        refuse_broken(
-            one, chunk.broken, fix="give both files as many lines, the source and the target of a pair in the same"
-        )
+        refuse_broken(one, chunk.broken, fix="give both files the same number of lines, pairs on the same line")
         rows = zip(chunk.columns["source"], chunk.columns["target"], strict=True)
         pairs += [Pair(left, right) for left, right in rows]
     return pairs
@@ -86,11 +84,11 @@ class Kept:
 
     def __str__(self) -> str:
         left_out = {
-            "empty": self.empty, "repeated": self.repeated, "of uneven length": self.uneven,
-            "with bytes that are no text": self.unreadable,
+            "empty": self.empty, "repeated": self.repeated, "with very different lengths": self.uneven,
+            "with invalid bytes": self.unreadable,
         }  # fmt: skip
         words = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
-        return f"{len(self.pairs):,} pairs" + (f" (left out: {words})" if words else "")
+        return f"{len(self.pairs):,} pairs" + (f" (dropped: {words})" if words else "")
 
 
 def clean(pairs: Sequence[Pair], normalize: Callable[[str], str], *, max_ratio: float) -> Kept:
@@ -142,7 +140,7 @@ def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
     groups = {pair.group or pair.source: _place(pair.group or pair.source) for pair in pairs}
     if len(groups) < 2:
         raise UsageError(
-            f"{len(pairs)} pairs in {len(groups)} group: none can be kept back for validation",
+            f"{len(pairs)} pairs in {len(groups)} group: no group can be held out for validation",
             fix="give validation data with --val, or a --group column with more than one value",
         )
     # The one with the lowest place stands in where the share is smaller than any; the highest one always trains.

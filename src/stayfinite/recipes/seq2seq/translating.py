@@ -74,7 +74,7 @@ def find_model(name: str) -> Trained:
     if not run.exists() and (run.is_absolute() or name.startswith((".", "runs/")) or name.count("/") > 1):
         raise UsageError(f"{name}: no such directory", fix="name the --output-dir of a run, or a model")
     if where == name and (run / "run.json").exists():
-        raise UsageError(f"{name}: the run has no best model yet", fix="wait for its first evaluation")
+        raise UsageError(f"{name}: no best model yet", fix="wait for its first evaluation")
     return Trained(where=where, settings=DEFAULTS | _settings(Path(where) / SETTINGS))
 
 
@@ -113,4 +113,4 @@ def _settings(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
         return {name: value for name, value in record.items() if name in DEFAULTS}
     except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", fix="restore it, or remove it to use defaults") from error
+        raise UsageError(f"cannot read {path}: {error}", fix="restore it, or remove it to use defaults") from error
