@@ -158,7 +158,7 @@ def test_a_bad_step_that_touched_the_weights_is_critical(written, live):
     written.accept(2, loss=NAN)
     found = health(live)
     assert found.word == "critical"
-    assert "not finite from step 51 on" in found.reason
+    assert "NaN or inf from step 51" in found.reason
 
 
 def test_trouble_that_the_rules_see_is_unhealthy(written, live):

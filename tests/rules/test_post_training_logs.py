@@ -110,7 +110,7 @@ def test_rubbish_after_a_nan_is_no_cause_of_it(log):
 def test_a_kl_that_alone_is_lost_points_to_its_exponential():
     finding = judge_reading(read_text(verl(**NAN))).findings[0]
     assert finding.cause == "loss-formula-singularity"
-    assert "actor/kl_loss is not finite: likely exp() of a difference of log-probabilities" in finding.evidence[0]
+    assert "actor/kl_loss is NaN or inf: likely exp() of a difference of log-probabilities" in finding.evidence[0]
     assert "kl_loss_type" in finding.fix
 
 

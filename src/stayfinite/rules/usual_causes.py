@@ -25,7 +25,7 @@ _TOLD: dict[Kind, tuple[str, ...]] = {
 
 _IN_WORDS: dict[Kind, str] = {
     "weights still": "weights that do not change",
-    "same answers": "a model that answers every input alike",
+    "same answers": "a model that gives every input the same answer",
     "bad answers": "answers that are empty, repeat or make no sense",
     "worse after loading": "results that are worse after loading",
 }

@@ -157,7 +157,7 @@ def test_slow_trouble_is_said_once_with_its_remedy():
     said = [line for line in training.console.lines if "zero-gradient" in line]
     assert len(said) == 1
     assert "every gradient is exactly zero" in said[0]
-    assert "look for a detached or clamped loss" in said[0]
+    assert "check for a detached or clamped loss" in said[0]
 
 
 def test_a_terminal_that_has_gone_away_does_not_stop_training(monkeypatch):

@@ -246,7 +246,7 @@ def test_splits_of_which_only_one_was_normalised_are_told_apart(tmp_path):
     plain = [[a.replace("₂", "2"), b] for a, b in rows[:250]]
     val = write_csv(tmp_path / "val.csv", ["source", "target"], rows[250:])
     says = found(write_csv(tmp_path / "train.csv", ["source", "target"], plain), val=[val])
-    assert "100% of the validation rows hold what no training row does: ₂" in says["splits-written-differently"]
+    assert "100% of the validation rows hold characters no training row has: ₂" in says["splits-written-differently"]
     alike = write_csv(tmp_path / "alike.csv", ["source", "target"], rows[:250])
     assert "splits-written-differently" not in found(alike, val=[val])
 

@@ -147,7 +147,7 @@ PLANTED = [
     ),
     _one("double-fp16", "loop.py", LOOP.replace("Net()", "Net().cuda().half()"), "loads fp16 weights"),
     _one("clip-before-unscale", "clip.py", LOOP.replace("scaler.unscale_(optimizer)", "pass"), "never unscaled"),
-    _one("no-zero-grad", "pile.py", LOOP.replace("    optimizer.zero_grad()\n", ""), "no zero_grad between them"),
+    _one("no-zero-grad", "pile.py", LOOP.replace("    optimizer.zero_grad()\n", ""), "step without zero_grad"),
     *(
         _one("softmax-before-cross-entropy", f"softmax{number}.py", CLASSIFIER.format(model=model, out=out), says)
         for number, (model, out, says) in enumerate(
@@ -448,14 +448,14 @@ PLANTED = [
         "lr-too-high",
         "gpt.py",
         "learning_rate = 6e-1\nmax_iters = 600000\nbeta1 = 0.9\nbeta2 = 0.95\ngrad_clip = 1.0\nwarmup_iters = 2000\n",
-        "out of scale for Adam",
+        "too high for Adam",
     ),
     _one(
         "lr-too-high",
         "rcnn.py",
         "optim_wrapper = dict(optimizer=dict(type='SGD', lr=20, momentum=0.9), clip_grad=dict(max_norm=35))\n"
         "train_cfg = dict(max_epochs=12)\ntrain_dataloader = dict(batch_size=2)\n",
-        "out of scale for SGD",
+        "too high for SGD",
     ),
     _one(
         "pure-fp16-weights",

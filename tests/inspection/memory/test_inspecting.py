@@ -103,7 +103,7 @@ def test_without_a_card_the_usual_ones_are_listed_and_nothing_is_judged(capsys: 
         ({"seq": -1}, "--seq should be"),
         ({"lora": 0}, "--lora should be"),
         ({"lora": 1000}, "exceeds the width"),
-        ({"gpu": "T5000"}, "no card is known"),
+        ({"gpu": "T5000"}, "unknown GPU"),
         ({"optimizer": "adafactr"}, "did you mean adafactor"),
         ({"base": "4bit"}, "cannot be trained"),
         ({"precision": "int8"}, "should be one of fp32"),

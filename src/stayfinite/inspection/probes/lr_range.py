@@ -78,7 +78,7 @@ def learning_rate_range(bench: Bench, lowest: float = 1e-7, highest: float = 10.
     # Groups keep their proportions; without any rate of their own they all get the same.
     taken = descend(bench, steps, lambda number: rates[number] / planned) if planned > 0 else None
     if taken is None or taken.error or len(taken.losses) < 2:
-        reason = "the learning rate is 0" if taken is None else taken.error or "the loss is not finite"
+        reason = "the learning rate is 0" if taken is None else taken.error or "the loss is NaN or inf"
         raise UsageError(f"cannot sweep the learning rate: {reason}", fix="make a single step work first")
     # The loss before a step tells of the rates before it.
     losses = taken.losses[1:]

@@ -65,7 +65,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if jump is not None and jump.first is not None and jump.first > 1.3 * jump.before:
         back = abs(jump.after - jump.first) < 0.15 * (jump.first - jump.before)
         if back:
-            text = f"after the restart the loss is where the first run began ({jump.after:.4g})"
+            text = f"after the restart the loss is back at its first value ({jump.after:.4g})"
             yield Clue(text, STRONG + FAIR, jump.where)
 
 
@@ -73,7 +73,7 @@ RULE = Rule(
     code="SF705",
     slug="adapter-overwritten",
     severity="error",
-    title="A trained adapter was replaced by a fresh one.",
+    title="An untrained adapter replaced a trained one.",
     fix="copy the trained adapter away, load it with PeftModel.from_pretrained(base, path, is_trainable=True) and "
     "drop get_peft_model",
     judge=judge,

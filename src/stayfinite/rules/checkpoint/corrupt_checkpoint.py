@@ -75,7 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(eof.text, STRONG + FAIR, eof.where)
     writing = facts.said(_WRITING)
     if writing:
-        yield Clue(f"the file could not be written whole: {writing.text}", PROOF, writing.where)
+        yield Clue(f"the file was not fully written: {writing.text}", PROOF, writing.where)
     room = facts.said(_NO_ROOM)
     if room:
         yield Clue(room.text, STRONG + HINT, room.where)
@@ -85,9 +85,11 @@ RULE = Rule(
     code="SF703",
     slug="corrupt-checkpoint",
     severity="error",
-    title="The checkpoint's file is cut short or damaged.",
-    fix="delete it (and its cache entry) and take the one before or download it again; write checkpoints to a "
-    "temporary name and rename them",
+    title="The checkpoint file is truncated or damaged.",
+    fix=(
+        "delete it (and its cache entry) and use the previous one or download it again; save checkpoints under a "
+        "temporary name and rename them"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing"),

@@ -59,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     scan = facts.seen("checkpoint.nonfinite")
     if scan is not None:
         if scan.value:
-            yield Clue(f"not finite in the checkpoint: {scan.value}", PROOF + HINT, scan.where)
+            yield Clue(f"NaN or inf in the checkpoint: {scan.value}", PROOF + HINT, scan.where)
         else:
             yield Clue("every tensor of the checkpoint is finite", AGAINST * 3, scan.where)
     said = facts.mentioned(_SAYS)
@@ -71,14 +71,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"(?:\.(?:pth?|ckpt|bin|safetensors|h5|npz|t7|tar|onnx)\b|checkpoint-\d+|/)|\btorch\.load\(|load_state_dict\("
     )
     if tensor and file and facts.symptoms.good_before == 0:
-        yield Clue(f"a tensor of what was loaded is not finite: {tensor.text.strip()[:120]}", STRONG, tensor.where)
+        yield Clue(f"a loaded tensor is NaN or inf: {tensor.text.strip()[:120]}", STRONG, tensor.where)
     bad = not_finite(facts)
     taken_up = resumed(facts)
     if bad and taken_up:
         text, where = taken_up
         if facts.symptoms.from_start or facts.symptoms.points == 0:
             weight = STRONG if facts.symptoms.points else FAIR
-            yield Clue(f"not finite from the first step after it was loaded ({text[:100]})", weight, where)
+            yield Clue(f"NaN or inf from the first step after loading ({text[:100]})", weight, where)
         else:
             yield Clue(text[:120], HINT / 2, where)
 
@@ -87,8 +87,8 @@ RULE = Rule(
     code="SF702",
     slug="poisoned-checkpoint",
     severity="error",
-    title="The checkpoint holds values that are not finite.",
-    fix="go back to the newest checkpoint that `stayfinite scan` calls finite, and find out what broke the run there",
+    title="The checkpoint holds NaN or inf.",
+    fix="return to the newest checkpoint that `stayfinite scan` calls good, and find what broke the run there",
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "nan-weights"),

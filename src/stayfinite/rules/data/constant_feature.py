@@ -47,27 +47,27 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Measured columns; or warnings of a spread of 0, with NaN after them."""
     seen = facts.seen("data.constant_features")
     if seen is not None and seen.value:
-        yield Clue(f"columns of one value: {', '.join(map(str, seen.value))}", PROOF, seen.where)
+        yield Clue(f"constant columns: {', '.join(map(str, seen.value))}", PROOF, seen.where)
     if facts.symptoms.healthy:
         return
     divided = facts.said(r"invalid value encountered in (?:true_)?divide|divide by zero encountered")
     symptoms = facts.symptoms
     sick = symptoms.bad > 0 or symptoms.bad_losses > 0 or symptoms.bad_evals > 0
     if divided is not None and sick:
-        yield Clue(f"{divided.text}, then values that are not finite", FAIR, divided.where)
+        yield Clue(f"{divided.text}, then NaN or inf", FAIR, divided.where)
         if symptoms.from_start:
             yield Clue("from the first point on", HINT, symptoms.where.get("first_bad", ""))
         spread = facts.mentioned(_BY_SPREAD)
         if spread is not None:
-            yield Clue(f"what is divided by is a spread: {spread[1].strip()[:100]}", 3.5, spread[0])
+            yield Clue(f"the divisor is a standard deviation: {spread[1].strip()[:100]}", 3.5, spread[0])
 
 
 RULE = Rule(
     code="SF311",
     slug="constant-feature",
     severity="warning",
-    title="A feature or a target never changes.",
-    fix="drop columns of one value, or divide by std.clamp(min=1e-6); first find out why they are constant",
+    title="A feature or target is constant.",
+    fix="drop constant columns, or divide by std.clamp(min=1e-6); first find out why they are constant",
     judge=judge,
     page=__doc__,
     prior=-4.5,

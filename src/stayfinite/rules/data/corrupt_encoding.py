@@ -67,7 +67,7 @@ RULE = Rule(
     code="SF314",
     slug="corrupt-encoding",
     severity="error",
-    title="Text is damaged, or in another encoding than UTF-8.",
+    title="Text is damaged, or not UTF-8.",
     fix=(
         'name the encoding when reading (encoding="utf-8", "utf-8-sig", "cp1252", "gb18030"), convert once, and drop '
         "damaged lines"

@@ -43,14 +43,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A measured share of copies."""
     seen = facts.seen("data.duplicate_share")
     if seen is not None and seen.value > MANY:
-        yield Clue(f"{seen.value:.0%} of the rows are copies", PROOF if seen.value > 0.3 else STRONG, seen.where)
+        yield Clue(f"{seen.value:.0%} of the rows are duplicates", PROOF if seen.value > 0.3 else STRONG, seen.where)
 
 
 RULE = Rule(
     code="SF313",
     slug="duplicate-rows",
     severity="warning",
-    title="Many rows of the data are copies of each other.",
+    title="Many rows are duplicates.",
     fix=(
         "drop duplicates before splitting (drop_duplicates, MinHash for text), and give DataLoader workers different "
         "seeds"

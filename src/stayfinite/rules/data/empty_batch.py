@@ -65,7 +65,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("the dataset has no rows", PROOF, seen.where)
     batches = facts.seen("loader.batches")
     if batches is not None and batches.value == 0:
-        yield Clue("the loader gives no batch at all", PROOF, batches.where)
+        yield Clue("the loader gives no batches", PROOF, batches.where)
     without = facts.seen("loader.empty_batches")
     if without is not None and without.value:
         yield Clue(f"batches without rows: {', '.join(map(str, without.value[:4]))}", PROOF, without.where)

@@ -68,10 +68,10 @@ RULE = Rule(
     code="SF310",
     slug="label-imbalance",
     severity="warning",
-    title="One class rules the labels: answering with it always is nearly right.",
+    title="One class dominates the labels: always predicting it scores well.",
     fix=(
         "weight the loss (CrossEntropyLoss(weight=...), pos_weight) or sample by class (WeightedRandomSampler), and "
-        "judge by F1 or balanced accuracy"
+        "measure F1 or balanced accuracy"
     ),
     judge=judge,
     page=__doc__,

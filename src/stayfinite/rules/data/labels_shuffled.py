@@ -41,7 +41,7 @@ RULE = Rule(
     code="SF331",
     slug="labels-shuffled",
     severity="error",
-    title="Labels are shuffled apart from their inputs.",
+    title="Labels are shuffled separately from their inputs.",
     fix="shuffle both with one permutation: order = torch.randperm(len(x)); x, y = x[order], y[order]",
     judge=judge,
     page=__doc__,

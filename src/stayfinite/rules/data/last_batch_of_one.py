@@ -35,7 +35,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Only a look at loader and model can tell: a remainder of one, and a forward pass that fails with one row."""
     fails = facts.seen("loader.last_batch_fails")
     if fails is not None and fails.value:
-        text = f"{fails.value} rows leave a last batch of one, with which {fails.where} cannot normalize"
+        text = f"{fails.value} rows leave a last batch of one, which {fails.where} cannot normalize"
         yield Clue(text, PROOF, fails.where)
 
 
@@ -43,7 +43,7 @@ RULE = Rule(
     code="SF321",
     slug="last-batch-of-one",
     severity="error",
-    title="The last batch holds one row, and batch normalization needs more.",
+    title="The last batch has one row, but BatchNorm needs two.",
     fix="DataLoader(..., drop_last=True), or a batch size that leaves another remainder",
     judge=judge,
     page=__doc__,

@@ -44,7 +44,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     batch, step = facts.seen("loader.seconds_per_batch"), facts.seen("loader.seconds_per_step")
     if batch is None or step is None or not batch.value > LONG or not batch.value > SLOWER * step.value:
         return
-    text = f"a batch takes {batch.value:.2g} s to come and {step.value:.2g} s to train on"
+    text = f"a batch takes {batch.value:.2g} s to load and {step.value:.2g} s to train on"
     yield Clue(text, STRONG + 1.0, batch.where)
 
 
@@ -52,8 +52,8 @@ RULE = Rule(
     code="SF322",
     slug="loader-too-slow",
     severity="warning",
-    title="The loader is slower than the model: the device waits for data.",
-    fix="DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True), and prepare rows once beforehand",
+    title="The loader is slower than the model: the GPU waits for data.",
+    fix="DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True), and preprocess rows once",
     judge=judge,
     page=__doc__,
     observes={

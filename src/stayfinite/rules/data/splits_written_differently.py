@@ -39,7 +39,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     share, characters = facts.seen("data.foreign_rows_share"), facts.seen("data.foreign_characters")
     if share is not None and characters is not None and share.value > 0.01:
         named = " ".join(characters.value)
-        text = f"{share.value:.0%} of the validation rows hold what no training row does: {named}"
+        text = f"{share.value:.0%} of the validation rows hold characters no training row has: {named}"
         yield Clue(text, PROOF if share.value > 0.1 else STRONG, share.where)
 
 
@@ -47,7 +47,7 @@ RULE = Rule(
     code="SF317",
     slug="splits-written-differently",
     severity="warning",
-    title="Validation text is full of characters that the training text never has.",
+    title="Validation text has characters that training text never has.",
     fix='clean both splits with one function, such as unicodedata.normalize("NFKC", text), before splitting',
     judge=judge,
     page=__doc__,

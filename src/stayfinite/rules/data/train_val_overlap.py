@@ -62,7 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     by_id = facts.seen("data.id_overlap_share")
     if by_id is not None and by_id.value > FEW:
         yield Clue(
-            f"{by_id.value:.1%} of the validation rows have an id that the training set has too",
+            f"{by_id.value:.1%} of the validation rows share an id with the training set",
             PROOF if by_id.value >= 0.01 else STRONG,
             by_id.where,
         )
@@ -70,7 +70,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     trouble = bool(facts.symptoms.trouble)
     same = facts.mentioned(_SAME) or _one_file(facts)
     if same is not None:
-        text = f"one set for both: {same[1].strip()[:100]}"
+        text = f"the same set for both: {same[1].strip()[:100]}"
         yield Clue(text, HINT if trouble else STRONG + 1.0, same[0], risk=True)
 
 
@@ -86,7 +86,7 @@ RULE = Rule(
     code="SF308",
     slug="train-val-overlap",
     severity="warning",
-    title="The validation set shares rows, or what they belong to, with the training set.",
+    title="The validation set shares rows or groups with the training set.",
     fix="remove duplicates, then split once by group (GroupShuffleSplit) or by time, before augmenting",
     judge=judge,
     page=__doc__,

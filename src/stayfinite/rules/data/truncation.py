@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("data.truncated_share")
     if seen is not None and seen.value > CUT:
         yield Clue(
-            f"{seen.value:.0%} of the rows are cut at the length limit",
+            f"{seen.value:.0%} of the rows are truncated",
             PROOF if seen.value > 0.2 else STRONG,
             seen.where,
         )
@@ -55,10 +55,10 @@ RULE = Rule(
     code="SF307",
     slug="truncation",
     severity="warning",
-    title="Rows are cut at the length limit.",
+    title="Rows are truncated at the length limit.",
     fix=(
-        "raise max_length (cutoff_len, sequence_len) to the 99th percentile of the lengths, split long rows, or "
-        "truncate on the side that matters less"
+        "raise max_length (cutoff_len, sequence_len) to the 99th percentile of lengths, split long rows, or truncate "
+        "the less important side"
     ),
     judge=judge,
     page=__doc__,

@@ -62,7 +62,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("data.input_scale")
     if seen is not None and seen.value > 30:
         yield Clue(
-            f"inputs lie {seen.value:.3g} spreads or units from zero", PROOF if seen.value > 100 else STRONG, seen.where
+            (f"inputs are {seen.value:.3g} standard deviations or units from zero"),
+            PROOF if seen.value > 100 else STRONG,
+            seen.where,
         )
     symptoms = facts.symptoms
     start = symptoms.first_loss
@@ -89,7 +91,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if regression is not None and (raw is not None or (start is not None and start >= LARGE)):
         yield Clue(f"a regression ({regression[1].strip()[:80]})", HINT + 0.5, regression[0], risk=True)
     if facts.context.half is not None and raw is None:
-        yield Clue(f"fp16 explains much of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
+        yield Clue(f"fp16 explains most of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
 
 
 def _switched_off(facts: Facts) -> tuple[str, str] | None:
@@ -106,8 +108,8 @@ RULE = Rule(
     severity="warning",
     title="Inputs or targets are far from unit scale.",
     fix=(
-        "standardize inputs and targets with the training set's mean and spread (StandardScaler, Normalize), log1p "
-        "for prices and counts"
+        "standardize inputs and targets with the training set's mean and std (StandardScaler, Normalize), log1p for "
+        "prices and counts"
     ),
     judge=judge,
     page=__doc__,

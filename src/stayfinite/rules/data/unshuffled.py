@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("labels.batch_purity")
     if seen is not None and seen.value >= 0.9:
         yield Clue(
-            f"on average {seen.value:.0%} of a batch are one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
+            f"on average {seen.value:.0%} of a batch is one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
         )
 
 
@@ -53,7 +53,7 @@ RULE = Rule(
     code="SF312",
     slug="unshuffled",
     severity="warning",
-    title="The training data is read in its stored order.",
+    title="The training data is not shuffled.",
     fix=(
         "DataLoader(train, shuffle=True), DistributedSampler with set_epoch, or dataset.shuffle(seed, "
         "buffer_size=10_000) for streams"

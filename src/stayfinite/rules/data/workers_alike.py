@@ -45,14 +45,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if repeats is not None and repeats.value:
         yield Clue(f"the first batches of all {repeats.value} workers are equal", PROOF, repeats.where)
     if alike is not None and alike.value:
-        yield Clue("a row is drawn anew each time, and two workers draw the same", PROOF, alike.where)
+        yield Clue("rows are random, but two workers draw the same", PROOF, alike.where)
 
 
 RULE = Rule(
     code="SF320",
     slug="workers-alike",
     severity="warning",
-    title="The loader's workers give the same rows or the same random numbers.",
+    title="Loader workers return the same rows or random numbers.",
     fix="split a stream by get_worker_info(), and seed generators in each worker from torch.initial_seed()",
     judge=judge,
     page=__doc__,

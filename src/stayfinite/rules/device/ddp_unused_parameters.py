@@ -67,9 +67,11 @@ RULE = Rule(
     code="SF502",
     slug="ddp-unused-parameters",
     severity="error",
-    title="Some parameters got no gradient, and DistributedDataParallel cannot finish without them.",
-    fix="set find_unused_parameters=True (transformers: ddp_find_unused_parameters=True; Lightning: "
-    'strategy="ddp_find_unused_parameters_true"), or remove the parameters that the loss does not use',
+    title="Some parameters got no gradient, so DistributedDataParallel cannot finish.",
+    fix=(
+        "set find_unused_parameters=True (transformers: ddp_find_unused_parameters=True; Lightning: "
+        'strategy="ddp_find_unused_parameters_true"), or remove unused parameters'
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "unused-parameters", "rank-desync", "environment"),

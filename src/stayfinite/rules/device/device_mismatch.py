@@ -91,7 +91,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
         if step:
             yield Clue(
-                f"raised in the optimizer's step: its state lies elsewhere ({step.text.strip()})", HINT, step.where
+                (f"raised in the optimizer's step: its state is on another device ({step.text.strip()})"),
+                HINT,
+                step.where,
             )
     conversion = facts.said(_CONVERSION)
     if conversion:
@@ -124,7 +126,7 @@ RULE = Rule(
     code="SF501",
     slug="device-mismatch",
     severity="error",
-    title="Tensors that meet in one operation are on different devices.",
+    title="Tensors of one operation are on different devices.",
     fix="move the model to the device before building the optimizer and loading its state; move every batch with "
     ".to(device); "
     "register constants as buffers",

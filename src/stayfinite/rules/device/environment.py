@@ -98,7 +98,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if message:
             yield Clue(message.text, weight, message.where)
             if went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
-                yield Clue("training went on after it", AGAINST * 3)
+                yield Clue("training continued after it", AGAINST * 3)
             break
     bad = not_finite(facts)
     trouble = bad is not None or bool(facts.symptoms.trouble)
@@ -131,9 +131,11 @@ RULE = Rule(
     code="SF506",
     slug="environment",
     severity="error",
-    title="The installed software does not fit together, or does not fit the card.",
-    fix="make a fresh environment with the versions that the project pins; install torch for your CUDA first, then "
-    "rebuild the extensions against it",
+    title="Installed packages do not fit each other or the GPU.",
+    fix=(
+        "make a fresh environment with the project's pinned versions; install torch for your CUDA first, then "
+        "rebuild extensions against it"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-diverging"),

@@ -74,20 +74,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(differ.text, PROOF, differ.where)
     waiting = facts.said(_WAITING)
     if waiting:
-        yield Clue(f"ranks wait for each other in vain: {waiting.text}", STRONG + HINT, waiting.where)
+        yield Clue(f"ranks wait for each other forever: {waiting.text}", STRONG + HINT, waiting.where)
         local = facts.mentioned(_LOCAL_DECISION)
         if local:
-            yield Clue(f"a rank skips by its own number: {local[1].strip()}", FAIR, local[0], risk=True)
+            yield Clue(f"a rank skips on its local value: {local[1].strip()}", FAIR, local[0], risk=True)
 
 
 RULE = Rule(
     code="SF503",
     slug="rank-desync",
     severity="error",
-    title="The ranks do not hold the same parameters or do not run the same steps.",
-    fix="take every decision on an all-reduced number, call collectives on every rank, give all ranks the same "
-    "number of batches, "
-    "and load weights before wrapping",
+    title="Ranks hold different parameters or run different steps.",
+    fix=(
+        "decide on all-reduced values, call collectives on every rank, give all ranks the same number of batches, "
+        "and load weights before wrapping"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss",),

@@ -103,7 +103,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     back_end = facts.mentioned(_BACK_END)
     if back_end:
         yield Clue(
-            f"a back end that few people train on: {back_end[1].strip()[:120]}",
+            f"a rarely used backend: {back_end[1].strip()[:120]}",
             FAIR + HINT if bad else FAIR,
             back_end[0],
             risk=True,
@@ -120,9 +120,11 @@ RULE = Rule(
     code="SF507",
     slug="upstream-bug",
     severity="error",
-    title="The installed version of a library computes this wrongly.",
-    fix="upgrade (or go back to the last version that worked) and pin it; meanwhile go round the path: eager "
-    "attention, no torch.compile, no fused kernel",
+    title="The installed version of a library has a bug.",
+    fix=(
+        "upgrade (or return to the last working version) and pin it; until then avoid the code path: eager "
+        "attention, no torch.compile, no fused kernel"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment", "loss-collapse", "loss-diverging", "zero-gradient"),

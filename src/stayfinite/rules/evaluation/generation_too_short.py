@@ -66,14 +66,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"every evaluation generates exactly {lengths[0][0]:g} tokens", weight, lengths[0][1])
     clipped = finite_metric(facts, "completions/clipped_ratio", "clipped_ratio", "completions_clipped_ratio")
     if len(clipped) >= 3 and all(value >= 0.95 for value, _ in clipped):
-        yield Clue(f"{clipped[-1][0]:.0%} of the completions are cut, at every step", STRONG, clipped[0][1])
+        yield Clue(f"{clipped[-1][0]:.0%} of the completions are truncated, at every step", STRONG, clipped[0][1])
 
 
 RULE = Rule(
     code="SF803",
     slug="generation-too-short",
     severity="warning",
-    title="Generated answers are cut by a length limit.",
+    title="Generated answers are truncated by a length limit.",
     fix="set max_new_tokens (generation_max_length in Seq2SeqTrainingArguments, max_completion_length in GRPO) "
     "above the longest answer",
     judge=judge,

@@ -65,17 +65,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if differs:
         yield Clue(differs[1].strip()[:160], STRONG + HINT, differs[0])
     elif facts.symptoms.points <= FEW and (missing := facts.mentioned(_LEFT_OUT)) is not None:
-        yield Clue(f"one side has it, the other has not: {missing[1].strip()[:140]}", STRONG + HINT, missing[0])
+        yield Clue(f"only one side has it: {missing[1].strip()[:140]}", STRONG + HINT, missing[0])
     seen = facts.seen("evaluation.prompt_matches")
     if seen is not None and seen.value is False:
-        yield Clue("an evaluation prompt does not begin as the training rows do", PROOF, seen.where)
+        yield Clue("an evaluation prompt starts differently from the training rows", PROOF, seen.where)
 
 
 RULE = Rule(
     code="SF805",
     slug="prompt-format-differs",
     severity="warning",
-    title="The prompts of evaluation are not those of training.",
+    title="Evaluation prompts differ from training prompts.",
     fix="build both with one call: tokenizer.apply_chat_template(..., add_generation_prompt=True for generation), "
     "and save the template with the model",
     judge=judge,

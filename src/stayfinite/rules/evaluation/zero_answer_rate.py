@@ -60,9 +60,11 @@ RULE = Rule(
     code="SF802",
     slug="zero-answer-rate",
     severity="warning",
-    title="The loss falls and every answer scores 0.",
-    fix="print prompts, raw answers, parsed answers and references side by side; count unparsable answers apart; "
-    "use the training's template",
+    title="The loss falls, but every answer scores 0.",
+    fix=(
+        "print prompts, raw answers, parsed answers and references side by side; count unparsable answers "
+        "separately; use the training template"
+    ),
     judge=judge,
     page=__doc__,
 )

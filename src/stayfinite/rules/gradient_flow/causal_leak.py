@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A probe that changed one token and looked at the predictions before it."""
     leak = measured(facts, "tokens.leak")
     if leak is not None and leak[0] > SEEN:
-        text = f"with one token changed, predictions before it change by {leak[0]:.1%} of what those after it do"
+        text = f"changing one token changes earlier predictions by {leak[0]:.1%} of the later ones"
         yield Clue(text, PROOF, leak[1])
 
 
@@ -53,7 +53,7 @@ RULE = Rule(
     code="SF414",
     slug="causal-leak",
     severity="error",
-    title="A model that predicts the next token can see it.",
+    title="A next-token model can see the next token.",
     fix="is_causal=True or a mask of -inf above the diagonal in every layer; pad convolutions on the left only",
     judge=judge,
     page=__doc__,

@@ -49,12 +49,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if seen is not None:
         if seen.value >= MANY:
             yield Clue(
-                f"{seen.value:.0%} of the units of a layer are 0 on every sample",
+                f"{seen.value:.0%} of a layer's units are 0 on every sample",
                 PROOF,
                 seen.where,
             )
         elif seen.value < 0.1:
-            yield Clue(f"only {seen.value:.0%} of the units of any layer are 0 on every sample", REFUTED, seen.where)
+            yield Clue(f"only {seen.value:.0%} of any layer's units are 0 on every sample", REFUTED, seen.where)
     symptoms = facts.symptoms
     if symptoms.healthy and not stands_still(facts):
         return
@@ -74,10 +74,10 @@ RULE = Rule(
     code="SF409",
     slug="dead-units",
     severity="warning",
-    title="Most units of a layer are zero for every input and cannot learn any more.",
+    title="Most units of a layer are 0 for every input and cannot learn.",
     fix=(
         "lower the learning rate and warm up, He initialization, LeakyReLU or GELU, standardized inputs; "
-        "re-initialize what is dead"
+        "re-initialize dead units"
     ),
     judge=judge,
     page=__doc__,

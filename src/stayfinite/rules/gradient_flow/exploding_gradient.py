@@ -61,40 +61,40 @@ def judge(facts: Facts) -> Iterator[Clue]:
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value >= 0.5:
         yield Clue(
-            f"towards the input the gradient norm grows by a factor of {10**slope.value:.3g} a layer",
+            f"the gradient norm grows {10**slope.value:.3g}x per layer towards the input",
             PROOF if slope.value >= 1 else STRONG,
             slope.where,
         )
     decades = facts.seen("gradient.depth_decades")
     if decades is not None and decades.value >= DECADES:
         yield Clue(
-            f"from the last layer to the first the gradient norm grows by {decades.value:.0f} orders of magnitude",
+            f"the gradient norm grows by {decades.value:.0f} orders of magnitude from the last layer to the first",
             STRONG + 1.0,
             decades.where,
         )
     probed = facts.seen("gradient.norm")
     if probed is not None and probed.value > HUGE:
-        yield Clue(f"the norm of the first gradient is {probed.value:.2g}", STRONG + 1.0, probed.where)
+        yield Clue(f"the first gradient norm is {probed.value:.2g}", STRONG + 1.0, probed.where)
     symptoms = facts.symptoms
     broken = symptoms.bad > 0 or symptoms.diverges
     if not broken or symptoms.settles:
         return
     if symptoms.norm_growth >= GROWN:
         yield Clue(
-            f"the gradient norm grew {symptoms.norm_growth:.3g} times before it broke",
+            f"the gradient norm grew {symptoms.norm_growth:.3g}x before it broke",
             2.5,
             symptoms.where.get("first_bad", ""),
         )
     largest, typical = symptoms.largest_norm, symptoms.typical_norm
     if largest is not None and typical is not None and typical > 0 and largest >= 1e3 and largest >= 100 * typical:
-        yield Clue(f"a gradient norm of {largest:.3g}, usually {typical:.3g}", HINT)
+        yield Clue(f"gradient norm {largest:.3g} (typical {typical:.3g})", HINT)
     recurrent = facts.mentioned(_RECURRENT)
     if recurrent is not None and facts.context.half is None:
         yield Clue(
-            f"a gradient passes through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
+            f"gradients pass through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
         )
         if (long := facts.mentioned(_LONG)) is not None:
-            yield Clue(f"over many of them: {long[1].strip()[:80]}", 1.5, long[0], risk=True)
+            yield Clue(f"over long sequences: {long[1].strip()[:80]}", 1.5, long[0], risk=True)
     if facts.context.half is not None and symptoms.norm_growth < GROWN:
         yield Clue(f"fp16 overflows without a climb ({facts.context.half.text})", AGAINST, facts.context.half.where)
 

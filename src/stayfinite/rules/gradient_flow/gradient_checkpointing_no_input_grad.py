@@ -95,7 +95,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         text = (
             "over a frozen base"
             if known
-            else "a frozen base under adapters, where checkpointing is the commonest reason"
+            else "a frozen base with adapters, where checkpointing is the most common cause"
         )
         yield Clue(f"{text} ({base.text.strip()[:80]})", HINT if known else FAIR, base.where, risk=True)
 
@@ -116,10 +116,10 @@ RULE = Rule(
     code="SF403",
     slug="gradient-checkpointing-no-input-grad",
     severity="error",
-    title="Re-entrant gradient checkpointing over a frozen embedding lets no gradient through.",
+    title="Re-entrant gradient checkpointing over a frozen embedding blocks all gradients.",
     fix=(
-        'gradient_checkpointing_kwargs={"use_reentrant": False}, or model.enable_input_require_grads() before the '
-        "adapters are put on"
+        'gradient_checkpointing_kwargs={"use_reentrant": False}, or model.enable_input_require_grads() before adding '
+        "adapters"
     ),
     judge=judge,
     page=__doc__,

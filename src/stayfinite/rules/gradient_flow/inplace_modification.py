@@ -67,10 +67,10 @@ RULE = Rule(
     code="SF406",
     slug="inplace-modification",
     severity="error",
-    title="A tensor that backward needs was overwritten in place.",
+    title="A tensor needed by backward was modified in place.",
     fix=(
         "write out of place (x = x / n, masked_fill, clone before assigning, ReLU without inplace=True), and step "
-        "only after all backwards"
+        "only after all backward passes"
     ),
     judge=judge,
     page=__doc__,

@@ -44,7 +44,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A probe that changed one row and looked at the others."""
     leak = measured(facts, "samples.leak")
     if leak is not None and leak[0] > SEEN:
-        text = f"with one row changed, other rows change by {leak[0]:.0%} of what that row does"
+        text = f"changing one row changes other rows by {leak[0]:.0%} as much"
         yield Clue(text, PROOF if leak[0] > 10 * SEEN else STRONG + 1.0, leak[1])
 
 
@@ -52,7 +52,7 @@ RULE = Rule(
     code="SF413",
     slug="samples-leak",
     severity="warning",
-    title="Samples of a batch leak into one another.",
+    title="Samples of a batch influence each other.",
     fix="batch_first=True, permute instead of view, no reduction over dimension 0",
     judge=judge,
     page=__doc__,

@@ -51,26 +51,24 @@ def judge(facts: Facts) -> Iterator[Clue]:
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value <= -0.5:
         yield Clue(
-            f"towards the input the gradient norm falls by a factor of {10**-slope.value:.3g} a layer",
+            f"the gradient norm falls {10 ** (-slope.value):.3g}x per layer towards the input",
             PROOF if slope.value <= -1 else STRONG,
             slope.where,
         )
     decades = facts.seen("gradient.depth_decades")
     if decades is not None and decades.value <= -DECADES:
         yield Clue(
-            f"from the last layer to the first the gradient norm falls by {-decades.value:.0f} orders of magnitude",
+            f"the gradient norm falls by {-decades.value:.0f} orders of magnitude from the last layer to the first",
             STRONG + 1.0,
             decades.where,
         )
     probed = facts.seen("gradient.norm")
     if probed is not None and 0 < probed.value < FADED / 100:
-        yield Clue(f"the norm of the first gradient is {probed.value:.2g}", STRONG, probed.where)
+        yield Clue(f"the first gradient norm is {probed.value:.2g}", STRONG, probed.where)
     symptoms = facts.symptoms
     norm, loss = symptoms.typical_norm, symptoms.last_loss
     if norm is not None and 0 < norm < FADED and loss is not None and loss > 0.1:
-        yield Clue(
-            f"a gradient norm of {norm:.2g} beside a loss of {loss:.3g}", STRONG, symptoms.where.get("start", "")
-        )
+        yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.where.get("start", ""))
         if symptoms.flat:
             yield Clue("and the loss does not move", FAIR)
     if (symptoms.flat or symptoms.zero_norms or stands_still(facts)) and (
@@ -83,7 +81,7 @@ RULE = Rule(
     code="SF407",
     slug="vanishing-gradient",
     severity="warning",
-    title="The gradient is so small that the early layers hardly learn.",
+    title="The gradient is too small for early layers to learn.",
     fix=(
         "residual connections and normalization, He or Xavier initialization, ReLU or GELU instead of sigmoid, "
         "standardized inputs"

@@ -58,7 +58,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if symptoms.flat:
         yield Clue("and the loss does not move", FAIR)
     elif symptoms.good_losses and (symptoms.good_losses < 8 or symptoms.best_loss is None):
-        yield Clue("with an ordinary loss", HINT)
+        yield Clue("with a normal loss", HINT)
 
 
 RULE = Rule(
@@ -66,10 +66,7 @@ RULE = Rule(
     slug="zero-gradient",
     severity="warning",
     title="Every gradient is exactly zero.",
-    fix=(
-        "look for a detached or clamped loss, masked labels, equal rewards, frozen parameters, or fp16 gradients "
-        "that underflow"
-    ),
+    fix=("check for a detached or clamped loss, masked labels, equal rewards, frozen parameters, or fp16 underflow"),
     judge=judge,
     page=__doc__,
     observes={"gradient.zero_share": "the share of gradient elements that are exactly 0, 0 to 1"},

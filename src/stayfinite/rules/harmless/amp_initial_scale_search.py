@@ -45,8 +45,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     if symptoms.settles and (not symptoms.unscaled_skips or facts.context.half is not None):
         yield Clue(
-            f"{symptoms.bad} gradient norms at the start are not finite, the {symptoms.good_after} after them are, "
-            f"and the loss is finite throughout",
+            f"{symptoms.bad} gradient norms at the start are NaN or inf, the next {symptoms.good_after} are finite, "
+            "and so is every loss",
             STRONG + FAIR,
             symptoms.where.get("first_bad", ""),
         )
@@ -68,8 +68,8 @@ RULE = Rule(
     code="SF901",
     slug="amp-initial-scale-search",
     severity="info",
-    title="A few skipped steps while the gradient scaler looks for its scale: harmless.",
-    fix="nothing to do; bf16 needs no scaler, and a lower initial scale spares the first skips",
+    title="GradScaler skips a few steps to find its scale: harmless.",
+    fix="nothing to do; bf16 needs no scaler, and a lower initial scale avoids the first skips",
     judge=judge,
     page=__doc__,
 )

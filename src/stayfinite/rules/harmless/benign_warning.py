@@ -67,7 +67,7 @@ _KEEPING_HOUSE = (
 )
 _KINDS = {
     "an old spelling": _OLD,
-    "something runs slower than it could": _SLOW,
+    "slower than it could be": _SLOW,
     "a new head is trained from scratch": _NEW_HEAD,
     "a remark on tokens": _TOKENS,
     "a statistic over nothing": _OF_NOTHING,
@@ -91,7 +91,7 @@ RULE = Rule(
     code="SF905",
     slug="benign-warning",
     severity="info",
-    title="A warning that looks bad and is not.",
+    title="A warning that looks bad but is harmless.",
     fix="nothing to do",
     judge=judge,
     page=__doc__,

@@ -57,16 +57,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         for where, text in lines
         if re.search(r"score|attn|attention|\bq\b|head", text, re.IGNORECASE)
     ):
-        yield Clue(
-            f"queries times keys, and nothing scales them: {product[1].strip()[:140]}", STRONG, product[0], risk=True
-        )
+        yield Clue(f"query-key product without scaling: {product[1].strip()[:140]}", STRONG, product[0], risk=True)
 
 
 RULE = Rule(
     code="SF612",
     slug="attention-unscaled",
     severity="warning",
-    title="Attention scores are not divided by the root of the head's size.",
+    title="Attention scores are not scaled by 1/sqrt(head size).",
     fix="use F.scaled_dot_product_attention, or multiply the scores by head_size ** -0.5",
     judge=judge,
     page=__doc__,

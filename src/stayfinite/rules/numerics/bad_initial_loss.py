@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     initial, expected = measured(facts, "loss.initial"), measured(facts, "loss.expected_initial")
     if initial is not None and expected is not None and expected[0] > 0:
         ratio = initial[0] / expected[0]
-        text = f"the first loss is {initial[0]:.4g}, an untrained model has {expected[0]:.4g}"
+        text = f"the first loss is {initial[0]:.4g} (untrained {expected[0]:.4g})"
         if ratio > FAR_ABOVE:
             yield Clue(text, STRONG + HINT, initial[1])
         elif ratio < 1 / 3:
@@ -59,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     if first > 3 * math.log(classes):
         yield Clue(
-            f"the first loss is {first:.4g}; with {classes:.0f} classes an untrained model has {math.log(classes):.4g}",
+            f"the first loss is {first:.4g} (untrained with {classes:.0f} classes: {math.log(classes):.4g})",
             FAIR,
             facts.symptoms.where.get("start", ""),
         )
@@ -70,8 +70,7 @@ RULE = Rule(
     slug="bad-initial-loss",
     severity="warning",
     title="The first loss is far from ln(classes).",
-    fix="make the last layer's start small (std 0.02, bias 0), check labels and that the pre-trained weights were "
-    "loaded",
+    fix="start the last layer small (std 0.02, bias 0), check labels and that pre-trained weights were loaded",
     judge=judge,
     page=__doc__,
     prior=-3.5,

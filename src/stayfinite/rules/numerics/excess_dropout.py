@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield from _written(facts)
     largest = measured(facts, "dropout.rate")
     if largest is not None and largest[0] >= DROWNS:
-        yield Clue(f"of every value {largest[0]:.4g} is dropped", PROOF, largest[1])
+        yield Clue(f"dropout {largest[0]:.4g}", PROOF, largest[1])
 
 
 def _written(facts: Facts) -> Iterator[Clue]:
@@ -83,7 +83,7 @@ def _written(facts: Facts) -> Iterator[Clue]:
             rate = 1.0 - float(number) if "keep" in name.lower() else float(number)
             if HIGH <= rate < 1.0 and facts.symptoms.trouble:
                 yield Clue(
-                    f"of every value {rate:.2g} is dropped: {text.strip()[:80]}",
+                    f"dropout {rate:.2g}: {text.strip()[:80]}",
                     STRONG if rate >= 0.85 else FAIR,
                     where,
                 )
@@ -95,8 +95,10 @@ RULE = Rule(
     slug="excess-dropout",
     severity="warning",
     title="Dropout is so high that the signal is lost.",
-    fix="dropout 0.1 (0.2 to 0.5 before a classifier's last layer); check that the value is a drop and not a keep "
-    "probability",
+    fix=(
+        "dropout 0.1 (0.2 to 0.5 before a classifier's last layer); check that the value is a drop probability, not "
+        "a keep probability"
+    ),
     judge=judge,
     page=__doc__,
     prior=-4.5,

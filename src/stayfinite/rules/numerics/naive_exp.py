@@ -88,7 +88,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(warned.text, STRONG + FAIR, warned.where)
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
-        yield Clue("training goes on as it should", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
+        yield Clue("training continues normally", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
     if bad or warned:
         lines = list(code_lines(facts))
         bounded_names = assigned([text for _, text in lines], _BOUND)
@@ -102,12 +102,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         late = next(((where, text) for where, text in code_lines(facts) if _BOUNDED_TOO_LATE.search(text)), None)
         if late:
-            yield Clue(f"the exp is bounded, its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
+            yield Clue(f"the exp is bounded, but its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
         elif code:
             weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
-            yield Clue(f"an exp without a bound: {code[1].strip()[:140]}", weight, code[0], risk=True)
+            yield Clue(f"an unbounded exp: {code[1].strip()[:140]}", weight, code[0], risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
-            yield Clue(f"a model that lives on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
+            yield Clue(f"a model built on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
         bounded = facts.said(r"\bmax\w*\W{1,3}-?0(?:\.0*)?\b(?!\.?\d)|\bsum\w*\W{1,3}0(?:\.0*)?\s*$")
         if code and bounded:
             yield Clue(f"the exponents are not above 0: {bounded.text.strip()[:80]}", 2 * AGAINST, bounded.where)

@@ -59,10 +59,11 @@ RULE = Rule(
     code="SF616",
     slug="nan-loss",
     severity="error",
-    title="The loss or the gradient is not finite, and nothing that was given tells why.",
-    fix="go back to the last finite checkpoint, run the first bad batch once in fp32 with "
-    "torch.autograd.set_detect_anomaly(True), and diagnose again with the "
-    "config beside the log",
+    title="The loss or gradient is NaN or inf; cause unknown.",
+    fix=(
+        "return to the last finite checkpoint, run the first bad batch in fp32 with "
+        "torch.autograd.set_detect_anomaly(True), and diagnose again with the config"
+    ),
     judge=judge,
     page=__doc__,
 )

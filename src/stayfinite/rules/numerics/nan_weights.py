@@ -59,7 +59,7 @@ NAMED_TENSOR = (
     r"(?:tensor\(\[*)?\s*(?:nan|-?inf)\b"
 )
 """A tensor of the state dict, by its full name, that is said to hold NaN."""
-NOT_SAVED = r"the state of step \d+ is poisoned and was not saved: \d+ tensors are not finite"
+NOT_SAVED = r"the state of step \d+ was not saved: \d+ tensors hold NaN or inf"
 """What a guard says of a state that it does not save."""
 _EMPTY = (
     r"Parameter\(\s*torch\.(?:empty|Tensor|FloatTensor|HalfTensor)\(|torch\.(?:Tensor|"
@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("weights.nonfinite")
     if seen is not None:
         if seen.value:
-            yield Clue(f"not finite before the first step: {in_short(seen.value)}", PROOF + HINT, seen.where)
+            yield Clue(f"NaN or inf before the first step: {in_short(seen.value)}", PROOF + HINT, seen.where)
         else:
             yield Clue("every weight is finite before the first step", REFUTED, seen.where)
     said = facts.mentioned(_SAYS)
@@ -87,11 +87,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     empty = facts.mentioned(_EMPTY)
     if empty and not facts.mentioned(_INITIALISED):
-        yield Clue(f"a parameter that nothing initializes: {empty[1].strip()[:140]}", STRONG, empty[0])
+        yield Clue(f"a parameter is never initialized: {empty[1].strip()[:140]}", STRONG, empty[0])
     start = facts.symptoms.from_start
     if start and facts.context.half is None:
         yield Clue(
-            "not finite from the first logged step on, and no fp16 in sight",
+            "NaN or inf from the first logged step, and no fp16",
             HINT,
             facts.symptoms.where.get("first_bad", ""),
         )
@@ -103,10 +103,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"input (?:has|contains) no nan|uninitiali[sz]ed"
     )
     if inside and start and facts.context.half is None:
-        yield Clue(f"what goes in is finite: {inside[1].strip()[:100]}", FAIR, inside[0])
+        yield Clue(f"the inputs are finite: {inside[1].strip()[:100]}", FAIR, inside[0])
     if facts.symptoms.good_before > 0:
         yield Clue(
-            f"{facts.symptoms.good_before} steps before were finite", AGAINST * 2, facts.symptoms.where.get("start", "")
+            (f"{facts.symptoms.good_before} earlier steps were finite"),
+            AGAINST * 2,
+            facts.symptoms.where.get("start", ""),
         )
 
 
@@ -114,9 +116,11 @@ RULE = Rule(
     code="SF615",
     slug="nan-weights",
     severity="error",
-    title="The weights are not finite before the step begins.",
-    fix="initialize every parameter you create (no torch.empty or torch.Tensor left as it is), reload the "
-    "checkpoint, and check isfinite before training",
+    title="The weights hold NaN or inf before the step.",
+    fix=(
+        "initialize every parameter you create (no bare torch.empty or torch.Tensor), reload the checkpoint, and "
+        "check isfinite before training"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse"),

@@ -75,17 +75,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
             r"\b\w*norm\w*\(.{0,60}\beps(?:ilon)?\s*=\s*(?:0\b(?!\.0*[1-9])|0\.0+\b|1e-(?:0?[89]|1\d|[2-9]\d))"
         )
         if written and bad:
-            yield Clue(f"a norm with next to no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
+            yield Clue(f"a norm with almost no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
     eps_seen = facts.seen("norm.eps_underflows")
     if eps_seen is not None and eps_seen.value:
-        yield Clue(f"eps is 0 in the norm's own dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)
+        yield Clue(f"eps rounds to 0 in the norm's dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)
 
 
 RULE = Rule(
     code="SF613",
     slug="norm-eps",
     severity="warning",
-    title="The eps of a normalization is too small for its dtype or its data.",
+    title="The eps of a normalization layer is too small for its dtype or data.",
     fix="eps=1e-5 (1e-6 for RMSNorm), norms computed in fp32",
     judge=judge,
     page=__doc__,

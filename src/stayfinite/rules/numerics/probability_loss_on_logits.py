@@ -94,15 +94,15 @@ def _keras(facts: Facts) -> Iterator[Clue]:
     if bare is None and dense is not None and "activation" not in dense and not squashed:
         bare = loss[0], dense
     if bare is not None:
-        yield Clue(f"raw scores ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
+        yield Clue(f"raw logits ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
 
 
 RULE = Rule(
     code="SF606",
     slug="probability-loss-on-logits",
     severity="error",
-    title="A loss that expects probabilities or log-probabilities gets raw scores.",
-    fix="use BCEWithLogitsLoss (or cross_entropy) on the raw scores and drop the sigmoid; targets between 0 and 1",
+    title="A loss on probabilities or log-probabilities gets raw logits.",
+    fix="use BCEWithLogitsLoss (or cross_entropy) on the raw logits and remove the sigmoid; targets between 0 and 1",
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),

@@ -66,7 +66,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             place = facts.symptoms.where.get("start", "")
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
             if facts.symptoms.explodes or facts.symptoms.bad:
-                yield Clue("the rate was chosen for a mean: each step is as many times too long", FAIR, place)
+                yield Clue("the rate was chosen for a mean: steps are too large", FAIR, place)
         if facts.mentioned(_BY_DESIGN):
             yield Clue("likelihoods of whole images or sequences are summed on purpose", AGAINST, summed[0])
     shape = facts.seen("loss.shape")
@@ -78,7 +78,7 @@ RULE = Rule(
     code="SF607",
     slug="wrong-reduction",
     severity="error",
-    title="The loss is not reduced to one number, or is summed where a mean is meant.",
+    title="The loss is not a scalar, or is a sum instead of a mean.",
     fix='reduce once: loss.mean(), or (loss * weight).sum() / weight.sum(); reduction="batchmean" for kl_div',
     judge=judge,
     page=__doc__,

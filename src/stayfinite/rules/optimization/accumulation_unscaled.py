@@ -84,7 +84,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     starts = _said_of_other_runs(facts, losses[0], k) if losses else None
     if starts is not None:
         yield Clue(
-            f"the loss starts at {losses[0]:.4g} with k = {k:g}, and with a smaller k in proportion lower",
+            f"the loss starts at {losses[0]:.4g} with k = {k:g}, and proportionally lower with a smaller k",
             STRONG + HINT,
             starts,
         )
@@ -114,7 +114,7 @@ def _several_runs(facts: Facts) -> tuple[str, str] | None:
                 return text, run.where(track.lines[0])
         twice = _same_points_twice(run)
         if twice is not None and facts.mentioned(r"accum|\bGA\b") is not None:
-            return "two runs of the same epochs and rates have losses that differ by one whole factor", twice
+            return "two runs with equal epochs and rates differ in loss by a whole factor", twice
     told = []
     for where, text in facts.settings.notes:
         k_of = re.search(OTHER_K, text, re.IGNORECASE)
@@ -122,7 +122,7 @@ def _several_runs(facts: Facts) -> tuple[str, str] | None:
         if k_of is not None and loss_of is not None:
             told.append((where, float(k_of.group(1) or 1), float(loss_of.group(1))))
     if _proportional([(k, loss) for _, k, loss in told]):
-        return "runs with several k are told of, their losses in the proportion of k", told[0][0]
+        return "runs with several k have losses proportional to k", told[0][0]
     return None
 
 
@@ -185,8 +185,8 @@ RULE = Rule(
     code="SF210",
     slug="accumulation-unscaled",
     severity="error",
-    title="Accumulated gradients are summed where they should be averaged.",
-    fix="divide the loss by the number of accumulated batches (loss / k), or let the framework do so once",
+    title="Accumulated gradients are summed instead of averaged.",
+    fix="divide the loss by the number of accumulated batches (loss / k), or let the framework do it once",
     judge=judge,
     page=__doc__,
     prior=-4.0,

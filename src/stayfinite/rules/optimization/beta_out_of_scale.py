@@ -43,7 +43,7 @@ RULE = Rule(
     code="SF249",
     slug="beta-out-of-scale",
     severity="error",
-    title="The coefficient that ties the policy to its reference is out of scale.",
+    title="The KL coefficient (beta) is far outside the usual range.",
     fix="DPO and KTO: beta=0.1; GRPO: beta=0.0 to 0.04; verl: kl_loss_coef=0.001",
     judge=judge,
     page=__doc__,

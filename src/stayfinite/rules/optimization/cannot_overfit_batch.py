@@ -48,7 +48,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     steps = facts.seen("learning.falls")
     if steps is None or steps.value or facts.seen("learning.falls_at") is not None:
         return
-    text = f"on one batch the loss goes from {steps.where}, and at no lower learning rate does it fall"
+    text = f"on one batch the loss goes from {steps.where}, and no lower learning rate helps"
     yield Clue(text, PROOF, "the learning test")
     for name, still, reason in PLAINER:
         seen = facts.seen(name)
@@ -59,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 PLAINER: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("optimizer.lr", lambda rate: rate == 0, "the learning rate is 0"),
     ("optimizer.missing_parameters", bool, "parameters are not in the optimizer"),
-    ("update.lost_share", lambda share: share > MOST, "the updates round away"),
+    ("update.lost_share", lambda share: share > MOST, "the updates round to 0"),
     ("optimizer.parameter_dtypes", lambda dtypes: "float16" in str(dtypes), "the weights are in fp16"),
 )
 """What explains weights that stay, or do not follow, better."""
@@ -69,9 +69,11 @@ RULE = Rule(
     code="SF223",
     slug="cannot-overfit-batch",
     severity="error",
-    title="The loss of a single batch cannot be driven down at any learning rate.",
-    fix="check every backward and hook of your own (torch.autograd.gradcheck), and that the optimizer holds the "
-    "weights that the forward pass reads",
+    title="The loss of a single batch does not fall at any learning rate.",
+    fix=(
+        "check custom backward functions and hooks (torch.autograd.gradcheck), and that the optimizer holds the "
+        "weights used in forward"
+    ),
     judge=judge,
     page=__doc__,
     observes={

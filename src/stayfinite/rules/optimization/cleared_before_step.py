@@ -35,7 +35,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Steps that were seen to find nothing where backward had just made gradients."""
     seen = facts.seen("optimizer.steps_without_gradient")
     if seen is not None and seen.value:
-        yield Clue(f"{seen.value} steps found no gradient, though backward had made some", PROOF, seen.where)
+        yield Clue(f"{seen.value} steps found no gradient, although backward had run", PROOF, seen.where)
 
 
 RULE = Rule(

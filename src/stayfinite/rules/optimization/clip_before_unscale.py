@@ -54,7 +54,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             text = "scaled gradients are clipped and never unscaled"
             yield Clue(text, STRONG + FAIR, torchs_own[0].where, mild=mild)
         elif not before:
-            text = "the gradients are clipped before they are unscaled"
+            text = "the gradients are clipped before unscaling"
             yield Clue(text, STRONG + FAIR, first.where if first else torchs_own[0].where, mild=mild)
         else:
             yield Clue("the gradients are unscaled first", REFUTED, before[0].where)
@@ -66,7 +66,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.symptoms
     if (scaled or told is not None) and seen.typical_norm is not None and seen.typical_norm > SCALED_NORM:
         yield Clue(
-            f"gradient norms of about {seen.typical_norm:.4g} are those of scaled gradients",
+            f"gradient norms of about {seen.typical_norm:.4g} are from scaled gradients",
             FAIR,
             seen.where.get("start", ""),
         )
@@ -86,7 +86,7 @@ RULE = Rule(
     code="SF207",
     slug="clip-before-unscale",
     severity="error",
-    title="Gradients are clipped while they are still multiplied by the loss scale.",
+    title="Gradients are clipped before they are unscaled.",
     fix="call scaler.unscale_(optimizer) before clip_grad_norm_ (accelerate: accelerator.clip_grad_norm_)",
     judge=judge,
     page=__doc__,

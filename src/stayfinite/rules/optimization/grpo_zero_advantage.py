@@ -101,7 +101,7 @@ RULE = Rule(
     severity="error",
     title="All rewards of a group are equal: advantage, loss and gradient are 0.",
     fix=(
-        "look at completions and rewards; a graded reward, a higher temperature, more generations, a longer "
+        "inspect completions and rewards; use a graded reward, a higher temperature, more generations, a longer "
         "completion limit"
     ),
     judge=judge,

@@ -45,8 +45,11 @@ RULE = Rule(
     code="SF242",
     slug=LENGTH_HACKING,
     severity="warning",
-    title="Answers grow to the limit together with the reward.",
-    fix="give cut or repeating answers no reward, normalize the loss by a constant length, read the longest answers",
+    title="Answers grow to the length limit together with the reward.",
+    fix=(
+        "give truncated or repeating answers no reward, normalize the loss by a constant length, read the longest "
+        "answers"
+    ),
     judge=judge,
     page=__doc__,
 )

@@ -47,17 +47,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if seen.zero_norms:
             yield Clue("and the gradient norm is 0", HINT, where)
         elif seen.bad_norms or seen.bad_losses or seen.bad_evals:
-            yield Clue("NaN stands beside it: the 0 is a NaN that was filtered", -HINT, where)
+            yield Clue("NaN next to it: the 0 is a filtered NaN", -HINT, where)
         rewards = facts.metric("reward", "reward_std", "rewards/mean", "kl", "rewards/accuracies")
         if rewards:
-            yield Clue("in training by rewards the printed loss is near 0 by itself", -STRONG, rewards[0][1])
+            yield Clue("with rewards, the printed loss is near 0 normally", -STRONG, rewards[0][1])
     elif seen.flat or seen.chance is not None:
         guess = f", chance level for {seen.chance} classes" if seen.chance is not None else ""
         told = seen.said("still")
         stays = seen.last_loss is not None and not told
         measured = f"the loss stays at {seen.last_loss:.6g} over {seen.points} points{guess}" if stays else ""
         yield Clue(
-            measured or (told.text if told else "the loss stands still"), FAIR + HINT, seen.where.get("start", "")
+            measured or (told.text if told else "the loss is constant"), FAIR + HINT, seen.where.get("start", "")
         )
     else:
         return
@@ -69,8 +69,8 @@ RULE = Rule(
     code="SF216",
     slug="loss-collapse",
     severity="warning",
-    title="The loss is stuck at one value and says nothing any more.",
-    fix="look at one batch: labels that are not masked, finite logits, a loss that requires a gradient, a rate above 0",
+    title="The loss is stuck at one value.",
+    fix="inspect one batch: unmasked labels, finite logits, a loss that requires grad, a rate above 0",
     judge=judge,
     page=__doc__,
     prior=-4.5,

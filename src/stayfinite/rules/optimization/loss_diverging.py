@@ -44,9 +44,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if not seen.diverges or seen.best_loss is None or seen.last_loss is None:
         return
     where = seen.where.get("largest_loss", "")
-    yield Clue(f"the loss had been {seen.best_loss:.4g} and ends at {seen.last_loss:.4g}", STRONG, where)
+    yield Clue(f"the loss was {seen.best_loss:.4g} and ends at {seen.last_loss:.4g}", STRONG, where)
     if seen.norm_growth >= 3:
-        yield Clue(f"the gradient norm grew to {seen.norm_growth:.3g} times its lowest", HINT, where)
+        yield Clue(f"the gradient norm grew to {seen.norm_growth:.3g}x its lowest", HINT, where)
     if seen.points >= 20:
         yield Clue(f"over {seen.points} points", HINT, seen.where.get("start", ""))
 
@@ -55,7 +55,7 @@ RULE = Rule(
     code="SF215",
     slug="loss-diverging",
     severity="warning",
-    title="The loss has climbed far above its best and does not come back.",
+    title="The loss climbed far above its best and stays there.",
     fix="return to a checkpoint from before the rise and lower the learning rate; clip gradients at 1.0",
     judge=judge,
     page=__doc__,

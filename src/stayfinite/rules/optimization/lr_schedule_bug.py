@@ -86,13 +86,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(order.text, HINT / 2 if skipped else FAIR, order.where, risk=True)
     probed = facts.seen("schedule.breaks_shape")
     if probed is not None and probed.value:
-        yield Clue(f"the schedule breaks its shape: {probed.value}", PROOF, probed.where)
+        yield Clue(f"the schedule is broken: {probed.value}", PROOF, probed.where)
     stopped = facts.said(r"the learning rate is (?:nan|-?inf) at step \d+")
     if stopped is not None:
         yield Clue(stopped.text, PROOF, stopped.where)
     broken = facts.seen("optimizer.lr_not_finite")
     if broken is not None and broken.value:
-        yield Clue(f"the learning rate is not a number: {broken.value}", PROOF, broken.where)
+        yield Clue(f"the learning rate is NaN or inf: {broken.value}", PROOF, broken.where)
     told = remark(
         facts,
         r"scheduler\.step\(?\)?[^.\n]{0,40}\b(?:every batch|per batch|each batch|per epoch|every epoch|twice|wrong|"
@@ -104,7 +104,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(told[1].strip(), FAIR + HINT, told[0], risk=True)
     still = facts.symptoms.said("rate still")
     if still is not None and told is None:
-        yield Clue(f"the rate is said not to follow its schedule: {still.text[:100]}", STRONG, still.where)
+        yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
     start, now = facts.settings.value("initial_lr"), facts.settings.find("lr")
     if (
         now is not None
@@ -117,15 +117,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     off = departure(facts)
     if off is not None:
         yield Clue(
-            f"the rate is {off.logged:.3g} after {off.share:.0%} of the run, where the schedule ({off.kind}) has about "
+            f"the rate is {off.logged:.3g} after {off.share:.0%} of the run; the schedule ({off.kind}) has about "
             f"{off.planned:.2g}",
             STRONG + HINT,
             off.where,
         )
         if facts.context.deepspeed is not None:
-            yield Clue(
-                "DeepSpeed's config may hold a schedule of its own", HINT, facts.context.deepspeed.where, risk=True
-            )
+            yield Clue("DeepSpeed's config may define its own schedule", HINT, facts.context.deepspeed.where, risk=True)
 
 
 def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
@@ -171,8 +169,8 @@ RULE = Rule(
     code="SF203",
     slug="lr-schedule-bug",
     severity="error",
-    title="The learning rate does not follow the schedule that was set.",
-    fix="step the schedule once for each update, after the optimizer, and give it its length in that unit",
+    title="The learning rate does not follow its schedule.",
+    fix="step the schedule once per update, after the optimizer, and set its length in that unit",
     judge=judge,
     page=__doc__,
     prior=-4.0,

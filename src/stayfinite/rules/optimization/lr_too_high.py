@@ -76,7 +76,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     plan = facts.seen("plan.rate")
     if plan is not None and (text := too_high(plan.value)):
         limit = highest(plan.value)
-        fix = f"set it well below {limit[0]:g}, warm up over some hundred steps, clip gradients at 1.0" if limit else ""
+        fix = (
+            (f"set it well below {limit[0]:g}, warm up over a few hundred steps, clip gradients at 1.0")
+            if limit
+            else ""
+        )
         yield Clue(text, PROOF, plan.where, risk=True, fix=fix)
     steps, slower = facts.seen("learning.falls"), facts.seen("learning.falls_at")
     if steps is not None and not steps.value and slower is not None:
@@ -90,12 +94,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
         return
     if seen.swings:
-        yield Clue(
-            "the loss is thrown up and down by factors, again and again", FAIR + HINT, seen.where.get("start", "")
-        )
+        yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.where.get("start", ""))
     where = broken[1] if broken is not None else seen.where.get("largest_loss", "")
     if seen.absurd and not _starts_huge(facts):
-        text = "the loss is of a size that no task has, though steps had been taken before"
+        text = "the loss is absurdly large after earlier steps"
         yield Clue(text, 3.0, seen.where.get("largest_loss", where))
     elif seen.explodes and not _starts_huge(facts):
         yield Clue(_climb(facts), _weight_of_climb(facts, broken is not None), seen.where.get("largest_loss", where))
@@ -109,7 +111,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if diverged is not None:
         yield Clue(diverged.text, FAIR, diverged.where)
     if seen.diverges and broken is None:
-        yield Clue("the loss ends far above where it had been", FAIR, seen.where.get("largest_loss", ""))
+        yield Clue("the loss ends far above its earlier level", FAIR, seen.where.get("largest_loss", ""))
     healthy = began_well(facts)
     if broken is not None and healthy is not None:
         unexplained = facts.context.precision is None and half_of(facts) is None and seen.good_before < LONG_HEALTH
@@ -118,10 +120,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the rate was still rising, to {seen.lr_at_bad:g}", 1.5 * HINT, where)
     yield from high
     if broken is not None and facts.said(r"\bparameter \w+\b.{0,160}\binvalid values") is not None:
-        yield Clue("a policy's distribution is not finite: updates went too far", 1.5 * HINT, where)
+        yield Clue("the policy's distribution is NaN or inf: updates were too large", 1.5 * HINT, where)
     climbed = told_climb(facts) if not seen.explodes and not seen.diverges and diverged is None else None
     if climbed is not None:
-        yield Clue(f"it is said to climb: {climbed[0]}", 3.0 if climbed[2] else FAIR, climbed[1])
+        yield Clue(f"reported to climb: {climbed[0]}", 3.0 if climbed[2] else FAIR, climbed[1])
     told = remark(
         facts,
         r"(?:lower|reduc\w+|decreas\w+|small\w*)\b[^.\n]{0,20}\b(?:learning rate|lr)\b[^.\n]{0,50}\b(?:fix\w*|"
@@ -143,9 +145,9 @@ def _fell_apart(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
 def _climb(facts: Facts) -> str:
     seen = facts.symptoms
     if seen.loss_growth >= 4 and seen.good_before >= 2:
-        return f"the loss climbs to {seen.loss_growth:.3g} times its lowest before it is lost"
+        return f"the loss climbs to {seen.loss_growth:.3g}x its lowest before it breaks"
     if seen.norm_growth >= 30:
-        return f"the gradient norm climbs to {seen.norm_growth:.3g} times its lowest"
+        return f"the gradient norm climbs to {seen.norm_growth:.3g}x its lowest"
     return f"the loss reaches {seen.largest_loss:.4g}"
 
 
@@ -159,7 +161,7 @@ def _weight_of_climb(facts: Facts, lost: bool) -> float:
 def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
     seen = facts.symptoms
     if at_first_step(facts):
-        yield Clue("the first loss, before any update, is already lost", -STRONG, where)
+        yield Clue("the first loss, before any update, is already NaN or inf", -STRONG, where)
     if _starts_huge(facts):
         yield Clue("the first loss, before any update, is already huge", -3.0, seen.where.get("start", ""))
     if seen.lr_at_bad is not None and seen.lr_at_bad == 0:
@@ -168,9 +170,9 @@ def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
     if alone is not None and not seen.explodes:
         yield Clue(alone[0], -2.5, alone[1])
     if seen.zero_loss and not seen.good_losses and not healthy:
-        yield Clue("no loss was ever logged above 0", AGAINST, seen.where.get("first_zero", ""))
+        yield Clue("no logged loss was above 0", AGAINST, seen.where.get("first_zero", ""))
     if seen.bad_evals and not seen.bad and not seen.bad_losses:
-        yield Clue("only the evaluation is not finite", AGAINST, seen.where.get("bad_eval", ""))
+        yield Clue("only the evaluation is NaN or inf", AGAINST, seen.where.get("bad_eval", ""))
     rate = seen.largest_lr
     if rate is not None and 0 < rate < 1e-6:
         yield Clue(f"the learning rate is only {rate:g}", AGAINST, where)
@@ -188,9 +190,9 @@ RULE = Rule(
     code="SF201",
     slug="lr-too-high",
     severity="error",
-    title="The learning rate is too high: updates overshoot until the numbers are lost.",
+    title="The learning rate is too high: updates overshoot until training breaks.",
     fix=(
-        "divide the learning rate by 10 (or scale it to the batch size), warm up over some hundred steps, clip "
+        "divide the learning rate by 10 (or scale it to the batch size), warm up over a few hundred steps, clip "
         "gradients at 1.0"
     ),
     judge=judge,

@@ -53,7 +53,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the largest update is {float(ratio.value):.2g} of its weight", STRONG + FAIR, ratio.where)
     higher = facts.seen("learning.falls_at_higher")
     if higher is not None and higher.value:
-        yield Clue(f"the training stands still, and at {higher.value:g} times the rate it falls", PROOF, higher.where)
+        yield Clue(f"the loss does not move, but falls at {higher.value:g}x the rate", PROOF, higher.where)
     plan = facts.seen("plan.rate")
     if plan is not None and (text := too_low(plan.value)):
         yield Clue(text, PROOF, plan.where, risk=True)
@@ -84,7 +84,7 @@ RULE = Rule(
     code="SF204",
     slug="lr-too-low",
     severity="warning",
-    title="The learning rate is so low that the model stands still.",
+    title="The learning rate is too low to learn anything.",
     fix="raise the learning rate tenfold until the loss moves, and shorten the warmup",
     judge=judge,
     page=__doc__,

@@ -51,7 +51,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from planned(facts, "plan.lr_zero")
     seen, lr = facts.symptoms, facts.context.lr
     if lr is not None and lr.value == 0:
-        yield Clue(f"the settings say so ({lr.text})", STRONG, lr.where, risk=not seen.flat)
+        yield Clue(f"set to 0 in the settings ({lr.text})", STRONG, lr.where, risk=not seen.flat)
     factor = facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]")
     if factor is not None:
         yield Clue(f"a schedule that multiplies the rate by 0: {factor[1].strip()[:100]}", STRONG, factor[0], risk=True)
@@ -61,7 +61,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if seen.zero_lrs == seen.lrs:
         yield Clue(f"the learning rate is 0 at all {seen.lrs} points", STRONG if seen.lrs >= 3 else FAIR + HINT, where)
     if seen.good_losses and seen.good_losses >= seen.bad:
-        yield Clue("losses are alive and nothing is learned from them", FAIR, where)
+        yield Clue("losses are normal, but nothing is learned", FAIR, where)
 
 
 RULE = Rule(
@@ -69,7 +69,7 @@ RULE = Rule(
     slug="lr-zero",
     severity="error",
     title="The learning rate is 0: nothing is learned.",
-    fix="set a learning rate, and give the schedule the true number of warmup and total updates",
+    fix="set a learning rate, and give the schedule the true number of warmup and total steps",
     judge=judge,
     page=__doc__,
     beats=("loss-collapse", "lr-too-low"),

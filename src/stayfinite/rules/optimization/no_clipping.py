@@ -62,7 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if not off and not absent and spoken is None:
         return
     if clip is not None and off:
-        yield Clue(f"clipping is switched off ({clip.text})", FAIR + HINT / 2, clip.where, risk=True)
+        yield Clue(f"clipping is disabled ({clip.text})", FAIR + HINT / 2, clip.where, risk=True)
     elif absent:
         yield Clue("the training loop does not clip", HINT / 2, risk=True)
     broken = went_bad(facts)
@@ -73,24 +73,24 @@ def judge(facts: Facts) -> Iterator[Clue]:
         recurrent = facts.mentioned(r"\b(?:\w*lstm\w*|\w*gru|rnn|seq2seq|recurrent)\b")
         if recurrent is not None:
             yield Clue(
-                f"through time gradients grow with the length ({recurrent[1].strip()})", HINT, recurrent[0], risk=True
+                f"gradients through time grow with the length ({recurrent[1].strip()})", HINT, recurrent[0], risk=True
             )
     if broken is not None and off and len(facts.settings.notes) <= FEW_LINES:
-        yield Clue("and that is one of the few settings spoken of", HINT, broken[1])
+        yield Clue("and it is one of the few settings mentioned", HINT, broken[1])
     if (
         seen.largest_norm is not None
         and seen.typical_norm is not None
         and seen.largest_norm > SPIKE * seen.typical_norm > 0
     ):
         yield Clue(
-            f"a gradient norm of {seen.largest_norm:.4g} where {seen.typical_norm:.4g} is usual",
+            f"gradient norm {seen.largest_norm:.4g} (typical {seen.typical_norm:.4g})",
             FAIR + HINT,
             seen.where.get("first_bad", ""),
         )
     elif seen.norm_growth >= SPIKE or lone_spike(facts) is not None:
         yield Clue("the gradient norm jumps before the end", FAIR, seen.where.get("first_bad", ""))
     elif seen.largest_norm is not None and seen.points >= 5:
-        yield Clue("no gradient norm in the log is unusual", AGAINST, seen.where.get("start", ""))
+        yield Clue("every logged gradient norm is normal", AGAINST, seen.where.get("start", ""))
     if seen.explodes and seen.good_before >= 2:
         yield Clue("the run explodes after a good start", HINT, seen.where.get("first_bad", ""))
 
@@ -99,7 +99,7 @@ RULE = Rule(
     code="SF206",
     slug="no-clipping",
     severity="warning",
-    title="Gradients are not clipped: a single huge one spoils the weights.",
+    title="Gradients are not clipped: one huge gradient can ruin the weights.",
     fix="clip the gradient norm at 1.0 (max_grad_norm=1.0, gradient_clip_val=1.0, clip_grad_norm_)",
     judge=judge,
     page=__doc__,

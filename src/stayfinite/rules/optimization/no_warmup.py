@@ -56,9 +56,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield Clue(f"there is no warmup ({off})", FAIR, warmup.where if warmup else spoken[0] if spoken else "", risk=True)
     where = seen.where.get("first_bad", seen.where.get("largest_loss", ""))
     if step is not None and 1 < step <= EARLY_STEPS and seen.good_before >= 1:
-        yield Clue(f"the run is lost at step {step:.0f}", FAIR, where)
+        yield Clue(f"the run breaks at step {step:.0f}", FAIR, where)
     elif step is not None and 1 < step <= EARLY_STEPS and step != (first.epoch if first is not None else None):
-        yield Clue(f"the run is lost by step {step:.0f}", 1.5 * HINT, where)
+        yield Clue(f"the run breaks by step {step:.0f}", 1.5 * HINT, where)
     optimizer = facts.context.optimizer
     if optimizer is not None and "adam" in str(optimizer.value).lower():
         yield Clue(f"the optimizer is adaptive ({optimizer.text})", HINT, optimizer.where, risk=True)
@@ -69,8 +69,8 @@ RULE = Rule(
     slug="no-warmup",
     observes={"plan.no_warmup": REMARKS},
     severity="warning",
-    title="Training begins at the full learning rate and breaks in its first steps.",
-    fix="warm the learning rate up over some hundred steps (warmup_steps=500)",
+    title="Training starts at the full learning rate and breaks in its first steps.",
+    fix="warm up the learning rate over a few hundred steps (warmup_steps=500)",
     judge=judge,
     page=__doc__,
     prior=-4.5,

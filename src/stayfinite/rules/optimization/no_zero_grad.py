@@ -58,14 +58,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if shows_a_loop(facts) and done_elsewhere is None and not learns_nothing(facts.settings):
         if calls(facts, ZERO):
-            yield Clue("the loop sets gradients to zero", REFUTED, calls(facts, ZERO)[0].where)
+            yield Clue("the loop clears gradients", REFUTED, calls(facts, ZERO)[0].where)
         else:
             backward, step = calls(facts, BACKWARD)[0], calls(facts, STEP)[0]
             # A line or two that somebody quotes leave out what goes without saying; a program does not.
             program = any(SCRIPT.search(loop.where) for loop in calls(facts, LOOP))
             whole = facts.settings.search(rf"{LOOP.pattern}|\bdef train\w*\(|\benumerate\(") is not None
             if whole:
-                text = f"backward ({backward.where}) and step, and no zero_grad between them"
+                text = f"backward ({backward.where}) and step without zero_grad"
                 # Adam's steps stay as long as the rate says: it learns, worse than it could.
                 mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
                 yield Clue(text, STRONG + FAIR if program else STRONG, step.where, mild=mild)
@@ -94,8 +94,8 @@ RULE = Rule(
     code="SF208",
     slug="no-zero-grad",
     severity="error",
-    title="Gradients are never set to zero and pile up.",
-    fix="call optimizer.zero_grad() once for each update",
+    title="Gradients are never cleared and accumulate.",
+    fix="call optimizer.zero_grad() once per update",
     judge=judge,
     page=__doc__,
     prior=-4.0,

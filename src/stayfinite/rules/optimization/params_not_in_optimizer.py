@@ -70,9 +70,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"{named} trainable parameters are in no optimizer", PROOF, missing.where)
         strangers = facts.seen("optimizer.strangers")
         if strangers is not None:
-            text = (
-                f"it holds {strangers.value} tensors that are not this model's: built before it was moved or replaced"
-            )
+            text = f"it holds {strangers.value} tensors of another model: built before the model was moved or replaced"
             yield Clue(text, HINT, strangers.where)
     for pattern, weight in ((EMPTY, FAIR), (NOT_LEAF, STRONG + FAIR), (NO_CHECKS, STRONG), (NOT_SHARDED, PROOF)):
         refusal = facts.said(pattern)
@@ -80,12 +78,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(refusal.text, weight, refusal.where)
     by_name = facts.mentioned(r"named_parameters\(\)[^\n]{0,60}\bif\b[^\n]{0,40}(?:\bin\b|startswith|endswith|==)")
     if facts.said(EMPTY) is not None and by_name is not None and "requires_grad" not in by_name[1]:
-        yield Clue(f"the parameters are chosen by a name that none has ({by_name[1].strip()})", STRONG, by_name[0])
+        yield Clue(f"parameters are selected by a name that none has ({by_name[1].strip()})", STRONG, by_name[0])
     early = _built_too_early(facts)
     if early is not None:
-        yield Clue(
-            f"the optimizer is built first, and the model changed after ({early[1]})", STRONG, early[0], risk=True
-        )
+        yield Clue(f"the model changes after the optimizer is built ({early[1]})", STRONG, early[0], risk=True)
 
 
 def _built_too_early(facts: Facts) -> tuple[str, str] | None:
@@ -104,7 +100,7 @@ RULE = Rule(
     slug="params-not-in-optimizer",
     severity="error",
     title="Trainable parameters are in no optimizer and never change.",
-    fix="build the optimizer after the model is loaded, given its adapters, moved and wrapped",
+    fix="build the optimizer after loading, adding adapters to, moving and wrapping the model",
     judge=judge,
     page=__doc__,
     prior=-4.0,

@@ -68,14 +68,14 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
         return _highest_of_sgd(plan)
     if name and not _ADAPTIVE.search(name):
         return None
-    called = "Adam" if name else "what is most likely Adam"
+    called = "Adam" if name else "likely Adam"
     if plan.trained == "vectors":
-        return 0.5, f"adapters of few numbers under {called}"
+        return 0.5, f"small adapters under {called}"
     if plan.trained == "adapters":
         return (1e-2 if plan.model == "large" else 2e-2), f"adapters under {called}"
     if plan.trained == "whole":
         if plan.answers:
-            return 5e-5, f"rewards or preferences and a whole model under {called}"
+            return 5e-5, f"full-model training on rewards or preferences under {called}"
         if plan.model == "large":
             return 8e-4, f"a pre-trained model of this size under {called}"
         if plan.model == "t5":
@@ -127,7 +127,7 @@ def too_high(plan: PlannedRate) -> str:
     limit = highest(plan) if math.isfinite(plan.rate) and plan.rate > 0 else None
     if limit is None or plan.rate <= limit[0]:
         return ""
-    return f"{plan.text} is out of scale for {limit[1]}: up to {limit[0]:g} is usual"
+    return f"{plan.text} is too high for {limit[1]} (usual: up to {limit[0]:g})"
 
 
 def too_low(plan: PlannedRate) -> str:
@@ -135,4 +135,4 @@ def too_low(plan: PlannedRate) -> str:
     limit = lowest(plan) if math.isfinite(plan.rate) and plan.rate > 0 else None
     if limit is None or plan.rate >= limit[0]:
         return ""
-    return f"{plan.text} moves nothing with {limit[1]}: above {limit[0]:g} is usual"
+    return f"{plan.text} is too low for {limit[1]} (usual: above {limit[0]:g})"

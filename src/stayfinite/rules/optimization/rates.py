@@ -85,16 +85,14 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
     if detection and rate is not None and rate < LOW_FOR_BOXES:
         yield Clue(f"a learning rate of {rate:g} is low", -HINT, where)
     if detection and went_bad(facts) is not None and not _for_one_card(facts):
-        yield Clue("detection recipes are written for eight GPUs, and their rate for that batch", 1.5 * HINT, risk=True)
+        yield Clue("detection recipes set the rate for eight GPUs", 1.5 * HINT, risk=True)
         if (parts := _all_parts_lost(facts)) is not None:
-            yield Clue("all parts of the detection loss are lost together", HINT, parts)
+            yield Clue("all parts of the detection loss break together", HINT, parts)
         if (several := _devices(facts)) is not None:
-            yield Clue(f"the number of GPUs is spoken of ({several[1]})", HINT / 2, several[0], risk=True)
+            yield Clue(f"the number of GPUs is mentioned ({several[1]})", HINT / 2, several[0], risk=True)
     less = _smaller_batch(facts, detection)
     if less is not None:
-        yield Clue(
-            f"the batch is smaller than the recipe's rate is meant for ({less[1]})", FAIR + HINT, less[0], risk=True
-        )
+        yield Clue(f"the batch is smaller than the recipe's ({less[1]})", FAIR + HINT, less[0], risk=True)
     for known, what in ((context.clip, "gradients are not clipped"), (context.warmup, "there is no warmup")):
         if known is not None and known.value == 0:
             yield Clue(f"{what} ({known.text})", HINT / 2, known.where, risk=True)

@@ -47,7 +47,7 @@ RULE = Rule(
     code="SF250",
     slug=REFERENCE_MOVES,
     severity="error",
-    title="The reference model is the policy itself, or trains along with it.",
+    title="The reference is the policy itself, or trains with it.",
     fix="ref_model = copy.deepcopy(model).eval().requires_grad_(False) before the first step; in trl leave it out",
     judge=judge,
     page=__doc__,

@@ -41,7 +41,7 @@ RULE = Rule(
     slug=ONE_SCORE,
     severity="error",
     title="The reward model gives every answer the same score.",
-    fix="train the score head (modules_to_save), set pad_token_id, and look whether chosen and rejected differ",
+    fix="train the score head (modules_to_save), set pad_token_id, and check that chosen and rejected differ",
     judge=judge,
     page=__doc__,
 )

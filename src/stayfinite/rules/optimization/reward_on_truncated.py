@@ -43,8 +43,11 @@ RULE = Rule(
     code="SF243",
     slug=REWARD_ON_TRUNCATED,
     severity="warning",
-    title="Answers cut at the limit keep their reward.",
-    fix="give cut answers no reward or mask them (trl: mask_truncated_completions=True), raise the completion limit",
+    title="Truncated answers keep their reward.",
+    fix=(
+        "give truncated answers no reward or mask them (trl: mask_truncated_completions=True), raise the completion "
+        "limit"
+    ),
     judge=judge,
     page=__doc__,
 )

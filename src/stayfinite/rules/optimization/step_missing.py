@@ -40,10 +40,10 @@ RULE = Rule(
     code="SF231",
     slug="step-missing",
     severity="error",
-    title="Backward or the optimizer's step is never called.",
+    title="Backward or optimizer.step() is never called.",
     fix=(
-        "call optimizer.zero_grad(), loss.backward() and optimizer.step(), each with its parentheses; check that an "
-        "`if` around the step is ever true"
+        "call optimizer.zero_grad(), loss.backward() and optimizer.step(), with parentheses; check any `if` around "
+        "the step"
     ),
     judge=judge,
     page=__doc__,

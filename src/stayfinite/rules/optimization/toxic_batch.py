@@ -49,7 +49,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     replayed = facts.seen("worlds.good_weights.spikes")
     if replayed is not None:
         yield Clue(
-            f"on good weights the batch {'spikes again' if replayed.value else 'is as others'}",
+            f"on good weights the batch {'spikes again' if replayed.value else 'is normal'}",
             PROOF if replayed.value else AGAINST * 2,
             replayed.where,
         )
@@ -76,7 +76,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield Clue(f"{seen.good_before} good points before a sudden end", HINT, broken[1])
     full_range = facts.context.not_half
     if full_range is not None:
-        yield Clue(f"in {full_range.value}, which has room ({full_range.text.strip()})", HINT / 2, full_range.where)
+        yield Clue(f"{full_range.value} has enough range ({full_range.text.strip()})", HINT / 2, full_range.where)
     if seen.explodes:
         yield Clue("the climb before the end took several points", -HINT, broken[1])
     if seen.good_after >= 2:
@@ -87,8 +87,8 @@ RULE = Rule(
     code="SF213",
     slug="toxic-batch",
     severity="warning",
-    title="One batch throws training off; the steps around it are fine.",
-    fix="return to a checkpoint from before the spike, pass over the batches around it, and look at their rows",
+    title="One batch derails training; the steps around it are fine.",
+    fix="return to a checkpoint before the spike, skip the batches around it, and inspect their rows",
     judge=judge,
     page=__doc__,
     prior=-4.0,

@@ -49,7 +49,7 @@ RULE = Rule(
     code="SF115",
     slug="both-half-formats",
     severity="error",
-    title="fp16 and bf16 are both switched on.",
+    title="fp16 and bf16 are both enabled.",
     fix="keep one: bf16=True, fp16=False on Ampere or newer, else fp16 or fp32",
     judge=judge,
     page=__doc__,

@@ -64,7 +64,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     surest = family.value in SUREST
     yield Clue(
-        f"{family.value} models leave fp16's range ({family.text.strip()})",
+        f"{family.value} models overflow in fp16 ({family.text.strip()})",
         2.5 if surest else 1.5,
         family.where,
         risk=True,
@@ -73,14 +73,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield sign
     fallen = collapse(facts)
     if fallen is not None and not surest and family.value != "LLaMA":
-        yield Clue("the scale that fell to nothing is a finding of its own", AGAINST, fallen.where)
+        yield Clue("the collapsed loss scale is a separate finding", AGAINST, fallen.where)
     if half is not None:
         computed = facts.context.precision is not None or facts.context.weights is None
         yield Clue(f"fp16 is on ({half.text.strip()})", FAIR if computed else HINT, half.where, risk=True)
     elif (likely := likely_half(facts)) is not None:
         yield likely
     else:
-        yield Clue("no setting says which precision it is", -1.5 * HINT)
+        yield Clue("no setting names the precision", -1.5 * HINT)
     yield from against_half(facts)
 
 
@@ -99,8 +99,8 @@ RULE = Rule(
     code="SF102",
     slug="fp16-overflow-model-family",
     severity="error",
-    title="This family of models was trained in bf16 and overflows in fp16.",
-    fix="train in bf16 (bf16=True, fp16=False); on cards without bf16, in fp32 (fp16=False)",
+    title="This model family was trained in bf16 and overflows in fp16.",
+    fix="train in bf16 (bf16=True, fp16=False); on GPUs without bf16, in fp32 (fp16=False)",
     judge=judge,
     page=__doc__,
     beats=(

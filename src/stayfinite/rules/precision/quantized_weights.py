@@ -79,7 +79,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if sign is not None:
         yield sign
     if facts.context.adapters is None:
-        yield Clue("and no adapters are trained beside it", FAIR, quantized.where, risk=True)
+        yield Clue("and no adapters are trained", FAIR, quantized.where, risk=True)
 
 
 def _bits(facts: Facts) -> Known | None:
@@ -94,8 +94,8 @@ RULE = Rule(
     code="SF110",
     slug="quantized-weights",
     severity="error",
-    title="A quantized base is trained directly, or with half-precision parts beside it.",
-    fix="prepare_model_for_kbit_training(model), adapters by get_peft_model, 4 bits with bf16 (or fp32) computation",
+    title="A quantized base is trained directly, or with half-precision adapters.",
+    fix="prepare_model_for_kbit_training(model), adapters with get_peft_model, 4-bit with bf16 (or fp32) compute",
     judge=judge,
     page=__doc__,
     beats=(

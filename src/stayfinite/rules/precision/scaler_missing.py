@@ -40,7 +40,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Only a probe can see it: products in fp16, weights in fp32, and no scaler."""
     missing = facts.seen("scaler.missing")
     if missing is not None and missing.value:
-        yield Clue("the forward pass computes in fp16 and no gradient scaler was given", STRONG + 1.0, missing.where)
+        yield Clue("the forward pass computes in fp16 without a gradient scaler", STRONG + 1.0, missing.where)
 
 
 RULE = Rule(

@@ -36,15 +36,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Only a probe can see it: products in bf16, none in fp16, and a scaler that is on."""
     scaled = facts.seen("scaler.without_fp16")
     if scaled is not None and scaled.value:
-        yield Clue("the forward pass computes in bf16, and the loss is scaled as fp16 needs it", PROOF, scaled.where)
+        yield Clue("the forward pass computes in bf16, but the loss is scaled", PROOF, scaled.where)
 
 
 RULE = Rule(
     code="SF117",
     slug="scaler-without-fp16",
     severity="warning",
-    title="A gradient scaler is on though nothing computes in fp16.",
-    fix='switch it off with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
+    title="A gradient scaler is on, but nothing computes in fp16.",
+    fix='disable it with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
     judge=judge,
     page=__doc__,
     observes={"scaler.without_fp16": "whether an enabled scaler is given while products run in bf16 and none in fp16"},
