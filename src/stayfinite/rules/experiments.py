@@ -295,7 +295,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         key="device", subject="another device", fine="it works there", bad="it fails there too", minutes=15,
-        do="run the step on another card, or on the CPU: device='cpu'",
+        do="run the step on another GPU, or on the CPU: device='cpu'",
         if_fine={
             "environment": 3.0, "hardware": 2.5, "sdpa-kernel-bug": 0.5, "bad-data-row": -3.0, "lr-too-high": -2.0,
             "fp16-overflow": -1.0,

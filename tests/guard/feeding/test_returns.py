@@ -1,4 +1,4 @@
-"""A finite batch that was passed over comes back once, and what was never learned from is told."""
+"""A finite batch that was skipped comes back once, and what was never learned from is told."""
 
 from __future__ import annotations
 

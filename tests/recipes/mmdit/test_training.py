@@ -84,7 +84,7 @@ def test_the_learning_rate_rises_then_falls_as_asked(data, tmp_path):
 
 def test_a_row_with_nan_stops_the_start_and_is_named(data, tmp_path):
     spoil(data)
-    with pytest.raises(NotReady, match=r"scenes-001.npy row 3: 8 of 324 values are not finite"):
+    with pytest.raises(NotReady, match=r"scenes-001.npy row 3: 8 of 324 values are NaN or inf"):
         run(data, tmp_path / "run")
     assert not (tmp_path / "run" / "run.json").exists()
 

@@ -111,7 +111,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"another version behaves differently: {other[1].strip()}", FAIR + HINT, other[0])
     card = facts.mentioned(_SICKLY_CARD)
     if card and bad:
-        text = f"half-precision kernels of this card return NaN with some cuDNN versions: {card[1].strip()}"
+        text = f"half-precision kernels of this GPU return NaN with some cuDNN versions: {card[1].strip()}"
         yield Clue(text, STRONG + HINT, card[0])
     versions = named_versions(facts)
     young = card_too_new(facts, versions)

@@ -110,7 +110,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if estimate is not None and estimate[0] > 1.0:
         # The estimate is right to a few percent, and 15 at worst: a little too much may still fit.
         weight = STRONG + HINT if estimate[0] > 1.2 else FAIR + HINT
-        yield Clue(f"a training step needs {estimate[0]:.2f} times the card's memory", weight, estimate[1])
+        yield Clue(f"a training step needs {estimate[0]:.2f} times the GPU's memory", weight, estimate[1])
 
 
 RULE = Rule(
