@@ -19,21 +19,21 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnose:
-    """Say what went wrong with a training, from whatever is lying around of it: a log, a config or script beside it,
-    trainer_state.json, a TensorBoard file, a run directory. `-` reads a log from standard input.
+    """Find out what went wrong in a training, from a log, config, script, trainer_state.json, TensorBoard file or run
+    directory. `-` reads a log from standard input.
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Files and directories of one run."""
 
     all: bool = False
-    """Show every finding, not only the likeliest ones."""
+    """Show every finding, not only the likeliest."""
 
     tell: tuple[str, ...] = ()
-    """Facts that no file states, as name=value: precision=fp16 gpu=V100, or an experiment's outcome: bf16=fine."""
+    """Facts not in any file, as name=value: precision=fp16 gpu=V100, or an experiment's outcome: bf16=fine."""
 
     ask: bool = False
-    """Ask for the missing fact that would change the diagnosis most, and go on with the answer."""
+    """Ask for the missing fact that matters most, and continue with the answer."""
 
     json: bool = False
     """Print the diagnosis as JSON and nothing else."""

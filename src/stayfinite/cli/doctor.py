@@ -44,7 +44,7 @@ class Doctor:
     """Stop the program at its first bad step."""
 
     watch: bool = False
-    """Only observe: the default."""
+    """Monitor only (default)."""
 
     minutes: float | None = None
     """Stop the program after this many minutes, and report."""
@@ -56,19 +56,19 @@ class Doctor:
     """Apply the patch to the program's file if it is verified."""
 
     instead: Path | None = None
-    """Run this file's text in the place of the program's: how a patched copy is tried."""
+    """Run this file instead of the program's, to test a patched copy."""
 
     instead_of: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """The file whose text `--instead` replaces, where it is a module that the program imports."""
+    """The module file that `--instead` replaces, if it is not the program itself."""
 
     once: bool = False
-    """Never run the program a second time to explain a bad step."""
+    """Never run the program a second time."""
 
     second_run: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Run up to the bad step that the plan in this folder names: how a bad step is explained by a second run."""
+    """Run up to the bad step that the plan in this folder names."""
 
     json: bool = False
-    """Print the diagnosis as JSON and nothing else on standard output; the program's own goes to standard error."""
+    """Print the diagnosis as JSON; the program's own output goes to standard error."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -18,31 +18,31 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Translate pairs and score it: sacrebleu's BLEU and chrF++, and their geometric mean."""
+    """Translate pairs and score them: BLEU, chrF++ and their geometric mean (sacrebleu)."""
 
     model: Annotated[str, tyro.conf.Positional]
-    """The directory of a run (its best model is taken) or of a model, or a hub's name."""
+    """A run directory (its best model), a model directory, or a hub name."""
 
     data: Annotated[tuple[str, ...], tyro.conf.Positional]
     """CSV, TSV, JSON, JSONL or Parquet tables with source and target columns, or two aligned texts, source first."""
 
     source: str | None = None
-    """Name of the source column; by default the one that was trained on, or guessed."""
+    """Source column; by default that of the training, or guessed."""
 
     target: str | None = None
-    """Name of the target column; likewise."""
+    """Target column; by default that of the training, or guessed."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
-    """Write source, target and translation of each pair to this CSV."""
+    """Write source, target and translation of each pair to this CSV file."""
 
     beams: int = 4
-    """Beams of the search; 1 is greedy and quicker."""
+    """Beams; 1 is greedy and faster."""
 
     batch_size: int = 32
-    """Texts that are translated at a time."""
+    """Texts per batch."""
 
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     json: bool = False
     """Print the scores as JSON and nothing else."""

@@ -18,52 +18,51 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Generate:
-    """Ask a language model: it goes on from a prompt, or fills the gaps (`<extra_id_0>`) in it.
-
-    With neither --prompt nor --file, prompts are read from standard input, one a line.
+    """Generate text: continue a prompt, or fill its gaps (`<extra_id_0>`). Without --prompt and --file, read prompts
+    from standard input, one per line.
     """
 
     model: Annotated[str, tyro.conf.Positional]
-    """A run directory (its best model), a model's directory, or a hub's name."""
+    """A run directory (its best model), a model directory, or a hub name."""
 
     prompt: tuple[str, ...] = ()
-    """What to go on from; several are answered one after the other."""
+    """Text to continue; may be given several times."""
 
     file: Path | None = None
-    """Prompts from a file, one a line."""
+    """File with one prompt per line."""
 
     max_new_tokens: int = 64
-    """Tokens that are written at most."""
+    """Most tokens to generate."""
 
     num_return_sequences: int = 1
-    """Texts for each prompt."""
+    """Texts per prompt."""
 
     temperature: float | None = None
-    """Draw at random: below 1 the likelier tokens more often, above 1 less. By default the likeliest is taken."""
+    """Sampling temperature; by default greedy."""
 
     top_k: int | None = None
-    """Draw from so many of the likeliest tokens."""
+    """Sample from this many likeliest tokens."""
 
     top_p: float | None = None
-    """Draw from the likeliest tokens that together have this probability."""
+    """Sample from the likeliest tokens with this total probability."""
 
     no_repeat_ngram_size: int = 0
-    """No so many tokens in a row come twice; 0 for no such rule."""
+    """Never repeat n-grams of this size; 0 to allow repeats."""
 
     repetition_penalty: float = 1.0
-    """Above 1, tokens that were written already become less likely."""
+    """Above 1, repeated tokens become less likely."""
 
     num_beams: int = 1
     """Beams of beam search."""
 
     seed: int = 0
-    """For drawing."""
+    """Seed for sampling."""
 
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     cache_dir: str | None = None
-    """Where models from a hub are kept."""
+    """Cache directory for hub models."""
 
     json: bool = False
     """Print one JSON list: prompt, text and gaps of each answer."""

@@ -21,10 +21,10 @@ from stayfinite.report.standard_output import StandardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """Look through checkpoints: numbers that are not finite or absurd, files cut off or changed, shards missing.
+    """Check checkpoints: NaN, inf and extreme values, truncated or modified files, missing shards.
 
     Reads safetensors, .pt, .pth, .bin and .ckpt, adapters, optimizer states, torch.distributed.checkpoint, DeepSpeed
-    and stayfinite's own. Never runs what a pickle asks for. Exits 0 clean, 1 with findings, 2 on wrong use.
+    and stayfinite checkpoints. Never executes a pickle. Exit code 0: clean, 1: findings, 2: wrong use.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -34,10 +34,10 @@ class Scan:
     """Print the result as JSON and nothing else."""
 
     quick: bool = False
-    """Look at headers, sizes and indices only, not at numbers and hashes."""
+    """Check headers, sizes and indices only, not values and hashes."""
 
     hashes: bool = True
-    """Compare SHA-256 sums, where a manifest or a list beside a file has them."""
+    """Compare SHA-256 sums with a manifest or list, if there is one."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -24,28 +24,28 @@ from stayfinite.recipes.settings import read_settings, require
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw from a trained model: --latents gives texts, --tokens gives latents, neither gives pairs."""
+    """Sample from a trained model: --latents gives texts, --tokens gives latents, neither gives pairs."""
 
     run: str = "runs/mmdit"
     """The --output-dir of a training."""
     latents: str | None = None
-    """A .npy of latents, one or several rows: their texts are drawn."""
+    """.npy file of latents: sample their texts."""
     tokens: str | None = None
-    """A .npz of input_ids and attention_mask: their latents are drawn."""
+    """.npz file of input_ids and attention_mask: sample their latents."""
     length: int | None = None
-    """Tokens of a text; by default that length, of those that were trained on, which suits its latent best."""
+    """Tokens per text; by default the trained length that fits the latent best."""
     count: int = 4
-    """Pairs to draw from nothing."""
+    """Pairs to sample."""
     output: str | None = None
-    """Where the drawn tokens (NAME.npz) and latents (NAME.npy) are written; without it texts are only shown."""
+    """Output name for tokens (NAME.npz) and latents (NAME.npy); without it texts are only shown."""
     steps: int = 32
-    """Time steps."""
+    """Sampling steps."""
     temperature: float = 0.0
-    """Of the choice of tokens; 0 takes the likeliest. Pairs from nothing are drawn at 1 unless it is given."""
+    """Token temperature; 0 is greedy. By default 1 for pairs."""
     seed: int = 0
-    """Of the noise."""
+    """Seed of the noise."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
 
 def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
