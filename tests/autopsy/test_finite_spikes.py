@@ -52,7 +52,7 @@ def test_a_finite_spike_is_never_blamed_on_a_kernel():
     assert not {"math_attention", "dropout_off"} & {world["name"] for world in found["worlds"]}
 
 
-NEWER, REDRAWN = {"weights": "heard of 1 steps late"}, {"random": "kernels may draw other random numbers"}
+NEWER, REDRAWN = {"weights": "heard of 1 steps late"}, {"random": "random numbers may differ"}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_json_is_one_object_with_tables(pairs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "nosuch.csv"], "nosuch.csv does not exist"),
+        (["--data", "nosuch.csv"], "no such file: nosuch.csv"),
         (["--data", "{pairs}", "--source", "sorce"], "no column 'sorce'; did you mean source?"),
         (["--data", "{pairs}", "--tokenizer", "nobody/nothing"], "nothing is downloaded"),
         (["--data", "{pairs}", "--max-length", "0"], "expected a number of tokens above 0"),

@@ -144,7 +144,7 @@ def test_a_script_ignores_by_comments_and_not_by_strings(here: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("comment", "says"),
     [
-        ("ignore[SF115]", "SF115 is ignored without a reason"),
+        ("ignore[SF115]", "SF115 ignored without a reason"),
         ("ignore", "ignore without a code"),
         ("ignore[SF999] because", "no rule 'SF999'"),
     ],
@@ -196,8 +196,8 @@ def test_the_project_file_is_found_from_below_and_names_what_to_check(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("ignor = {}", "there is no key 'ignor'\n  fix: did you mean 'ignore'?"),
-        ("ignore = { SF115 = '' }", "SF115 is ignored without a reason"),
+        ("ignor = {}", "unknown key 'ignor'\n  fix: did you mean 'ignore'?"),
+        ("ignore = { SF115 = '' }", "SF115 ignored without a reason"),
         ("ignore = ['SF115']", "codes, each with a reason"),
         ("ignore = { SF11 = 'x' }", "no rule 'SF11'"),
         ("gpu = 'H10'", "did you mean H100"),
@@ -227,8 +227,8 @@ def test_a_path_of_the_project_that_is_not_there_is_told_as_typed_and_as_json(
     (here / "below").mkdir()
     monkeypatch.chdir(here / "below")
     code, out, err = check(capsys, "--format", "json")
-    assert (code, json.loads(out)["error"]) == (2, "../gone.yaml does not exist")
-    assert "../gone.yaml does not exist" in err
+    assert (code, json.loads(out)["error"]) == (2, "no such file: ../gone.yaml")
+    assert "no such file: ../gone.yaml" in err
 
 
 def test_a_pyproject_of_others_changes_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

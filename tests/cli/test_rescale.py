@@ -62,4 +62,4 @@ def test_something_in_the_way_is_told_with_exit_code_1(tmp_path, capsys):
 
 def test_a_directory_without_a_model_is_wrong_use(tmp_path, capsys):
     assert main(["rescale", str(tmp_path)]) == 2
-    assert "cannot be loaded" in capsys.readouterr().err
+    assert "cannot load" in capsys.readouterr().err

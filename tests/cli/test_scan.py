@@ -74,7 +74,7 @@ def test_a_quick_look_loads_no_torch_and_leaves_numbers_alone(sick):
         [sys.executable, "-c", code, "scan", "--quick", sick], capture_output=True, text=True, check=True
     )
     assert done.stderr.split() == ["0", "False"]
-    assert "not looked" in done.stdout
+    assert "not checked" in done.stdout
 
 
 def test_names_with_brackets_are_printed_as_they_are(tmp_path, capsys):

@@ -208,7 +208,7 @@ def test_the_search_for_a_loss_scale_alarms_nobody_at_any_moment(start, written,
         written.accept(1, loss_scale=4096.0)
         assert not health(live).word.alarms
     told = f"{start - 12} refused while the loss scale was searched"
-    assert health(live) == Health(word=HealthWord.HEALTHY, reason=f"nothing is wrong in {start + 18} steps; {told}")
+    assert health(live) == Health(word=HealthWord.HEALTHY, reason=f"no problem in {start + 18} steps; {told}")
     assert live.status().refused == start - 12
 
 

@@ -155,7 +155,7 @@ def test_a_run_that_the_guard_had_to_stop_is_sick_and_says_so(tmp_path):
     found = diagnose(tmp_path)
     assert found.verdict == "unhealthy"
     assert "the loss explodes" in found.trouble
-    assert "and the guard stopped the run at step" in found.refused[0]
+    assert "the guard stopped the run at step" in found.refused[0]
     assert "lr-too-high" in causes(found)
 
 

@@ -165,7 +165,7 @@ def test_backward_before_the_guards_own_is_told_as_what_it_is():
     before = everything(training.model, training.optimizer)
     loss = training.loss()
     loss.backward()
-    with pytest.raises(OrderError, match="already run") as caught:
+    with pytest.raises(OrderError, match="already ran") as caught:
         training.guard.step(loss)
     assert "remove your own loss.backward()" in caught.value.fix
     assert "a second time" in str(caught.value.__cause__)

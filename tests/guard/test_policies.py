@@ -260,7 +260,7 @@ def test_the_description_says_where_the_step_is_judged_and_what_it_costs():
     device = Training("AdamW-fused", policy=Policy(gate="device")).guard.describe()
     assert "no host sync" in device
     assert "TinyNet: 6 tensors, 484 parameters, float32" in device
-    assert "only watches" in Training(policy=Policy.watch()).guard.describe()
+    assert "monitor only" in Training(policy=Policy.watch()).guard.describe()
     assert "fp16 scaler" in Training(precision="fp16-autocast").guard.describe()
 
 

@@ -68,5 +68,5 @@ def test_sharded_weights_are_left_to_replay(folder):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.1), nn.Tanh(), nn.Linear(5, 1))
     rebuilt = rebuild(incident, model, lambda x: model(x).square().mean())
-    assert any("build() gave" in note for note in rebuilt.notes)
+    assert any("from build()" in note for note in rebuilt.notes)
     assert perform(rebuilt.step, rebuilt.materials).to_json()["cause"] == "bad-data-row"

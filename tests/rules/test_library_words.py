@@ -37,7 +37,7 @@ WORDS = [
         "Target size",
     ),
     ("position-out-of-range", "ValueError: Cannot forward sequence of length 1100", "", "Cannot forward"),
-    ("train-val-overlap", FALLING, "train_file: a.jsonl\nvalidation_file: a.jsonl\n", "one set for both"),
+    ("train-val-overlap", FALLING, "train_file: a.jsonl\nvalidation_file: a.jsonl\n", "the same set for both"),
     (
         "ddp-unused-parameters",
         "RuntimeError: Expected to mark a variable ready only once.",
@@ -76,7 +76,7 @@ WORDS = [
         "",
         "more than one parameter group",
     ),
-    ("autocast-missing", "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'", "", "no fp16"),
+    ("autocast-missing", "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'", "", "without fp16"),
     (
         "quantized-weights",
         "RuntimeError: only Tensors of floating point dtype can require gradients",
@@ -84,7 +84,7 @@ WORDS = [
         "floating point",
     ),
     ("benign-inf", INFINITE, "", "is infinite"),
-    ("attention-unscaled", FALLING, "scores = q @ k.transpose(-2, -1)\nattn = torch.softmax(scores, -1)\n", "scales"),
+    ("attention-unscaled", FALLING, "scores = q @ k.transpose(-2, -1)\nattn = torch.softmax(scores, -1)\n", "scaling"),
     ("accumulation-unscaled", FALLING, ACCUMULATED, "not divided"),
     ("double-step", FALLING, "loss.backward()\noptimizer.step()\noptimizer.step()\n", "twice in a row"),
     ("generation-too-short", CLIPPED, "", "truncated, at every step"),

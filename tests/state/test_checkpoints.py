@@ -123,7 +123,7 @@ DAMAGES = {
     "missing": (lambda path: (path / "state.json").unlink(), "state.json is missing"),
     "no manifest": (lambda path: (path / "manifest.json").unlink(), "it has no manifest"),
     "torn manifest": (lambda path: (path / "manifest.json").write_text('{"version": 1,'), "its manifest is damaged"),
-    "not good": (lambda path: (path / "manifest.json").write_text('{"version": 1, "good": false}'), "not mark it as good"),
+    "not good": (lambda path: (path / "manifest.json").write_text('{"version": 1, "good": false}'), "mark it as good"),
     "poisoned": (_poison, "1 tensors hold NaN or inf, first up.weight"),
     "empty": (lambda path: (shutil.rmtree(path), path.mkdir()), "it has no manifest"),
 }

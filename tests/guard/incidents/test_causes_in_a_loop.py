@@ -303,7 +303,7 @@ def determinant(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
         (with_module_hook, "loss-formula-singularity", "a backward hook of a module, at test_causes_in_a_loop.py:"),
         (divided, "loss-formula-singularity", "division by zero"),
         (with_class_weights, "nan-weights", "it is not a parameter, a buffer or in the batch"),
-        (determinant, "loss-formula-singularity", "the logarithm of a negative determinant"),
+        (determinant, "loss-formula-singularity", "the log of a negative determinant"),
     ],
 )
 def test_what_the_program_puts_in_by_itself_is_named_and_a_finite_number_is_left_in_peace(loss, cause, words, tmp_path):

@@ -231,7 +231,7 @@ def test_a_step_that_cannot_be_run_again_is_taken_and_the_reason_said_once(tmp_p
         training.guard.step(loss)
     assert training.refused == []
     (told,) = events(tmp_path, "replay-not-run")
-    reasons = {"writes": "writes to its own batch", "unused": "guard.forward", "twice": "twice"}
+    reasons = {"writes": "modifies its batch", "unused": "guard.forward", "twice": "twice"}
     assert reasons[what] in told["reason"]
 
 

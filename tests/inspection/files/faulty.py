@@ -187,7 +187,7 @@ PLANTED = [
     _one(
         "lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "out of scale"
     ),
-    _one("lr-too-low", "lora_low.py", LORA.format(more="bf16=True").replace("3e-4", "1e-8"), "moves nothing"),
+    _one("lr-too-low", "lora_low.py", LORA.format(more="bf16=True").replace("3e-4", "1e-8"), "is too low"),
     _one("lr-too-low", "sgd_low.yaml", "optimizer: SGD\nlr: 1e-8\nepochs: 90\nbatch_size: 256\n", "SGD"),
     _one("lr-schedule-bug", "warm.yaml", BERT + "warmup_steps: 2000\nmax_steps: 1000\n", "never reached"),
     _one("lr-schedule-bug", "ratio.yaml", BERT + "warmup_ratio: 10\n", "whole training"),
@@ -240,7 +240,7 @@ PLANTED = [
         "config-contradiction",
         "best.yaml",
         BERT + "load_best_model_at_end: true\neval_strategy: epoch\nsave_strategy: steps\n",
-        "both alike",
+        "the same for both",
     ),
     _one(
         "config-contradiction",
@@ -368,7 +368,7 @@ PLANTED = [
         "did you mean --learning_rate",
         given=("run.sh",),
     ),
-    _one("config-contradiction", "cut.json", '{"learning_rate": 1e-4, "num_train_epochs": 3, "output_', "not whole"),
+    _one("config-contradiction", "cut.json", '{"learning_rate": 1e-4, "num_train_epochs": 3, "output_', "incomplete"),
     _one("config-contradiction", "tabs.yaml", "lr: 1e-4\nmodel:\n\tname: x\n  b: [1\n", "no YAML"),
     _one("bf16-unsupported", "v100.yaml", BERT + "bf16: true\n", "V100", gpu="V100"),
     _one(

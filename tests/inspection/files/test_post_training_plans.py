@@ -126,10 +126,10 @@ BY_POSITION = "labels[batch['attention_mask'] == 0] = -100"
 ADDED = " + tokenizer.eos_token"
 
 SICK = [
-    ("grpo-zero-advantage", "a.py", GRPO.format(more="num_generations=1"), "lone answer"),
+    ("grpo-zero-advantage", "a.py", GRPO.format(more="num_generations=1"), "single answer"),
     ("grpo-zero-advantage", "a.py", GRPO.format(more="temperature=0.0"), "are the same"),
     ("grpo-zero-advantage", "a.sh", verl(n=1), "rollout.n: 1: a single answer has no group; verl uses its raw reward"),
-    ("grpo-zero-advantage", "a.sh", verl(n=1, estimator="reinforce_plus_plus_baseline"), "lone answer"),
+    ("grpo-zero-advantage", "a.sh", verl(n=1, estimator="reinforce_plus_plus_baseline"), "single answer"),
     ("grpo-zero-advantage", "a.sh", VERL.format(**USUAL | {"temperature": 0}), "are the same"),
     ("grpo-zero-advantage", "a.sh", OPENRLHF.format(n=1, kl=0.01), "rollout.n_samples_per_prompt: 1"),
     ("lr-too-high", "a.py", GRPO.format(more="learning_rate=1e-4"), "whole model"),
@@ -143,7 +143,7 @@ SICK = [
     ("beta-out-of-scale", "a.sh", VERL.format(**USUAL | {"kl": 10}), "kl_loss_coef: 10"),
     ("beta-out-of-scale", "a.sh", OPENRLHF.format(n=8, kl=10), "init_coef: 10"),
     ("beta-out-of-scale", "a.yaml", "base_model: meta-llama/Llama-3.1-8B\nrl: dpo\nbeta: 50\nlr: 1e-6\n", "saturate"),
-    ("generation-too-short", "a.sh", VERL.format(**USUAL | {"length": 64}), "reason first"),
+    ("generation-too-short", "a.sh", VERL.format(**USUAL | {"length": 64}), "reasoning is truncated"),
     ("beta-out-of-scale", "a.sh", verl(kl=-0.001), "rewards distance"),
     ("beta-out-of-scale", "a.sh", verl("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=3"), "kl_coef: 3"),
     ("beta-out-of-scale", "a.sh", ARRAYS.format(kl=10), "kl_loss_coef: 10"),

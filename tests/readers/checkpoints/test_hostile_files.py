@@ -120,7 +120,7 @@ def test_rubble_is_called_by_its_name(tmp_path, name, content, words):
 def test_a_gguf_package_is_no_training_checkpoint(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
     result = scan([tmp_path / "model.gguf"])
-    assert "GGUF package" in result.findings[0].evidence[0]
+    assert "GGUF file" in result.findings[0].evidence[0]
     assert result.verdict == "unknown"
     assert scan([tmp_path]).checkpoints == ()
 

@@ -206,7 +206,7 @@ def test_a_detached_loss_is_named_by_the_check_and_by_the_guard(
 ) -> None:
     plain = Comparison.logits
     monkeypatch.setattr(Comparison, "logits", lambda self, batch: plain(self, batch).detach())
-    with pytest.raises(NotReady, match="the check before the first step found"):
+    with pytest.raises(NotReady, match="the check before step 1 found"):
         train(small_settings(tmp_path, check="stop", batch_size=2), _silent)
     assert not (tmp_path / "run/steps.jsonl").exists()
     with pytest.raises(LossError, match="grad"):

@@ -113,7 +113,7 @@ def test_a_copy_of_a_training_row_is_left_out_of_validation(data):
 
 def test_one_file_cannot_be_split(tmp_path):
     write_toy_set(tmp_path, rows=20)
-    with pytest.raises(UsageError, match="a file is never on both sides"):
+    with pytest.raises(UsageError, match="need different files"):
         supply(tmp_path)
 
 

@@ -131,7 +131,7 @@ def test_other_settings_are_said(tmp_path):
     begun(tmp_path, Settings(epochs=3))
     said = []
     assert goes_on(tmp_path, "translate", Settings(epochs=5), {"train"}, said.append)
-    where = f"writing to {tmp_path}: going on with the run there"
+    where = f"resuming the run in {tmp_path}"
     assert said == [where, "resuming with changed settings: epochs 3 -> 5"]
     said.clear()
     assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)

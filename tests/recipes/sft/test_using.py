@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
 
 def test_an_adapter_that_was_taken_from_its_run_asks_for_its_base(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "best", tmp_path / "alone")
-    with pytest.raises(UsageError, match="which is not there") as caught:
+    with pytest.raises(UsageError, match="which is missing") as caught:
         make_ready(str(tmp_path / "alone"), None, device="cpu", precision="fp32")
     assert "--base" in caught.value.fix
     make_ready(str(tmp_path / "alone"), str(run / "base"), device="cpu", precision="fp32")
@@ -229,7 +229,7 @@ def test_a_gguf_is_read_once_and_what_was_kept_is_the_same_model(tmp_path: Path)
     said: list[str] = []
     first, second = (load_base("smollm2", cache_dir=str(tmp_path), say=said.append) for _ in range(2))
     assert said[0].startswith("reading SmolLM2-135M-Instruct.Q4_1.gguf (98 MB)")
-    assert "unpacked before" in said[-1]
+    assert "from its cache" in said[-1]
     assert fingerprint(first.model) == fingerprint(second.model)
     for text in ("How many g is 2 kg?", "  two  spaces, ä\n\ttab <answer>12</answer>"):
         assert first.tokenizer(text).input_ids == second.tokenizer(text).input_ids

@@ -198,7 +198,7 @@ def test_a_place_in_other_data_is_refused():
 def test_what_is_no_place_is_refused(wrong):
     state = StreamLoader(numbered([3])).state_dict() | wrong if wrong else {}
     loader = StreamLoader(numbered([3]))
-    with pytest.raises(StateError, match="not a place in a stream"):
+    with pytest.raises(StateError, match="not a stream position"):
         loader.load_states([state])
     assert loader.state_dict() == StreamLoader(numbered([3])).state_dict()
 

@@ -83,7 +83,7 @@ def result_of(output: Path) -> dict[str, Any]:
 
 def test_two_ranks_with_half_the_batch_learn_what_one_does(two, folder):
     two["half"].check()
-    assert two["half"].said.count("The best model is in") == 1, "one rank speaks"
+    assert two["half"].said.count("Saved the best model to") == 1, "one rank speaks"
     alone = train(quick_settings(folder, output_dir=str(folder / "alone"), **WHOLE), lambda _: None)
     assert alone.steps == len(steps_of(folder / "half"))
     assert steps_of(folder / "half") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
@@ -125,7 +125,7 @@ def test_accelerate_launch_starts_ranks_too(folder, tmp_path):
     done = finish([*command, "train", "translate", "--config", file])
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads((folder / "accelerate" / "run.json").read_text())["ranks_in_batch"] == 2
-    assert done.stdout.count("The best model is in") == 1, "one rank speaks"
+    assert done.stdout.count("Saved the best model to") == 1, "one rank speaks"
 
 
 def test_all_ranks_end_together_when_the_time_is_over(two, folder):

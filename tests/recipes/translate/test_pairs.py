@@ -155,7 +155,7 @@ names = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("stuvwxy
 def test_no_group_and_no_source_is_ever_on_both_sides(rows, share):
     pairs = [Pair(source, f"{number}", group) for number, (group, source) in enumerate(rows)]
     if len({pair.group for pair in pairs}) < 2:
-        with pytest.raises(UsageError, match="none can be kept back"):
+        with pytest.raises(UsageError, match="no group can be held out"):
             split(pairs, share)
         return
     training, validation = split(pairs, share)

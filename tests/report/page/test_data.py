@@ -88,7 +88,7 @@ def test_a_loss_scale_that_was_looked_for_and_found_leaves_a_run_healthy(tmp_pat
     run = shown_run(plant_course(tmp_path, [SEARCH] * 14 + [TAKEN] * 60))
     assert run["verdict"] == "healthy"
     assert run["sentence"] == (
-        "Healthy: 14 of 74 steps were skippedwhile the loss scale was searched; the last loss is 1.014."
+        "Healthy: 14 of 74 steps were skipped while the loss scale was searched; the last loss is 1.014."
     )
     assert ["lowest loss scale", "1,048,576"] in run["figures"]
 
@@ -139,7 +139,7 @@ def test_a_step_that_another_program_left_out_is_called_skipped_and_not_refused(
 
 def test_a_log_without_steps_says_so(tmp_path):
     (tmp_path / "train.log").write_text("".join(f"{{'loss': {5 / n:.3f}, 'epoch': {n / 10}}}\n" for n in range(1, 40)))
-    assert "names no steps" in shown_run(tmp_path / "train.log")["note"]
+    assert "has no step numbers" in shown_run(tmp_path / "train.log")["note"]
 
 
 def test_epochs_that_count_their_steps_anew_follow_one_another(tmp_path):
