@@ -92,7 +92,7 @@ PRESETS = {
 
 
 def build_model(config: dict[str, Any]) -> nn.Module:
-    """A freshly initialised T5 of this shape; without transformers, torch's own encoder-decoder of about that size."""
+    """A freshly initialized T5 of this shape; without transformers, torch's own encoder-decoder of about that size."""
     torch.manual_seed(SEED)
     try:
         from transformers import T5Config, T5ForConditionalGeneration

@@ -46,7 +46,7 @@ def plant_run(
             )
         if step in (steps // 3, steps // 3 * 2):
             events.append(event("checkpoint", step, path=f"checkpoints/step-{step:08d}"))
-    events.append(event("closed", steps, reason="the guard was closed", memory={"host, the whole process": 512 << 20}))
+    events.append(event("closed", steps, reason="the guard is closed", memory={"host, the whole process": 512 << 20}))
     write_lines(directory / "steps.jsonl", lines)
     write_lines(directory / "events.jsonl", events)
     launch = {

@@ -25,7 +25,7 @@ def write_pairs(path: Path, pairs: list[Pair]) -> Path:
 
 
 def short_pairs(count: int) -> list[Pair]:
-    """Words and their letters in another order: short, and quickly learnt a little."""
+    """Words and their letters in another order: short, and quickly learned a little."""
     return [Pair(" ".join(pair.source.split()[:2]), " ".join(pair.target.split()[:2])) for pair in store_records(count)]
 
 

@@ -16,7 +16,7 @@ OURS = "written for this benchmark"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One labelled case."""
+    """One labeled case."""
 
     part: str
     split: str

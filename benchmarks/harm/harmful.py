@@ -114,7 +114,7 @@ def rate_times_100(arm: Arm, seed: int) -> Metrics:
 
 @harmful
 def one_row_unscaled(arm: Arm, seed: int) -> Metrics:
-    """Regression by SGD; at three steps one row of the batch was never normalised: 1,000 times as large."""
+    """Regression by SGD; at three steps one row of the batch was never normalized: 1,000 times as large."""
     task = Sines(seed)
     optimizer = torch.optim.SGD(task.model.parameters(), lr=0.02, momentum=0.9)
     loop = arm.take(task.model, optimizer, forward=task.loss)
@@ -224,7 +224,7 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """A small causal transformer without normalised queries, in bf16: logits may grow until attention is a step."""
+    """A small causal transformer without normalized queries, in bf16: logits may grow until attention is a step."""
 
     def __init__(self, vocabulary: int, width: int = 32, layers: int = 2, length: int = 24) -> None:
         super().__init__()

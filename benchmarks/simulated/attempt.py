@@ -118,7 +118,7 @@ class Attempt:
         decisions = []
         for kin in got:
             options = kin.options()
-            # The same memory, numbers and options: by purity the same judgement.
+            # The same memory, numbers and options: by purity the same judgment.
             known = (id(kin.memory), options)
             if known not in judged:
                 judged[known] = judge(signals, kin.memory, POLICY, options=options)

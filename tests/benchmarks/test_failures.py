@@ -1,4 +1,4 @@
-"""The benchmark of failures: its cases are labelled and apart, its tools answer, its tables are those of the script."""
+"""The benchmark of failures: its cases are labeled and apart, its tools answer, its tables are those of the script."""
 
 from __future__ import annotations
 

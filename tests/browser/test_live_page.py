@@ -76,7 +76,7 @@ def test_a_new_veto_is_on_the_page_within_two_seconds(tmp_path, view):
     run.accept(40)
     with watching(run.directory) as url:
         viewer = view(url)
-        viewer.wait("nothing is wrong in 40 steps")
+        viewer.wait("no problem in 40 steps")
         viewer.wait("8% of 500")
         opened = viewer.page.evaluate("() => { const d = document.querySelector('details'); return d.open = !d.open; }")
         run.refuse(reason="loss is nan in row 3")
@@ -96,7 +96,7 @@ def test_what_a_run_has_put_into_its_files_runs_no_script_live(tmp_path, view):
     run.accept(20)
     with watching(run.directory) as url:
         viewer = view(url)
-        viewer.wait("nothing is wrong in 20 steps")
+        viewer.wait("no problem in 20 steps")
         run.refuse(reason=HOSTILE, code=HOSTILE)
         run.accept(1, parts={HOSTILE: 1.0})
         run.event("finding", code=HOSTILE, cause=HOSTILE, severity="error", confidence=0.9, title=HOSTILE,
@@ -114,11 +114,11 @@ def test_a_run_that_is_deleted_and_begun_again_is_followed_and_a_server_that_is_
     run.accept(30)
     with watching(run.directory) as url:
         viewer = view(url)
-        viewer.wait("nothing is wrong in 30 steps")
+        viewer.wait("no problem in 30 steps")
         run.journal.close()
         shutil.rmtree(run.directory)
         again = WrittenRun(tmp_path / "first")
         again.accept(12)
-        viewer.wait("nothing is wrong in 12 steps")
+        viewer.wait("no problem in 12 steps")
         assert viewer.complaints == []
     viewer.wait("waiting for the server")

@@ -21,11 +21,11 @@ AXIS = "() => document.querySelector('#plot > canvas:last-of-type').toDataURL()"
 COLOURS = """selector => {
   const canvas = document.querySelector(selector);
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  const colours = new Set();
+  const colors = new Set();
   for (let i = 0; i < data.length; i += 4) {
-    if (data[i + 3] > 200) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
+    if (data[i + 3] > 200) colors.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
   }
-  return colours.size;
+  return colors.size;
 }"""
 CURVE = """selector => {
   const canvas = document.querySelector(selector);

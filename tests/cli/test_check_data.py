@@ -36,7 +36,7 @@ def test_json_is_one_object_with_tables(pairs, capsys):
     pairs.write_text(pairs.read_text() + "a \ufffd b \x00 c and so on,d\n")
     assert run(["--data", str(pairs), "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
-    assert answer["verdict"] == "sick"
+    assert answer["verdict"] == "unhealthy"
     assert [finding["cause"] for finding in answer["findings"]] == ["corrupt-encoding"]
     assert {"Lengths", "Characters"} <= {table["title"] for table in answer["tables"]}
 
@@ -44,9 +44,9 @@ def test_json_is_one_object_with_tables(pairs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "nosuch.csv"], "nosuch.csv does not exist"),
-        (["--data", "{pairs}", "--source", "sorce"], "there is no column 'sorce'; did you mean source?"),
-        (["--data", "{pairs}", "--tokenizer", "nobody/nothing"], "nothing is downloaded here"),
+        (["--data", "nosuch.csv"], "no such file: nosuch.csv"),
+        (["--data", "{pairs}", "--source", "sorce"], "no column 'sorce'; did you mean source?"),
+        (["--data", "{pairs}", "--tokenizer", "nobody/nothing"], "nothing is downloaded"),
         (["--data", "{pairs}", "--max-length", "0"], "expected a number of tokens above 0"),
     ],
 )

@@ -86,6 +86,6 @@ def test_the_words_say_what_to_do(tmp_path, capsys):
     write(tmp_path / "run", [[A, B]], {0: [replays(A)], 1: [mismatch(B, "persistent")]})
     assert main(["hardware", str(tmp_path / "run")]) == 1
     out = capsys.readouterr().out
-    assert "Take out node2 cuda:0 (H100, bb)" in out
+    assert "Take node2 cuda:0 (H100, bb) out of service" in out
     assert main(["hardware", str(tmp_path / "nothing")]) == 2
     assert "no run directory" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_json_is_the_plan_and_nothing_else(here, capsys):
 
 def test_a_card_that_is_not_known_ends_with_2(here, capsys):
     assert main(["precision", "--build", "planned_training:build", "--gpu", "G7"]) == 2
-    assert "no card is known" in capsys.readouterr().err
+    assert "unknown GPU" in capsys.readouterr().err
 
 
 def test_updates_tells_what_weights_in_bf16_lose(here, capsys):

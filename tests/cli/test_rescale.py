@@ -56,10 +56,10 @@ def test_something_in_the_way_is_told_with_exit_code_1(tmp_path, capsys):
     model.save_pretrained(tmp_path / "model")
     assert main(["rescale", str(tmp_path / "model"), "--steps", "0", *SMALL]) == 1
     said = capsys.readouterr().out
-    assert "the loss depends on the size of the logits" in said
+    assert "the loss depends on the scale of the logits" in said
     assert "Keep in fp32: lm_head" in said
 
 
 def test_a_directory_without_a_model_is_wrong_use(tmp_path, capsys):
     assert main(["rescale", str(tmp_path)]) == 2
-    assert "cannot be loaded" in capsys.readouterr().err
+    assert "cannot load" in capsys.readouterr().err

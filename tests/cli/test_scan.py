@@ -23,14 +23,14 @@ def sick(tmp_path):
 def test_healthy_checkpoints_end_with_0(tmp_path, capsys):
     save_trainer_checkpoint(tmp_path, 500, weights())
     assert main(["scan", str(tmp_path)]) == 0
-    assert "The checkpoint is good: every number that should be finite is." in capsys.readouterr().out
+    assert "The checkpoint is good: no NaN or inf." in capsys.readouterr().out
 
 
 def test_poison_ends_with_1_and_the_last_line_says_where_to_go_on(sick, capsys):
     assert main(["scan", str(sick)]) == 1
     printed = capsys.readouterr().out
     last = printed.strip().splitlines()[-1]
-    assert last.startswith("Poison entered between step 500 and step 1000. Newest good checkpoint: ")
+    assert last.startswith("First bad between step 500 and step 1000. Newest good checkpoint: ")
     assert last.endswith("checkpoint-500 (step 500).")
     assert "embed.weight (F32): 1 NaN of 2,048, first at [2, 3], in model.safetensors" in printed
 
@@ -39,7 +39,7 @@ def test_the_json_is_the_contract_and_nothing_else_is_printed(sick, capsys):
     assert main(["scan", str(sick), "--json"]) == 1
     record = json.loads(capsys.readouterr().out)
     assert list(record) == ["schema", "verdict", "findings", "newest_good", "poison_entered", "checkpoints"]
-    assert record["verdict"] == "sick"
+    assert record["verdict"] == "unhealthy"
     assert list(record["findings"][0]) == [
         "code", "cause", "severity", "confidence", "where", "title", "evidence", "fix",
     ]  # fmt: skip
@@ -58,11 +58,11 @@ def test_what_is_not_there_or_no_checkpoint_ends_with_2(tmp_path, capsys):
     assert main(["scan", str(tmp_path / "nowhere")]) == 2
     assert "nowhere: No such file or directory" in capsys.readouterr().err
     assert main(["scan", str(tmp_path)]) == 2
-    assert "No checkpoint was found" in capsys.readouterr().out
+    assert "No checkpoint found" in capsys.readouterr().out
     assert main(["scan"]) == 2
     (tmp_path / "train.log").write_text("step 1 loss 2.0")
     assert main(["scan", str(tmp_path / "train.log")]) == 2
-    assert "is no training checkpoint" in capsys.readouterr().out
+    assert "is not a training checkpoint" in capsys.readouterr().out
 
 
 def test_a_quick_look_loads_no_torch_and_leaves_numbers_alone(sick):
@@ -74,7 +74,7 @@ def test_a_quick_look_loads_no_torch_and_leaves_numbers_alone(sick):
         [sys.executable, "-c", code, "scan", "--quick", sick], capture_output=True, text=True, check=True
     )
     assert done.stderr.split() == ["0", "False"]
-    assert "not looked" in done.stdout
+    assert "not checked" in done.stdout
 
 
 def test_names_with_brackets_are_printed_as_they_are(tmp_path, capsys):

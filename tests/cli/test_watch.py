@@ -42,7 +42,7 @@ def healthy(tmp_path):
         (["x", "--steps", "0"], "--steps 0: expected at least 1"),
         (["x", "--web", "--port", "70000"], "expected 0 to 65535"),
         (["x", "--web", "--once"], "stayfinite report"),
-        (["not-there", "--once"], "not-there: there is no such file or directory"),
+        (["not-there", "--once"], "no such file or directory: not-there"),
         (["x", "--config", "not-there.yaml"], "not-there.yaml"),
     ],
 )
@@ -58,9 +58,7 @@ def test_a_log_in_the_directory_of_a_run_is_judged_with_the_run_and_that_is_said
     log.write_text("".join(f"step {step} loss {'nan' if step == 31 else 2.0}\n" for step in range(1, 151)))
     assert run([str(log), "--once"]) == 0
     shown = capsys.readouterr()
-    assert shown.err == (
-        f"stayfinite watch: {log} belongs to the guarded run in {healthy.directory}, which is watched\n"
-    )
+    assert shown.err == (f"stayfinite watch: {log} belongs to {healthy.directory}, which is already watched\n")
     assert "first: healthy" in shown.out
 
 
@@ -69,7 +67,7 @@ def test_what_holds_no_run_ends_with_2(tmp_path, capsys, content):
     if content is not None:
         (tmp_path / "train.log").write_text(content)
     assert run([str(tmp_path), "--once"]) == 2
-    assert "no step and no measurement was found in it" in capsys.readouterr().err
+    assert "no steps or measurements found" in capsys.readouterr().err
 
 
 def test_a_run_that_was_only_launched_is_no_wrong_use(tmp_path, capsys):
@@ -81,7 +79,7 @@ def test_a_run_that_was_only_launched_is_no_wrong_use(tmp_path, capsys):
 def test_once_tells_how_a_run_stands_in_a_line_without_escape_codes(healthy, capsys):
     assert run([str(healthy.directory), "--once"]) == 0
     out = capsys.readouterr().out
-    assert "first: healthy: nothing is wrong in 30 steps | step 30 of 100 (30%), loss" in out
+    assert "first: healthy: no problem in 30 steps | step 30 of 100 (30%), loss" in out
     assert "\x1b" not in out
 
 
@@ -103,7 +101,7 @@ def test_a_directory_of_runs_is_all_of_them(healthy, tmp_path, capsys):
 
 
 def test_it_leaves_by_itself_when_the_runs_have_ended(healthy, capsys):
-    healthy.event("closed", reason="the guard was closed")
+    healthy.event("closed", reason="the guard is closed")
     assert run([str(healthy.directory), "--poll", "0.01"]) == 0
     assert "ended" in capsys.readouterr().out
 
@@ -111,7 +109,7 @@ def test_it_leaves_by_itself_when_the_runs_have_ended(healthy, capsys):
 def test_a_directory_of_runs_is_watched_on_for_runs_that_begin_later(healthy, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_AGAIN", 0.0)
     monkeypatch.setattr("stayfinite.diagnosis.watching.FIND_SHARE", math.inf)
-    healthy.event("closed", reason="the guard was closed")
+    healthy.event("closed", reason="the guard is closed")
     looks = iter([lambda: None, lambda: WrittenRun(tmp_path / "later").accept(5), lambda: None, interrupt])
     monkeypatch.setattr("stayfinite.cli.watch.time.sleep", lambda _: next(looks)())
     assert run([str(tmp_path), "--json"]) == 0
@@ -127,7 +125,7 @@ def test_the_last_word_is_on_all_of_the_run_however_late_it_was_read(healthy, ca
     monkeypatch.setattr("stayfinite.readers.runs.growing.BLOCK", 1000)  # so that one look is not enough
     healthy.accept(50)
     healthy.accept(1, loss=NAN)
-    healthy.event("closed", reason="the guard was closed")
+    healthy.event("closed", reason="the guard is closed")
     assert run([str(healthy.directory), "--poll", "0.01", "--json"]) == 1
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (last["step"], last["health"], last["ended"]) == (81, "critical", "closed")
@@ -169,7 +167,7 @@ def test_a_terminal_is_left_as_it_was(healthy, ending):
             if not piece:
                 break
             seen += piece
-        if not sent and b"nothing is wrong" in seen:
+        if not sent and b"no problem" in seen:
             sent = True
             os.kill(child, ending)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -186,7 +184,7 @@ def test_the_web_page_is_served_until_it_is_ended(healthy):
     url = re.match(r"(http://127\.0\.0\.1:\d+/[\w-]{32,}/) ", watch.stdout.readline())[1]
     assert "first: healthy" in "".join(watch.stdout.readline() for _ in range(2))
     with urllib.request.urlopen(url, timeout=100) as answer:
-        assert b"nothing is wrong in 30 steps" in answer.read()
+        assert b"no problem in 30 steps" in answer.read()
     watch.send_signal(signal.SIGTERM)
     watch.communicate(timeout=100)
     assert watch.returncode == 0

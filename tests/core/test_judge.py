@@ -52,7 +52,7 @@ def test_a_memory_of_another_version_is_refused_with_both_versions():
     ids=["empty", "none", "version only", "no fields", "unknown field", "words for numbers"],
 )
 def test_what_is_no_memory_is_refused_with_the_remedy(plain):
-    with pytest.raises(StateError, match=r"not a saved guard state(.|\n)*fix: pass what guard.state_dict\(\) returned"):
+    with pytest.raises(StateError, match=r"not a guard state(.|\n)*fix: pass what guard.state_dict\(\) returned"):
         Memory.from_json(plain)
 
 

@@ -72,15 +72,15 @@ def test_a_gradient_spike_is_vetoed_and_says_what_is_usual():
 
 def test_the_reason_names_the_part_of_the_loss_and_the_first_parameters_that_are_not_finite():
     step = signals(NAN, NAN, parts={"mlm": 1.0, "nsp": INF}, bad_parameters=("a", "b"), bad_count=7, parameters=9)
-    assert first(step).reason == "loss is nan (its part nsp inf); 7 of 9 gradients are NaN or infinite, first a, b"
+    assert first(step).reason == "loss is nan (its part nsp inf); 7 of 9 gradients are NaN or inf, first a, b"
 
 
 def test_the_reason_tells_a_norm_that_overflows_from_gradients_that_do():
-    assert "though every gradient is finite: too large to square" in first(signals(norm=INF, parameters=3)).reason
+    assert "gradients are finite, but their squares overflow" in first(signals(norm=INF, parameters=3)).reason
 
 
 def test_of_gradients_that_an_engine_keeps_only_the_norm_is_known():
-    assert first(signals(norm=INF)).reason == "loss is 2; gradients are NaN or infinite"
+    assert first(signals(norm=INF)).reason == "loss is 2; gradients are NaN or inf"
 
 
 def test_the_reason_says_that_the_gradients_are_fine_when_only_the_loss_is_not():

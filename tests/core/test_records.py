@@ -35,7 +35,7 @@ def test_the_line_of_a_veto_says_when_why_and_where():
     assert str(record.pop("loss")) == "nan"
     assert record == {
         "version": 1, "time": TIME, "event": "veto", "step": 3, "code": "loss-not-finite",
-        "reason": "loss is nan; 1 of 2 gradients are NaN or infinite, first w", "grad_norm": 1.0, "loss_scale": None,
+        "reason": "loss is nan; 1 of 2 gradients are NaN or inf, first w", "grad_norm": 1.0, "loss_scale": None,
         "batch": 12, "batch_shape": "int64[8]", "bad_parameters": ["w"], "bad_count": 1, "bad_ranks": [],
     }  # fmt: skip
 

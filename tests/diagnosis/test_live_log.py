@@ -31,7 +31,7 @@ def test_a_log_that_turns_is_told_once_with_its_cause(tmp_path):
     live.look(at_once=True)
     assert live.status().health.word == "critical"
     told = [happening.text for happening in live.status().happenings]
-    assert any("the loss is not finite" in text for text in told)
+    assert any("the loss is NaN or inf" in text for text in told)
     with log.open("a") as more:
         more.write(BAD)
     live.look(at_once=True)

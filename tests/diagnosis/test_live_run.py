@@ -158,7 +158,7 @@ def test_a_bad_step_that_touched_the_weights_is_critical(written, live):
     written.accept(2, loss=NAN)
     found = health(live)
     assert found.word == "critical"
-    assert "not finite from step 51 on" in found.reason
+    assert "NaN or inf from step 51" in found.reason
 
 
 def test_trouble_that_the_rules_see_is_unhealthy(written, live):
@@ -207,8 +207,8 @@ def test_the_search_for_a_loss_scale_alarms_nobody_at_any_moment(start, written,
     for _ in range(30):
         written.accept(1, loss_scale=4096.0)
         assert not health(live).word.alarms
-    told = f"{start - 12} refused while the loss scale was looked for"
-    assert health(live) == Health(word=HealthWord.HEALTHY, reason=f"nothing is wrong in {start + 18} steps; {told}")
+    told = f"{start - 12} refused while the loss scale was searched"
+    assert health(live) == Health(word=HealthWord.HEALTHY, reason=f"no problem in {start + 18} steps; {told}")
     assert live.status().refused == start - 12
 
 
@@ -231,7 +231,7 @@ def test_a_run_that_says_nothing_any_more_is_a_warning_unless_it_has_ended(writt
     os.utime(written.directory / "steps.jsonl", (old, old))
     assert (health(live).word, live.status().state) == ("warning", "silent")
     assert "no step for 3 min" in live.status().health.reason
-    written.event("closed", reason="the guard was closed")
+    written.event("closed", reason="the guard is closed")
     assert (health(live).word, live.status().state) == ("healthy", "ended")
 
 
@@ -257,7 +257,7 @@ def test_a_run_that_somebody_ended_by_hand_is_as_healthy_as_it_was_and_one_that_
     found = health(live)
     assert live.status().state == "ended"
     if error == "KeyboardInterrupt":
-        assert (found.word, found.reason) == ("healthy", "nothing is wrong in 50 steps; ended by hand")
+        assert (found.word, found.reason) == ("healthy", "no problem in 50 steps; interrupted")
     else:
         assert found.word == "critical"
         assert error in found.reason
@@ -309,7 +309,7 @@ def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_p
     training.steps(100)
     training.guard.close()
     assert health(live).word == "healthy"
-    assert live.diagnosis.verdict == "sick"
+    assert live.diagnosis.verdict == "unhealthy"
     assert {"veto", "autopsy", "closed"} <= {happening.event for happening in live.status().happenings}
 
 

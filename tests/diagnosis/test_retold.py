@@ -1,4 +1,4 @@
-"""A log of one's own prints the NaN of a step that the guard refuses a moment later: the judgement knows both."""
+"""A log of one's own prints the NaN of a step that the guard refuses a moment later: the judgment knows both."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_a_nan_that_a_log_of_ones_own_tells_again_is_no_symptom(count_from, ever
     run = guarded_run(tmp_path)
     alone = judged(diagnose(run))
     (run / "train.log").write_text(printed(120, count_from=count_from, every=every))
-    assert judged(diagnose(run)) == alone == ("sick", [], ["nan-loss"])
+    assert judged(diagnose(run)) == alone == ("unhealthy", [], ["nan-loss"])
 
 
 def test_it_may_lie_elsewhere_and_be_given_beside_the_steps(tmp_path):
     run = guarded_run(tmp_path / "run")
     (tmp_path / "train.log").write_text(printed(120))
     assert judged(diagnose(tmp_path / "train.log", run / "steps.jsonl"))[1] == []
-    assert "the loss is not finite from step 40" in judged(diagnose(tmp_path / "train.log"))[1][0]
+    assert "the loss is NaN or inf from step 40" in judged(diagnose(tmp_path / "train.log"))[1][0]
 
 
 def test_of_a_log_in_a_run_directory_the_guard_is_heard_and_so_is_its_autopsy(tmp_path):
@@ -56,7 +56,7 @@ def test_of_a_log_in_a_run_directory_the_guard_is_heard_and_so_is_its_autopsy(tm
     training.steps(10)
     training.guard.close()
     (tmp_path / "train.log").write_text(printed(35, refused=(25,)))
-    assert judged(diagnose(tmp_path / "train.log")) == ("sick", [], ["bad-data-row"])
+    assert judged(diagnose(tmp_path / "train.log")) == ("unhealthy", [], ["bad-data-row"])
 
 
 def test_a_log_without_step_numbers_is_counted(tmp_path):
@@ -81,22 +81,22 @@ def test_a_refused_spike_that_is_printed_is_no_explosion(tmp_path):
     (tmp_path / "train.log").write_text(log)
     assert judged(diagnose(tmp_path)) == ("healthy", [], [])
     (tmp_path / "steps.jsonl").unlink()
-    assert judged(diagnose(tmp_path))[0] == "sick"
+    assert judged(diagnose(tmp_path))[0] == "unhealthy"
 
 
 def test_a_nan_at_a_step_that_nobody_refused_stays_a_symptom(tmp_path):
     run = guarded_run(tmp_path)
     (run / "train.log").write_text(printed(120, refused=(40, 60, 77)))
-    assert "the loss is not finite from step 60" in judged(diagnose(run))[1][0]
+    assert "the loss is NaN or inf from step 60" in judged(diagnose(run))[1][0]
 
 
 def test_a_log_that_stays_bad_after_the_refused_step_is_judged(tmp_path):
     run = guarded_run(tmp_path)
     (run / "train.log").write_text(printed(120, refused=range(40, 121)))
-    assert any("the loss is not finite" in word for word in judged(diagnose(run))[1])
+    assert any("the loss is NaN or inf" in word for word in judged(diagnose(run))[1])
 
 
 def test_steps_that_the_guard_refused_to_the_end_are_told_by_both(tmp_path):
     run = plant_run(tmp_path, vetoes=(117, 118, 119, 120))
     (run / "train.log").write_text(printed(120, refused=range(117, 121)))
-    assert any("the loss is not finite from step 117" in word for word in judged(diagnose(run))[1])
+    assert any("the loss is NaN or inf from step 117" in word for word in judged(diagnose(run))[1])

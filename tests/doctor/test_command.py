@@ -88,8 +88,8 @@ def test_a_module_is_run_as_python_would(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nowhere.py"], "there is no script 'nowhere.py'"),
-        (["-m", "no.such.module"], "there is no module 'no.such.module'"),
+        (["nowhere.py"], "no such file: 'nowhere.py'"),
+        (["-m", "no.such.module"], "no module 'no.such.module'"),
         (["--apply", "train.py"], "--apply needs --patch FILE: the diff is written first"),
         (["--minutes", "0", "train.py"], "--minutes must be above 0, not 0"),
     ],
@@ -121,4 +121,4 @@ def test_attach_tells_at_the_end_of_a_program(tmp_path, script):
     )
     assert ended.returncode == 0
     assert "no-zero-grad" in ended.stderr
-    assert json.loads((tmp_path / "out" / "doctor.json").read_text())["verdict"] == "sick"
+    assert json.loads((tmp_path / "out" / "doctor.json").read_text())["verdict"] == "unhealthy"

@@ -59,7 +59,7 @@ def test_a_loss_of_another_model_is_refused_at_the_first_step():
     before = training.state()
     with pytest.raises(LossError, match="gave no gradient to any parameter of the optimizer") as caught:
         training.guard.step(other(batch(1)[0]).square().mean())
-    assert "compute it from this model's output" in caught.value.fix
+    assert "compute the loss from this model's output" in caught.value.fix
     assert changed(before, training.state()) == []
     training.good()
     assert not training.guard.decisions[-1].refused
@@ -165,9 +165,9 @@ def test_backward_before_the_guards_own_is_told_as_what_it_is():
     before = everything(training.model, training.optimizer)
     loss = training.loss()
     loss.backward()
-    with pytest.raises(OrderError, match="already run") as caught:
+    with pytest.raises(OrderError, match="already ran") as caught:
         training.guard.step(loss)
-    assert "take your own loss.backward() out" in caught.value.fix
+    assert "remove your own loss.backward()" in caught.value.fix
     assert "a second time" in str(caught.value.__cause__)
     assert changed(before, everything(training.model, training.optimizer)) == []
 
@@ -181,7 +181,7 @@ def test_parts_that_are_no_numbers_are_refused_before_anything_happens():
 
 
 def test_forward_that_was_never_given():
-    with pytest.raises(UsageError, match="needs to know the forward pass") as caught:
+    with pytest.raises(UsageError, match="needs a forward function") as caught:
         Training().guard.forward(batch(1))
     assert "forward=" in caught.value.fix
 
@@ -200,7 +200,7 @@ def test_a_guard_that_is_closed_is_used_up(policy):
         lambda: training.guard.load_state_dict(state),
     )  # fmt: skip
     for call in calls:
-        with pytest.raises(GuardClosed, match="the guard was closed") as caught:
+        with pytest.raises(GuardClosed, match="the guard is closed") as caught:
             call()
         assert "build a new Guard" in caught.value.fix
     assert changed(before, training.state() | everything(training.model, training.optimizer)) == []

@@ -91,7 +91,7 @@ def test_strict_names_step_loss_parameters_and_batch():
     text = str(caught.value)
     assert "step 3, batch 3 (x float32[32, 8], y float32[32, 4])" in text
     assert "loss is nan" in text
-    assert "all 6 gradients are NaN or infinite" in text
+    assert "all 6 gradients are NaN or inf" in text
     assert "fix: " in text
 
 
@@ -109,7 +109,7 @@ def test_strict_stops_only_the_step_that_is_bad_and_the_guard_is_used_up():
         training.bad("last-parameter")
     before = training.state()
     for call in (training.good, training.guard.flush):
-        with pytest.raises(GuardClosed, match="training was stopped at step 2"):
+        with pytest.raises(GuardClosed, match="training stopped at step 2"):
             call()
     training.guard.close()
     assert changed(before, training.state()) == []
@@ -132,7 +132,7 @@ def test_too_many_vetoes_in_a_row_end_the_training_and_say_what_was_tried(policy
     assert "4 steps in a row were refused" in str(error)
     for tried in ("2 x loss-not-finite", "1 x gradient-not-finite", "1 x loss-spike"):
         assert tried in str(error)
-    assert "no refused step has touched the weights" in error.fix
+    assert "no refused step changed the weights" in error.fix
     assert isinstance(error, TrainingStopped)
     assert not isinstance(error, BadStep)
     assert changed(before, training.state()) == []
@@ -235,7 +235,7 @@ def test_finite_gradients_whose_norm_is_not_are_refused(policy):
     training.guard.flush()
     decision = training.guard.decisions[-1]
     assert decision.refused
-    assert "grad norm is inf though every gradient is finite: too large to square" in decision.reason
+    assert "grad norm is inf: gradients are finite, but their squares overflow" in decision.reason
     assert all_finite(training)
 
 
@@ -252,25 +252,25 @@ def test_the_first_fault_of_a_run_is_explained_by_the_parameter_it_sits_in(polic
     training.guard.flush()
     decision = training.guard.decisions[0]
     assert decision.signals.bad_parameters == ("down.bias",)
-    assert decision.reason.endswith("1 of 6 gradients are NaN or infinite, first down.bias")
+    assert decision.reason.endswith("1 of 6 gradients are NaN or inf, first down.bias")
 
 
 def test_the_description_says_where_the_step_is_judged_and_what_it_costs():
-    assert "no wait: everything is on the CPU" in Training().guard.describe()
+    assert "no host sync on the CPU" in Training().guard.describe()
     device = Training("AdamW-fused", policy=Policy(gate="device")).guard.describe()
-    assert "no host wait" in device
+    assert "no host sync" in device
     assert "TinyNet: 6 tensors, 484 parameters, float32" in device
-    assert "only watches" in Training(policy=Policy.watch()).guard.describe()
+    assert "monitor only" in Training(policy=Policy.watch()).guard.describe()
     assert "fp16 scaler" in Training(precision="fp16-autocast").guard.describe()
 
 
 @pytest.mark.parametrize(
     ("policy", "name", "words"),
     [
-        (Policy(), "default", "gradients over 4x the median norm are limited; what follows is watched for 64 steps"),
+        (Policy(), "default", "gradients above 4x the median norm are limited; the next 64 steps are on probation"),
         (Policy.refuse_spikes(), "refuse_spikes", "finite spikes beyond 6 sigma are refused too"),
-        (Policy.only_nonfinite(), "only_nonfinite", "NaN and infinity are refused; finite steps are taken as they are"),
-        (Policy.watch(), "watch", "NaN and infinity are reported"),
+        (Policy.only_nonfinite(), "only_nonfinite", "NaN and inf are refused; finite steps are taken as they are"),
+        (Policy.watch(), "watch", "monitor only: NaN and inf are reported"),
         (Policy.strict(), "strict", "stops after 20 refused steps in a row"),
     ],
 )

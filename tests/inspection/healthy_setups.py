@@ -1,4 +1,4 @@
-"""Trainings with which nothing is wrong, small: what people really train, at its usual initialisation."""
+"""Trainings with which nothing is wrong, small: what people really train, at its usual initialization."""
 
 from __future__ import annotations
 

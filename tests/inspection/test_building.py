@@ -62,11 +62,11 @@ def test_what_a_build_returns_may_have_any_form(write, returned):
         ("{'model': model}", "without optimizer and batch"),
         ("(model, forward)", "without optimizer and batch"),
         ("None", "without model and optimizer and batch"),
-        ("(model, optimizer, batch, batch, forward)", "2 things that could be the batch"),
+        ("(model, optimizer, batch, batch, forward)", "2 return values could be the batch"),
         ("parts | {'optimiser': optimizer}", "it returned optimiser"),
         ("parts | {'model': 3}", "expected a torch.nn.Module, not int"),
-        ("1 / 0", "it failed with ZeroDivisionError"),
-        ("{k: v for k, v in parts.items() if k != 'forward'}", "does not say how the loss is computed"),
+        ("1 / 0", "failed with ZeroDivisionError"),
+        ("{k: v for k, v in parts.items() if k != 'forward'}", "cannot compute a loss from a batch"),
     ],
 )
 def test_what_is_missing_is_said(write, returned, message):
@@ -77,10 +77,10 @@ def test_what_is_missing_is_said(write, returned, message):
 def test_an_error_of_their_own_is_told_with_its_line(write, tmp_path, capsys):
     named = write("{'model': model, 'optimizer': optimiser}")
     file, line = named.removesuffix(":build") + ".py", len(BODY.splitlines()) + 2
-    with pytest.raises(UsageError, match=rf"it failed with NameError at {file}:{line}: name 'optimiser'"):
+    with pytest.raises(UsageError, match=rf"failed with NameError at {file}:{line}: name 'optimiser'"):
         inspect_build(named, steps=0)
     (tmp_path / "their_broken_module.py").write_text("import torch\n\nx = 1 / 0\n")
-    with pytest.raises(UsageError, match=r"cannot be imported: ZeroDivisionError at their_broken_module.py:3"):
+    with pytest.raises(UsageError, match=r"their_broken_module: ZeroDivisionError at their_broken_module.py:3"):
         inspect_build("their_broken_module:build", steps=0)
 
 

@@ -37,7 +37,7 @@ def test_the_code_of_a_page_runs(tmp_path, monkeypatch, capsys, page):
         exec(compile(block, f"{page}, block {number}", "exec"), names)
     said = capsys.readouterr().out
     if page == "lightning.md":
-        assert "the framework asks before its optimizer may step" in said
+        assert "the framework asks before each optimizer step" in said
         assert "checkpoints are the framework's own" in said
         assert "tensor(" in said
         assert list(tmp_path.rglob("stayfinite/steps.jsonl"))

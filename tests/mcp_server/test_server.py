@@ -154,10 +154,10 @@ HOSTILE = {
     "two dots": ("diagnose", {"paths": ["../outside0/secret.log"]}, "outside the allowed roots"),
     "a link outside": ("diagnose", {"paths": ["link.log"]}, "outside the allowed roots"),
     "a directory with a link outside": ("diagnose", {"paths": ["linked"]}, "is a link out of the allowed roots"),
-    "a link to itself": ("diagnose", {"paths": ["loop"]}, "cannot be followed|levels of symbolic links"),
+    "a link to itself": ("diagnose", {"paths": ["loop"]}, "cannot resolve|levels of symbolic links"),
     "a pipe": ("diagnose", {"paths": ["pipe.log"]}, "is a device, a pipe or a socket"),
     "a pipe in a directory": ("run_status", {"paths": ["."]}, "is a link out|is a device, a pipe or a socket"),
-    "1 GB": ("diagnose", {"paths": ["huge.log"]}, r"has 1,024 MB, more than the 512 MB allowed"),
+    "1 GB": ("diagnose", {"paths": ["huge.log"]}, r"has 1,024 MB \(limit 512 MB\)"),
     "1 GB to scan": ("scan", {"paths": ["huge.log"]}, "more than the 512 MB allowed"),
     "a missing file": ("diagnose", {"paths": ["no.log"]}, "No such file"),
     "a NUL": ("diagnose", {"paths": ["a\0b"]}, "is not a path"),
@@ -171,7 +171,7 @@ HOSTILE = {
     "a flag as a card": ("check", {"paths": ["train.yaml"], "gpu": "x --build os:system;"}, "gpu: String should match"),
     "an argument too many": ("explain", {"rule": "SF101", "out": "/tmp/x"}, "out: Extra inputs"),
     "a huge budget": ("explain", {"rule": "SF101", "budget": 10**9}, "budget: Input should be less than"),
-    "an unknown tool": ("rm", {}, "there is no tool 'rm'"),
+    "an unknown tool": ("rm", {}, "no tool 'rm'"),
     "running": ("doctor", {"script": "tyro.py"}, "is off\n  fix: the user starts the server with --allow-run"),
     "replaying": ("replay", {"incident": "run/incidents/0001"}, "is off\n  fix: the user starts the server with"),
 }
@@ -204,7 +204,7 @@ def test_over_http_with_the_token_and_not_without_and_a_slow_call_is_ended(root)
             began = time.monotonic()
             late = await client.call_tool("diagnose", {"paths": ["sick.log"]})
             assert late.is_error
-            assert "diagnose was ended after 0.05 s" in text_of(late)
+            assert "diagnose timed out after 0.05 s" in text_of(late)
             assert time.monotonic() - began < 30
             assert (await http.post(url, headers={"Authorization": "Bearer wrong"}, json={})).status_code == 401
             rebound = await http.post(url, headers={"Host": "evil.example", "Accept": "application/json"}, json={})
@@ -329,7 +329,7 @@ def test_with_allow_run_the_doctor_proves_the_cause(root):
 
     result = asyncio.run(talk())
     assert not result.is_error, text_of(result)
-    assert result.structured_content["verdict"] == "sick"
+    assert result.structured_content["verdict"] == "unhealthy"
     assert result.structured_content["findings"][0]["known_by"] != "read from text"
     (root / "job/dies.py").write_text(
         f"import os, sys\nprint('\\033[31m{INJECTED}', file=sys.stderr, flush=True)\nos._exit(9)\n"
@@ -342,7 +342,7 @@ def test_with_allow_run_the_doctor_proves_the_cause(root):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--root", "/nowhere/at/all"), "there is no such directory"),
+        (("--root", "/nowhere/at/all"), "no such directory"),
         (("--seconds", "0"), "must be above 0"),
     ],
 )

@@ -87,7 +87,7 @@ def test_trainable_parameters_that_the_optimizer_does_not_hold_are_named():
     assert caught.value.message == (
         "the optimizer does not hold 2 of the model's 3 trainable parameters: 0.weight, 0.bias"
     )
-    assert "freeze what is not to be trained" in caught.value.fix
+    assert "freeze the rest" in caught.value.fix
 
 
 def test_a_long_list_of_missing_parameters_is_cut_and_counted():
@@ -98,5 +98,5 @@ def test_a_long_list_of_missing_parameters_is_cut_and_counted():
 
 @pytest.mark.parametrize("model", [nn.ReLU(), nn.Linear(2, 2).requires_grad_(False)], ids=["none at all", "all frozen"])
 def test_a_model_without_a_trainable_parameter_is_refused_with_the_remedy(model):
-    with pytest.raises(ModelError, match=r"has no trainable parameter(.|\n)*fix: unfreeze what is to be trained"):
+    with pytest.raises(ModelError, match=r"has no trainable parameters(.|\n)*fix: unfreeze parameters"):
         take_roster(model, sgd([nn.Parameter(torch.ones(1))]))

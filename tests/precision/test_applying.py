@@ -148,7 +148,7 @@ def test_a_plan_survives_its_file(tmp_path):
     ("text", "words"),
     [
         ("{", "is not JSON"),
-        ("[]", "is no precision plan"),
+        ("[]", "is not a precision plan"),
         ('{"version": 9, "base": "bf16", "formats": {}, "units": {}}', "version 9"),
         ('{"version": 1, "base": "fp7", "formats": {}, "units": {}}', "unknown format 'fp7'"),
     ],

@@ -34,7 +34,7 @@ def test_fp8_rounds_as_torch_s_casts_do(kind):
 def test_tf32_keeps_ten_bits_and_the_range():
     values = torch.tensor([1.0, 1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-11, -1e38, 0.0, float("inf")])
     rounded = TF32.rounded(values)
-    # Ties go to the even neighbour: down at one half of a step, up at three halves.
+    # Ties go to the even neighbor: down at one half of a step, up at three halves.
     assert rounded[:4].tolist() == [1.0, 1 + 2**-10, 1.0, 1 + 2 * 2**-10]
     assert abs(float(rounded[4]) / -1e38 - 1) <= 2**-11
     assert rounded[5:].tolist() == [0.0, float("inf")]

@@ -133,7 +133,7 @@ def test_wrong_use_is_said_before_anything_runs():
     model, optimizer, ids, forward = small.training(small.healthy())
     with pytest.raises(UsageError, match="unknown format 'int4'"):
         plan_precision(model, optimizer, ids, forward, formats=("int4",))
-    with pytest.raises(UsageError, match="the model is not on a card"):
+    with pytest.raises(UsageError, match="the model is not on a GPU"):
         plan_precision(model, optimizer, ids, forward, gpu="this")
     with pytest.raises(UsageError, match="cosine in 0 to 1"):
         Budget(cosine=1.5)

@@ -52,7 +52,7 @@ class Last(nn.Module):
 
 
 class Counted(nn.Module):
-    """Counts its forward passes in a buffer. torch's BatchNorm would do, had it not seen uninitialised memory while the
+    """Counts its forward passes in a buffer. torch's BatchNorm would do, had it not seen uninitialized memory while the
     schedule finds out shapes."""
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ def test_under_ddp_the_bad_rank_explains_its_step_without_the_others(folder):
 
 def test_a_forward_pass_that_talks_to_other_ranks_is_not_run_again_alone(folder):
     (failed,) = events(folder / "talking", "autopsy-failed", RANK_1)
-    assert "talks to other ranks" in failed["reason"]
+    assert "communicates with other ranks" in failed["reason"]
     assert read_incident(folder / "talking/incidents/0001").step == 6
 
 
@@ -62,11 +62,11 @@ def test_sharded_weights_are_left_to_replay(folder):
     assert "spread over ranks" in skipped["reason"]
     incident = read_incident(folder / "fsdp/incidents/0001")
     assert incident.weights() is None
-    assert incident.record["weights"]["why"] == "the weights are spread over ranks"
+    assert incident.record["weights"]["why"] == "the weights are sharded over ranks"
     assert torch.equal(incident.batch().isnan().any(1), torch.tensor([False, False, True, False]))
     # In one process, with a model that is not sharded, it can be explained.
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.1), nn.Tanh(), nn.Linear(5, 1))
     rebuilt = rebuild(incident, model, lambda x: model(x).square().mean())
-    assert any("build() gave" in note for note in rebuilt.notes)
+    assert any("from build()" in note for note in rebuilt.notes)
     assert perform(rebuilt.step, rebuilt.materials).to_json()["cause"] == "bad-data-row"

@@ -82,7 +82,7 @@ def test_what_differs_on_most_ranks_at_once_is_the_code_and_not_a_device(folder)
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [("talking", "talks to other ranks"), ("tensor", "compute one result together")]
+    ("kind", "reason"), [("talking", "communicates with other ranks"), ("tensor", "compute one result together")]
 )
 def test_what_cannot_be_run_again_is_said_once_and_training_goes_on(folder, kind, reason):
     assert refused(folder / kind) == []

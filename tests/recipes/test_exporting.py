@@ -131,7 +131,7 @@ def test_an_adapter_is_merged_and_answers_the_same_without_us(chatted, tmp_path)
 
 
 def test_an_adapter_on_a_base_that_only_the_run_has_needs_merging(chatted, tmp_path):
-    with pytest.raises(UsageError, match="others cannot load by that name") as caught:
+    with pytest.raises(UsageError, match="others cannot load its base") as caught:
         export(str(chatted), str(tmp_path / "out"), say=silent)
     assert "--merge" in str(caught.value.fix)
     assert list(tmp_path.iterdir()) == []
@@ -141,9 +141,9 @@ def test_an_adapter_on_a_base_that_only_the_run_has_needs_merging(chatted, tmp_p
 def test_what_others_put_there_is_never_overwritten(translated, tmp_path, force):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("my notes")
-    with pytest.raises(UsageError, match="no export wrote" if force else "is not empty"):
+    with pytest.raises(UsageError, match="are not an export" if force else "is not empty"):
         export(str(translated), str(tmp_path / "mine"), force=force, say=silent)
-    with pytest.raises(UsageError, match="where the run itself lies"):
+    with pytest.raises(UsageError, match="is the run itself"):
         export(str(translated), str(translated / "best"), force=force, say=silent)
     assert (tmp_path / "mine" / "README.md").read_text() == "my notes"
 
@@ -163,7 +163,7 @@ def test_what_is_no_run_is_said(tmp_path):
     with pytest.raises(UsageError, match=r"holds no run.json"):
         export(str(tmp_path), str(tmp_path / "out"), say=silent)
     (tmp_path / "run.json").write_text('{"recipe": "sft", "config": {}}')
-    with pytest.raises(UsageError, match="a run without a model yet"):
+    with pytest.raises(UsageError, match="has no model yet"):
         export(str(tmp_path), str(tmp_path / "out"), say=silent)
 
 
@@ -232,4 +232,4 @@ def test_mmdit_is_weights_and_a_config_and_says_so(tmp_path):
     done = export(str(tmp_path / "run"), str(tmp_path / "out"), say=silent)
     assert done.kind == "weights"
     assert {"model.safetensors", "config.json", "README.md"} <= set(done.files)
-    assert "This is no transformers model" in Path(tmp_path / "out" / "README.md").read_text()
+    assert "Not a transformers model" in Path(tmp_path / "out" / "README.md").read_text()

@@ -192,10 +192,10 @@ LAUGHS = '<!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (tmx(PAIRS, LAUGHS).replace("How", "&b;"), "m.tmx:2: the file declares an entity of its own"),
-        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY f SYSTEM "file:///etc/passwd">]>\n'), "declares an entity"),
-        (tmx(PAIRS)[:2000], "m.tmx:.*the file ends in the middle"),
-        (tmx(PAIRS).replace('xml:lang="de"', 'xml:lang="en"', 1), "m.tmx:3: expected a <tuv> in each of two languages"),
+        (tmx(PAIRS, LAUGHS).replace("How", "&b;"), "m.tmx:2: custom entity"),
+        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY f SYSTEM "file:///etc/passwd">]>\n'), "custom entity"),
+        (tmx(PAIRS)[:2000], "m.tmx:.*the file is truncated"),
+        (tmx(PAIRS).replace('xml:lang="de"', 'xml:lang="en"', 1), "m.tmx:3: expected a <tuv> in two languages"),
         ("<html><body/></html>", "expected <tmx>, not <html>"),
         (tmx([]).replace("<body>", "<body>" + "<tu>" * 80), "elements 64 deep"),
     ],
@@ -225,7 +225,7 @@ def test_a_compressed_file_that_is_cut_says_so(tmp_path, kind):
     path.write_bytes(whole)
     assert len(read_questions([str(path)], QuestionColumns())) == 2000
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UsageError, match=r"cannot be (unpacked|read)"):
+    with pytest.raises(UsageError, match=r"cannot (unpack|read|open)|not a valid"):
         read_questions([str(path)], QuestionColumns())
 
 
@@ -240,7 +240,7 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, kind, monkeypatc
             archive.writestr("a.jsonl", text)
     else:
         path.write_bytes(gzip.compress(text.encode()) if kind == "gz" else zst(text))
-    with pytest.raises(UsageError, match="no text packs so well"):
+    with pytest.raises(UsageError, match="suspicious"):
         read_questions([str(path)], QuestionColumns())
 
 

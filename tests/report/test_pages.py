@@ -27,7 +27,7 @@ def test_explain_as_json_has_the_sections_apart(capsys):
 
 def test_an_unknown_rule_ends_with_2(capsys):
     assert main(["explain", "SF999"]) == 2
-    assert "there is no rule" in capsys.readouterr().err
+    assert "no rule" in capsys.readouterr().err
 
 
 def test_rules_lists_every_rule(capsys):

@@ -37,7 +37,7 @@ WORDS = [
         "Target size",
     ),
     ("position-out-of-range", "ValueError: Cannot forward sequence of length 1100", "", "Cannot forward"),
-    ("train-val-overlap", FALLING, "train_file: a.jsonl\nvalidation_file: a.jsonl\n", "one set for both"),
+    ("train-val-overlap", FALLING, "train_file: a.jsonl\nvalidation_file: a.jsonl\n", "the same set for both"),
     (
         "ddp-unused-parameters",
         "RuntimeError: Expected to mark a variable ready only once.",
@@ -69,14 +69,14 @@ WORDS = [
     ("wrong-reduction", "RuntimeError: a Tensor with 8 elements cannot be converted to Scalar", "", "8 elements"),
     ("norm-eps", LOST, "layer_norm_eps: 1e-12\nfp16: true\n", "is 0 in fp16"),
     ("lr-schedule-bug", "ValueError: Expected positive integer total_steps, but got 0", "", "total_steps"),
-    ("lr-zero", STUCK, "learning_rate: 0.0\n", "the settings say so"),
+    ("lr-zero", STUCK, "learning_rate: 0.0\n", "set to 0 in the settings"),
     (
         "params-twice",
         "ValueError: some parameters appear in more than one parameter group",
         "",
         "more than one parameter group",
     ),
-    ("autocast-missing", "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'", "", "no fp16"),
+    ("autocast-missing", "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'", "", "without fp16"),
     (
         "quantized-weights",
         "RuntimeError: only Tensors of floating point dtype can require gradients",
@@ -84,14 +84,14 @@ WORDS = [
         "floating point",
     ),
     ("benign-inf", INFINITE, "", "is infinite"),
-    ("attention-unscaled", FALLING, "scores = q @ k.transpose(-2, -1)\nattn = torch.softmax(scores, -1)\n", "scales"),
+    ("attention-unscaled", FALLING, "scores = q @ k.transpose(-2, -1)\nattn = torch.softmax(scores, -1)\n", "scaling"),
     ("accumulation-unscaled", FALLING, ACCUMULATED, "not divided"),
     ("double-step", FALLING, "loss.backward()\noptimizer.step()\noptimizer.step()\n", "twice in a row"),
-    ("generation-too-short", CLIPPED, "", "cut, at every step"),
+    ("generation-too-short", CLIPPED, "", "truncated, at every step"),
     ("zero-answer-rate", SCORES, "", "exactly 0"),
     ("zero-answer-rate", SCORES, "", "while the loss falls"),
     ("lr-schedule-bug", RATES.format(-1e-5), "", "learning rate is -"),
-    ("norm-eps", LOST, "self.norm = nn.LayerNorm(64, eps=0)\n", "next to no eps"),
+    ("norm-eps", LOST, "self.norm = nn.LayerNorm(64, eps=0)\n", "almost no eps"),
 ]
 
 

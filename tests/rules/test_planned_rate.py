@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rules.example import Example
-from stayfinite.rules.optimisation.planned_rate import departure
+from stayfinite.rules.optimization.planned_rate import departure
 
 CONFIG = "learning_rate: 2e-5\nlr_scheduler_type: {kind}\nnum_train_epochs: 4\n"
 

@@ -14,7 +14,7 @@ from stayfinite.rules.usual_causes import SYMPTOMS
 
 FOLDERS = (
     "precision",
-    "optimisation",
+    "optimization",
     "data",
     "gradient_flow",
     "device",

@@ -111,7 +111,7 @@ def test_the_files_of_a_guarded_run_follow_theirs(tmp_path):
 
 def test_a_schema_that_is_missing_is_told_with_the_nearest_name(capsys):
     assert main(["schema", "diagnosys"]) == 2
-    assert "there is no schema 'diagnosys'\n  fix: stayfinite schema diagnosis" in capsys.readouterr().err
+    assert "no schema 'diagnosys'\n  fix: stayfinite schema diagnosis" in capsys.readouterr().err
     assert main(["schema"]) == 0
     listed = capsys.readouterr().out.split()
     assert {*PRINTED, *WRITTEN} <= set(listed)

@@ -118,13 +118,13 @@ def _poison(path: Path) -> None:
 
 
 DAMAGES = {
-    "truncated": (_truncate, "optimizer.safetensors is truncated or grown: 100 bytes"),
-    "flipped": (_flip, "model.safetensors has changed since it was written: its hash differs"),
+    "truncated": (_truncate, "optimizer.safetensors has 100 bytes, expected"),
+    "flipped": (_flip, "model.safetensors was modified: its hash differs"),
     "missing": (lambda path: (path / "state.json").unlink(), "state.json is missing"),
     "no manifest": (lambda path: (path / "manifest.json").unlink(), "it has no manifest"),
     "torn manifest": (lambda path: (path / "manifest.json").write_text('{"version": 1,'), "its manifest is damaged"),
-    "not good": (lambda path: (path / "manifest.json").write_text('{"version": 1, "good": false}'), "not call it good"),
-    "poisoned": (_poison, "it is poisoned: 1 tensors are not finite, first up.weight"),
+    "not good": (lambda path: (path / "manifest.json").write_text('{"version": 1, "good": false}'), "mark it as good"),
+    "poisoned": (_poison, "1 tensors hold NaN or inf, first up.weight"),
     "empty": (lambda path: (shutil.rmtree(path), path.mkdir()), "it has no manifest"),
 }
 

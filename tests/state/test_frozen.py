@@ -66,7 +66,7 @@ def test_a_state_is_refused_on_another_base_and_nothing_is_changed() -> None:
     other = Adapted(seed=1)
     with torch.no_grad():
         other.head.weight.fill_(0.5)
-    with pytest.raises(StateError, match="not those that the saved state was trained on") as caught:
+    with pytest.raises(StateError, match="the frozen weights differ from the saved run's") as caught:
         restore(parts_of(other), state)
     assert "same base" in caught.value.fix
     assert bool((other.head.weight == 0.5).all())
@@ -95,7 +95,7 @@ def test_a_state_from_before_a_weight_was_thawed_does_not_fit_any_more() -> None
     parts = parts_of(model)
     state = capture(parts)
     model.base.bias.requires_grad_(True)
-    with pytest.raises(StateError, match="other weights are frozen than in the saved state: base.bias"):
+    with pytest.raises(StateError, match="different weights are frozen than in the saved state: base.bias"):
         restore(parts, state)
     assert "model.base.bias" in capture(parts).tensors
 
@@ -160,5 +160,5 @@ def test_an_incident_without_the_frozen_weights_is_run_again_on_the_base(tmp_pat
     incident = read_incident(tmp_path / "incidents" / "0001")
     again = Adapted()
     rebuilt = rebuild(incident, again, lambda batch: again(batch).square().mean().log())
-    assert any("2 frozen tensors are those that build() gave" in note for note in rebuilt.notes)
+    assert any("2 frozen tensors come from build()" in note for note in rebuilt.notes)
     assert torch.equal(again.head.weight, model.head.weight)

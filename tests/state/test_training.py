@@ -103,10 +103,10 @@ def test_other_names_are_told_first_few_and_count() -> None:
         return TrainingParts(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
 
     with pytest.raises(
-        StateError, match="8 in it are unknown here: 2.bias, 2.weight, 3.bias, 3.weight, 4.bias and 3 more"
+        StateError, match="8 in it are not in this training: 2.bias, 2.weight, 3.bias, 3.weight, 4.bias and 3 more"
     ):
         restore(parts(2), capture(parts(6)))
-    with pytest.raises(StateError, match="4 that this training has are not in it: 2.bias"):
+    with pytest.raises(StateError, match="4 of this training are not in it: 2.bias"):
         restore(parts(4), capture(parts(2)))
 
 
@@ -145,7 +145,7 @@ def test_a_part_that_refuses_its_state_leaves_everything_as_it_was() -> None:
     before = training.everything()
     training.counter.refuses = True
     training.counter.load_state_dict, real = _refuse_once(training.counter), training.counter.load_state_dict
-    with pytest.raises(StateError, match="the counter refused its saved state: KeyError"):
+    with pytest.raises(StateError, match="cannot load the saved state of the counter: KeyError"):
         restore(training.parts, state)
     training.counter.load_state_dict = real
     assert changed(before, training.everything()) == []

@@ -1,1 +1,1 @@
-"""Labelled logs of real runs."""
+"""Labeled logs of real runs."""

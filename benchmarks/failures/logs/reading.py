@@ -1,4 +1,4 @@
-"""Reads the labelled logs: a text file each, the label above, then the settings and the log as they were reported."""
+"""Reads the labeled logs: a text file each, the label above, then the settings and the log as they were reported."""
 
 from __future__ import annotations
 

@@ -65,11 +65,9 @@ class Autopsy:
             return self.conclusion.why
         words = [f"{self.conclusion.cause} ({self.conclusion.confidence:.0%}): {self.conclusion.why}."]
         if self.origin is not None:
-            words.append(f"It begins at {origin_in_words(self.origin)}.")
-        words += [
-            f"A second fault lies behind it: {other.conclusion.cause}, {other.conclusion.why}." for other in self.also
-        ]
-        proof = f", verified by a re-run ({self.verified_by})" if self.verified_by else ", not verified by a re-run"
+            words.append(f"Origin: {origin_in_words(self.origin)}.")
+        words += [f"Second fault: {other.conclusion.cause}, {other.conclusion.why}." for other in self.also]
+        proof = f", proved by re-run ({self.verified_by})" if self.verified_by else ", not proved by re-run"
         words.append(f"Fix: {' and '.join(each.fix for each in (self, *self.also))}{proof}.")
         return " ".join(words)
 

@@ -19,7 +19,7 @@ from stayfinite.errors import UsageError
 
 
 class Inquiry:
-    """Runs worlds, the cheapest first, and stops when nothing more is to be learnt.
+    """Runs worlds, the cheapest first, and stops when nothing more is to be learned.
 
     Arguments:
         step: the bad step.
@@ -47,12 +47,12 @@ class Inquiry:
             self._find_rows()
             if name not in self.worlds:
                 raise UsageError(
-                    "no row of the batch is guilty by itself", fix="leave --world out to try the other worlds"
+                    "no single row of the batch is the cause", fix="leave --world out to try the other worlds"
                 )
             return
         if name not in self._builders:
             raise UsageError(
-                f"there is no world {name!r} for this step", fix=f"try {', '.join([*self._builders, 'rows_removed'])}"
+                f"no world {name!r} for this step", fix=f"try {', '.join([*self._builders, 'rows_removed'])}"
             )
         self._run(self._builders[name]())
 

@@ -8,7 +8,7 @@ from typing import Any
 from stayfinite.autopsy.steps.step import Outcome
 from stayfinite.autopsy.tracing.origin import Origin
 from stayfinite.autopsy.worlds.worlds import World
-from stayfinite.core.source_lines import line_in_words
+from stayfinite.core.source_lines import quoted_line
 
 
 def origin_record(origin: Origin) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def origin_in_words(origin: Origin) -> str:
         return origin.leaf
     if at is None:
         return "an operator"
-    forward = f" (the derivative of {origin.forward.operator})" if origin.forward is not None else ""
-    place = "" if at.place is None else f", {line_in_words(at.place.file, at.place.line)}"
+    forward = f" (gradient of {origin.forward.operator})" if origin.forward is not None else ""
+    place = "" if at.place is None else f", {quoted_line(at.place.file, at.place.line)}"
     return f"{at.operator}{forward} in {at.module or 'the loss'}, {at.phase}{place}"
 
 

@@ -17,7 +17,7 @@ GROUPS = {
         "check": "check configs, data, memory, or the real model with a batch",
         "diff": "compare two configs, scripts or notebooks, stability first",
         "precision": "plan the fastest precision for each module within a stated error",
-        "rescale": "rewrite a model so that it fits fp16; proved to be the same function",
+        "rescale": "rewrite a model to fit fp16, as the same function",
     },
     "During training": {
         "run": "run a training command and restart it after a crash",
@@ -31,7 +31,7 @@ GROUPS = {
         "plot": "draw loss, gradient norm and learning rate of one or several runs",
         "replay": "re-run a captured incident and prove its cause",
         "scan": "check checkpoints for NaN, damaged files and missing shards",
-        "hardware": "find the machine that computes wrong, over runs, restarts and ranks",
+        "hardware": "find the machine that computes wrong results",
         "export": "write a trained model as a plain transformers directory",
     },
     "Train": {
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         close = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else "stayfinite --help lists them."
-        print(f"stayfinite: there is no command {command!r}. {hint}", file=sys.stderr)
+        print(f"stayfinite: no command {command!r}. {hint}", file=sys.stderr)
         return 2
     module = import_module(f"stayfinite.cli.{command}")
     if command == "doctor" and arguments is None:
@@ -106,9 +106,8 @@ def _usage() -> str:
     )
     commands = "\n\n".join(groups)
     return (
-        "usage: stayfinite COMMAND [OPTIONS]\n\nKeep PyTorch training finite, and know why it was not.\n\n"
-        f"{commands}\n\nstayfinite COMMAND --help explains a command.\n"
-        "  -V, --version  print the version\n"
-        "  -q, --quiet    print errors only: stayfinite -q check train.yaml\n"
-        "  -v, --verbose  print the traceback of an error too"
+        "usage: stayfinite COMMAND [OPTIONS]\n\nKeep PyTorch training finite, and know why it was "
+        f"not.\n\n{commands}\n\nstayfinite COMMAND --help explains a command.\n  -V, --version  print the version\n  "
+        "-q, --quiet    print errors only: stayfinite -q check train.yaml\n  -v, --verbose  print the traceback of "
+        "an error"
     )

@@ -30,111 +30,110 @@ Format = Literal["text", "json", "sarif", "github", "junit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Look before you launch. Exits 0 when ready, 1 with findings, 2 on wrong use, so that it can stand in a launch
-    script, a hook or a pipeline.
+    """Check a training before launch. Exit code 0: ready, 1: findings, 2: wrong use.
 
     Files are read, never executed: `stayfinite check train.yaml`, `train.py`, `notebook.ipynb`, `ds_config.json`, or
-    the command itself in quotes, `stayfinite check 'python train.py --fp16'`. Without files those are checked that
-    `[tool.stayfinite]` in pyproject.toml, or stayfinite.toml, names.
+    the command in quotes, `stayfinite check 'python train.py --fp16'`. Without files: those named in
+    `[tool.stayfinite]` of pyproject.toml, or in stayfinite.toml.
     """
 
     files: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Configs, scripts, notebooks, or a command in quotes."""
 
     gpu: str | None = None
-    """Judge what this card supports and holds: T4, V100, A100, H100, ...; `none` reads scripts as on the CPU."""
+    """The GPU to check for: T4, V100, A100, H100, ...; `none` reads scripts as on the CPU."""
 
     data: tuple[str, ...] = ()
-    """Data files to look through: csv, tsv, json, jsonl, parquet, arrow, tmx, zip, tar, two aligned texts, a directory;
-    or hub:OWNER/NAME."""
+    """Data files to check: csv, tsv, json, jsonl, parquet, arrow, tmx, zip, tar, two aligned texts, a directory; or
+    hub:OWNER/NAME."""
 
     whole: bool = False
-    """Read all of the data; else, above 1 GiB, only the beginnings of its files."""
+    """Read all data; by default only the start of each file above 1 GiB."""
 
     val: tuple[str, ...] = ()
-    """Validation data, held against the training data."""
+    """Validation data, to compare with the training data."""
 
     tokenizer: str | None = None
-    """Directory or name of the tokenizer that the data will meet; `bytes` for byte models."""
+    """Directory or name of the tokenizer; `bytes` for byte models."""
 
     max_length: int | None = None
-    """The length at which rows will be cut, in tokens (bytes for byte models)."""
+    """Length limit in tokens (bytes for byte models)."""
 
     source: str | None = None
-    """The column with the input text; guessed when left out."""
+    """Input text column; guessed by default."""
 
     target: str | None = None
-    """The column with the target text or label; guessed when left out."""
+    """Target text or label column; guessed by default."""
 
     id: str | None = None
-    """The column with the id or group by which train and validation are told apart; guessed when left out."""
+    """Id or group column that must not be in both splits; guessed by default."""
 
     memory: str | None = None
-    """Estimate the memory of training this model: a directory, a config.json, or a name such as t5-small."""
+    """Estimate the training memory of this model: a directory, a config.json, or a name such as t5-small."""
 
     batch: int = 1
-    """Rows in a batch, for the memory."""
+    """Rows per batch, for --memory."""
 
     seq: int = 512
-    """Tokens in a row, for the memory."""
+    """Tokens per row, for --memory."""
 
     target_seq: int | None = None
-    """Tokens in a target row, for encoder-decoders; as --seq when left out."""
+    """Tokens per target row of encoder-decoders, for --memory; by default --seq."""
 
     optimizer: str = "adamw"
-    """The optimizer, for the memory: adamw, adamw-fused, adamw-8bit, adafactor, sgd, sgd-plain, lion."""
+    """Optimizer, for --memory: adamw, adamw-fused, adamw-8bit, adafactor, sgd, sgd-plain, lion."""
 
     lora: int | None = None
-    """Train adapters of this rank only, for the memory."""
+    """Train LoRA adapters of this rank only, for --memory."""
 
     base: Literal["full", "8bit", "4bit"] = "full"
-    """How the weights under adapters are stored, for the memory."""
+    """Storage of the weights under adapters, for --memory."""
 
     precision: Literal["fp32", "bf16", "fp16", "pure-bf16"] | None = None
-    """Judge the memory of this precision alone: bf16 and fp16 mean autocast, pure-bf16 weights in bf16."""
+    """Only this precision, for --memory: bf16 and fp16 mean autocast, pure-bf16 means bf16 weights."""
 
     checkpointing: Literal["on", "off"] | None = None
-    """Judge the memory with, or without, gradient checkpointing alone."""
+    """With or without gradient checkpointing only, for --memory."""
 
     attention: Literal["sdpa", "eager"] | None = None
-    """How attention is computed, for the memory; as transformers chooses when left out."""
+    """Attention implementation, for --memory; by default that of transformers."""
 
     padded: bool = False
-    """Rows have different lengths, so that attention needs a mask, for the memory."""
+    """Rows have different lengths (attention mask), for --memory."""
 
     accumulate: bool = False
-    """Gradients of several batches are added up, for the memory."""
+    """Gradients are accumulated over batches, for --memory."""
 
     quick: str | None = None
-    """Look at a recipe: one forward and backward pass and ten steps, finite and falling. Its own flags may follow:
-    `--quick sft --train my.jsonl`."""
+    """Check a recipe: one forward and backward pass and ten steps. Its flags may follow: `--quick sft --train
+    my.jsonl`."""
 
     build: str | None = None
-    """module:function that returns model, optimizer, batch and forward: look at the real thing."""
+    """module:function that returns model, optimizer, batch and forward: check the real training."""
 
     steps: int = 10
-    """How many steps the learning test may take; 0 for none."""
+    """Steps of the learning test; 0 for none."""
 
     lr_range: bool = False
-    """Find the range of learning rates that works, with a plot (with --build)."""
+    """Find the range of working learning rates, with a plot (with --build)."""
 
     each: bool = False
-    """Check each file by itself, not as the files of one run; what is no training is skipped. For hooks."""
+    """Check each file alone, not as the files of one run; files without training are skipped. For hooks."""
 
     format: Format = "text"
-    """How the result is printed: text, json, sarif (code scanning), github (annotations), junit (test reports)."""
+    """Output format: text, json, sarif (code scanning), github (annotations), junit (test reports)."""
 
     json: bool = False
-    """The same as --format json."""
+    """Same as --format json."""
 
     strict: bool = False
-    """Exit 1 for notes too, and where nothing could be checked."""
+    """Exit 1 for notes too, and when nothing could be checked."""
 
     warn_only: bool = False
     """Exit 0 whatever is found."""
 
     fix: bool = False
-    """Show the changes of config values that are safe, as a diff, and what has to be changed by hand."""
+    """Show safe config changes as a diff, and what to change by hand."""
 
     write: bool = False
     """With --fix, write the changes."""
@@ -143,7 +142,7 @@ class Check:
     """Print findings only."""
 
     verbose: Annotated[bool, tyro.conf.arg(aliases=["-v"])] = False
-    """Print every check, those that are fine or skipped too."""
+    """Print every check, passed and skipped ones too."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -154,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return exit_code("check", lambda: _run(settings, others), as_json=as_json)
     except KeyboardInterrupt:
-        print("stayfinite check: stopped before its end; nothing is known", file=sys.stderr)
+        print("stayfinite check: interrupted; no result", file=sys.stderr)
         return 130
 
 
@@ -167,7 +166,7 @@ def _run(settings: Check, others: Sequence[str]) -> int:
         return _fix(settings, runs, project)
     found = _inspect(settings, runs) if settings.quick is None else _inspect_recipe(settings.quick, others)
     if found is None:
-        raise UsageError("name a config, or --data, --memory, --build or --quick; --help tells more")
+        raise UsageError("name a config, or use --data, --memory, --build or --quick; see --help")
     found = without_ignored(found, project=project.ignore)
     _print(found, settings)
     return _exit_code(found, settings)
@@ -177,7 +176,7 @@ def _refuse_what_contradicts(settings: Check) -> None:
     for one, other in (("strict", "warn_only"), ("quiet", "verbose")):
         if getattr(settings, one) and getattr(settings, other):
             names = f"--{one} and --{other.replace('_', '-')}"
-            raise UsageError(f"{names} contradict each other", fix="give one of them")
+            raise UsageError(f"{names} cannot be combined", fix="use one of them")
     if settings.write and not settings.fix:
         raise UsageError("--write needs --fix", fix="stayfinite check --fix --write ...")
 
@@ -218,7 +217,7 @@ def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> in
     from stayfinite.inspection.files.fixing import Fixes, add_fixes
 
     if not runs:
-        raise UsageError("--fix needs the files of a run", fix="stayfinite check --fix train.yaml")
+        raise UsageError("--fix needs a config or script", fix="stayfinite check --fix train.yaml")
     fixes = Fixes()
     for run_files in runs:
         found = without_ignored(inspect_files(run_files, gpu=settings.gpu), project=project.ignore)
@@ -230,7 +229,7 @@ def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> in
         written = fixes.write()
         print(f"Wrote {', '.join(written)}." if written else "Nothing to write.")
     elif fixes.after:
-        print(f"Safe changes: {len(fixes.fixed)}. Nothing was written; --write does.")
+        print(f"Safe changes: {len(fixes.fixed)}. Nothing written; add --write to apply them.")
     else:
         print("No safe changes.")
     open_still = [finding for finding, _ in fixes.left if finding.severity != "info"]
@@ -260,7 +259,7 @@ def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
     except (ModuleNotFoundError, AttributeError):
         look = None
     if look is None:
-        raise UsageError(f"--quick {name}: there is no quick look at such a recipe", fix="--quick sft")
+        raise UsageError(f"--quick {name}: not supported for this recipe", fix="--quick sft")
     found: Inspection = look(flags)
     return found
 

@@ -18,16 +18,16 @@ from stayfinite.report.standard_output import StandardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train a small T5-shaped model three times side by side: in fp32, in fp16 as in the reports, in fp16 guarded."""
+    """Train a small T5-shaped model three times side by side: fp32, plain fp16, guarded fp16."""
 
     steps: int = 250
-    """How many batches each training is given."""
+    """Batches per training."""
 
     seed: int = 0
-    """Of the weights, the data and the batches."""
+    """Seed of weights, data and batches."""
 
     out: Path = Path("runs/demo")
-    """Where the three write; if it exists, a numbered directory beside it is taken."""
+    """Output directory; if it exists, a numbered one next to it."""
 
     json: bool = False
     """Print the result as JSON and nothing else."""

@@ -19,21 +19,21 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnose:
-    """Say what went wrong with a training, from whatever is lying around of it: a log, a config or script beside it,
-    trainer_state.json, a TensorBoard file, a run directory. `-` reads a log from standard input.
+    """Find out what went wrong in a training, from a log, config, script, trainer_state.json, TensorBoard file or run
+    directory. `-` reads a log from standard input.
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Files and directories of one run."""
 
     all: bool = False
-    """Show every finding, not only the likeliest ones."""
+    """Show every finding, not only the likeliest."""
 
     tell: tuple[str, ...] = ()
-    """Facts that no file states, as name=value: precision=fp16 gpu=V100, or an experiment's outcome: bf16=fine."""
+    """Facts not in any file, as name=value: precision=fp16 gpu=V100, or an experiment's outcome: bf16=fine."""
 
     ask: bool = False
-    """Ask for the missing fact that would change the diagnosis most, and go on with the answer."""
+    """Ask for the missing fact that matters most, and continue with the answer."""
 
     json: bool = False
     """Print the diagnosis as JSON and nothing else."""
@@ -54,9 +54,7 @@ def _run(settings: Diagnose) -> int:
     from stayfinite.report.progress import reading_progress
 
     if settings.ask and ("-" in settings.paths or not sys.stdin.isatty()):
-        raise UsageError(
-            "--ask needs a terminal to ask in", fix="tell what you know instead: --tell precision=fp16 gpu=V100"
-        )
+        raise UsageError("--ask needs a terminal", fix="answer with flags instead: --tell precision=fp16 gpu=V100")
     told = understand_told(settings.tell)
     with reading_progress(quiet=settings.json) as progress:
         reading = read_paths([Path(path) for path in settings.paths], progress)
@@ -72,4 +70,4 @@ def _run(settings: Diagnose) -> int:
         from stayfinite.report.standard_output import StandardOutput
 
         show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all)
-    return int(found.verdict == "sick")
+    return int(found.verdict == "unhealthy")

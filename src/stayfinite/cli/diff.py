@@ -16,19 +16,18 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Diff:
-    """Hold two configs, scripts, notebooks or commands (in quotes) against each other: what matters for stability
-    first, each with what it means. Nothing is executed. Exits 0 when they are the same, 1 when they differ, 2 on wrong
-    use.
+    """Compare two configs, scripts, notebooks or commands (in quotes), stability first. Nothing is executed. Exit code
+    0: same, 1: different, 2: wrong use.
     """
 
     left: Annotated[str, tyro.conf.Positional]
     """A config, a script, a notebook, or a command in quotes."""
 
     right: Annotated[str, tyro.conf.Positional]
-    """Another one, of the same or of another kind."""
+    """Another one, of any kind."""
 
     all: bool = False
-    """Show every setting that only one side has, not only those that matter for stability."""
+    """Show every setting that only one side has, not only those that affect stability."""
 
     json: bool = False
     """Print the comparison as JSON and nothing else."""

@@ -44,7 +44,7 @@ class Doctor:
     """Stop the program at its first bad step."""
 
     watch: bool = False
-    """Only observe: the default."""
+    """Monitor only (default)."""
 
     minutes: float | None = None
     """Stop the program after this many minutes, and report."""
@@ -56,19 +56,19 @@ class Doctor:
     """Apply the patch to the program's file if it is verified."""
 
     instead: Path | None = None
-    """Run this file's text in the place of the program's: how a patched copy is tried."""
+    """Run this file instead of the program's, to test a patched copy."""
 
     instead_of: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """The file whose text `--instead` replaces, where it is a module that the program imports."""
+    """The module file that `--instead` replaces, if it is not the program itself."""
 
     once: bool = False
-    """Never run the program a second time to explain a bad step."""
+    """Never run the program a second time."""
 
     second_run: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Run up to the bad step that the plan in this folder names: how a bad step is explained by a second run."""
+    """Run up to the bad step that the plan in this folder names."""
 
     json: bool = False
-    """Print the diagnosis as JSON and nothing else on standard output; the program's own goes to standard error."""
+    """Print the diagnosis as JSON; the program's own output goes to standard error."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -127,7 +127,7 @@ def run(arguments: Sequence[str]) -> int:
         from stayfinite.report.standard_output import StandardOutput
 
         show_seen(said, StandardOutput())
-    return code or int(said["verdict"] == "sick")
+    return code or int(said["verdict"] == "unhealthy")
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -150,7 +150,7 @@ def _wrong_use(settings: Doctor) -> str:
     if settings.minutes is not None and not settings.minutes > 0:
         return f"--minutes must be above 0, not {settings.minutes:g}"
     if settings.module and settings.script in LAUNCHERS:
-        return "start the doctor under the launcher: torchrun --nproc-per-node 2 --no-python stayfinite doctor train.py"
+        return "run the doctor under the launcher: torchrun --nproc-per-node 2 --no-python stayfinite doctor train.py"
     if settings.module:
         from importlib.util import find_spec
 
@@ -158,11 +158,11 @@ def _wrong_use(settings: Doctor) -> str:
             found = find_spec(settings.script) is not None
         except (ImportError, ValueError):
             found = False
-        return "" if found or _is_local_module(settings.script) else f"there is no module {settings.script!r}"
+        return "" if found or _is_local_module(settings.script) else f"no module {settings.script!r}"
     path = Path(settings.script)
     if path.is_dir():
-        return f"{settings.script!r} is a directory: give the script in it"
-    return "" if path.is_file() else f"there is no script {settings.script!r}"
+        return f"{settings.script!r} is a directory: name a script in it"
+    return "" if path.is_file() else f"no such file: {settings.script!r}"
 
 
 def _is_local_module(name: str) -> bool:
@@ -225,7 +225,7 @@ def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its:
     seen = session.conclude(examine=code == 0)
     limit = settings.minutes if session.watcher.steps.time_is_up else None
     said = outcome(seen, Ended(code=code, after_minutes=limit, strict=settings.strict), _script(settings), output)
-    if said["verdict"] == "sick" and settings.instead is None and settings.patch is not None:
+    if said["verdict"] == "unhealthy" and settings.instead is None and settings.patch is not None:
         said["patch"] = _patched(seen, settings, its, code)
     return said
 

@@ -70,10 +70,11 @@ def _no_memory(error: RuntimeError) -> StayfiniteError:
     what = str(error).splitlines()[0] if str(error) else "CUDA out of memory"
     return StayfiniteError(
         what,
-        fix="fewer rows at a time (--batch-size, and --accumulation for the same step), shorter ones (the flags with "
-        "max and length in their names), or --gradient-checkpointing, where the command has them; nvidia-smi shows "
-        "what else is on the card. A training that was under way goes on from its last checkpoint when it is started "
-        "again",
+        fix=(
+            "lower --batch-size (raise --accumulation to keep the step size), shorten sequences (flags with max or "
+            "length in their names), or add --gradient-checkpointing. nvidia-smi shows other processes on the GPU. "
+            "The same command resumes from the last checkpoint"
+        ),
     )
 
 

@@ -18,31 +18,31 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Translate pairs and score it: sacrebleu's BLEU and chrF++, and their geometric mean."""
+    """Translate pairs and score them: BLEU, chrF++ and their geometric mean (sacrebleu)."""
 
     model: Annotated[str, tyro.conf.Positional]
-    """The directory of a run (its best model is taken) or of a model, or a hub's name."""
+    """A run directory (its best model), a model directory, or a hub name."""
 
     data: Annotated[tuple[str, ...], tyro.conf.Positional]
     """CSV, TSV, JSON, JSONL or Parquet tables with source and target columns, or two aligned texts, source first."""
 
     source: str | None = None
-    """Name of the source column; by default the one that was trained on, or guessed."""
+    """Source column; by default that of the training, or guessed."""
 
     target: str | None = None
-    """Name of the target column; likewise."""
+    """Target column; by default that of the training, or guessed."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
-    """Write source, target and translation of each pair to this CSV."""
+    """Write source, target and translation of each pair to this CSV file."""
 
     beams: int = 4
-    """Beams of the search; 1 is greedy and quicker."""
+    """Beams; 1 is greedy and faster."""
 
     batch_size: int = 32
-    """Texts that are translated at a time."""
+    """Texts per batch."""
 
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     json: bool = False
     """Print the scores as JSON and nothing else."""
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(settings: Evaluate) -> int:
     if not settings.data:
-        raise UsageError("expected data to score on", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
+        raise UsageError("no data to score", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
     from stayfinite.recipes.seq2seq.pairs import read_pairs, to_score
     from stayfinite.recipes.seq2seq.predictions import Asked, write_table
     from stayfinite.recipes.seq2seq.tables import Columns
@@ -70,7 +70,7 @@ def _run(settings: Evaluate) -> int:
     pairs = read_pairs(settings.data, Columns(source=settings.source, target=settings.target), usual=usual)
     known = to_score(pairs)
     if not known:
-        raise UsageError(f"{', '.join(settings.data)}: no row has a target to compare with", fix="--target NAME")
+        raise UsageError(f"{', '.join(settings.data)}: no row has a target", fix="--target NAME")
     translator = load_translator(trained, device=settings.device, batch_size=settings.batch_size)
     with counting_progress("translating", quiet=settings.json) as progress:
         scores, translations = translator.evaluate(known, beams=settings.beams, progress=progress)
@@ -82,5 +82,5 @@ def _run(settings: Evaluate) -> int:
     else:
         print(scores)
         if len(known) < len(pairs):
-            print(f"{len(pairs) - len(known)} rows have no target and do not count")
+            print(f"{len(pairs) - len(known)} rows without a target are skipped")
     return 0

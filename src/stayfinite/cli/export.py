@@ -18,25 +18,24 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write the best model of a run as a plain transformers directory: weights, tokenizer, generation settings, card.
-
-    It loads with two lines of transformers, and nothing of stayfinite is needed.
+    """Save the best model of a run as a plain transformers directory: weights, tokenizer, generation settings, model
+    card. It loads without stayfinite.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """The directory of a run, or of one of its models (runs/sft/best)."""
+    """A run directory, or one of its models (runs/sft/best)."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])]
-    """The directory to write: one that is not there, or empty."""
+    """Output directory; must be new or empty."""
 
     merge: bool = False
-    """Add an adapter into the weights of its base, so that one whole model is written."""
+    """Merge the adapter into its base and save one whole model."""
 
     force: bool = False
     """Replace an earlier export in that directory."""
 
     json: bool = False
-    """Print what was written as JSON and nothing else."""
+    """Print the result as JSON and nothing else."""
 
 
 def run(arguments: Sequence[str]) -> int:

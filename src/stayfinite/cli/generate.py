@@ -18,52 +18,51 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Generate:
-    """Ask a language model: it goes on from a prompt, or fills the gaps (`<extra_id_0>`) in it.
-
-    With neither --prompt nor --file, prompts are read from standard input, one a line.
+    """Generate text: continue a prompt, or fill its gaps (`<extra_id_0>`). Without --prompt and --file, read prompts
+    from standard input, one per line.
     """
 
     model: Annotated[str, tyro.conf.Positional]
-    """A run directory (its best model), a model's directory, or a hub's name."""
+    """A run directory (its best model), a model directory, or a hub name."""
 
     prompt: tuple[str, ...] = ()
-    """What to go on from; several are answered one after the other."""
+    """Text to continue; may be given several times."""
 
     file: Path | None = None
-    """Prompts from a file, one a line."""
+    """File with one prompt per line."""
 
     max_new_tokens: int = 64
-    """Tokens that are written at most."""
+    """Most tokens to generate."""
 
     num_return_sequences: int = 1
-    """Texts for each prompt."""
+    """Texts per prompt."""
 
     temperature: float | None = None
-    """Draw at random: below 1 the likelier tokens more often, above 1 less. By default the likeliest is taken."""
+    """Sampling temperature; by default greedy."""
 
     top_k: int | None = None
-    """Draw from so many of the likeliest tokens."""
+    """Sample from this many likeliest tokens."""
 
     top_p: float | None = None
-    """Draw from the likeliest tokens that together have this probability."""
+    """Sample from the likeliest tokens with this total probability."""
 
     no_repeat_ngram_size: int = 0
-    """No so many tokens in a row come twice; 0 for no such rule."""
+    """Never repeat n-grams of this size; 0 to allow repeats."""
 
     repetition_penalty: float = 1.0
-    """Above 1, tokens that were written already become less likely."""
+    """Above 1, repeated tokens become less likely."""
 
     num_beams: int = 1
     """Beams of beam search."""
 
     seed: int = 0
-    """For drawing."""
+    """Seed for sampling."""
 
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     cache_dir: str | None = None
-    """Where models from a hub are kept."""
+    """Cache directory for hub models."""
 
     json: bool = False
     """Print one JSON list: prompt, text and gaps of each answer."""
@@ -106,13 +105,13 @@ def options_of(settings: Generate) -> dict[str, Any]:
     drawn = any(value is not None for value in (settings.temperature, settings.top_k, settings.top_p))
     if not drawn and settings.num_return_sequences > settings.num_beams:
         raise UsageError(
-            f"--num-return-sequences {settings.num_return_sequences}: the likeliest text is always the same one",
-            fix=f"--temperature 0.8 to draw, or --num-beams {settings.num_return_sequences}",
+            f"--num-return-sequences {settings.num_return_sequences}: greedy decoding gives one text only",
+            fix=f"--temperature 0.8 to sample, or --num-beams {settings.num_return_sequences}",
         )
     if settings.num_return_sequences > settings.num_beams > 1:
         raise UsageError(
-            f"--num-return-sequences {settings.num_return_sequences} from --num-beams {settings.num_beams}: each text "
-            "is a beam",
+            f"--num-return-sequences {settings.num_return_sequences} needs as many beams, not --num-beams "
+            f"{settings.num_beams}",
             fix=f"--num-beams {settings.num_return_sequences}, or leave --num-beams out",
         )
     options: dict[str, Any] = {
@@ -131,20 +130,21 @@ def _prompts(settings: Generate) -> list[str]:
     given = list(settings.prompt)
     if settings.file is not None:
         from stayfinite.readers.data.text_lines import text_file
-        from stayfinite.recipes.seq2seq.normalising import legible
+        from stayfinite.recipes.seq2seq.normalizing import legible
 
         try:
             with text_file(settings.file, newline=None) as file:
                 given += [legible(line.rstrip("\n")) for line in file.lines()]
         except OSError as error:
             raise UsageError(
-                f"{settings.file} cannot be read: {error.strerror or error}", fix="name a text, one prompt a line"
+                f"cannot read {settings.file}: {error.strerror or error}",
+                fix=("give a text file with one prompt per line"),
             ) from error
     elif not given:
         given += sys.stdin.read().splitlines()
     prompts = [prompt for prompt in given if prompt.strip()]
     if not prompts:
-        raise UsageError("there is no prompt", fix="--prompt 'some words', --file prompts.txt, or lines on stdin")
+        raise UsageError("no prompt", fix="--prompt 'some words', --file prompts.txt, or lines on stdin")
     return prompts
 
 
@@ -160,8 +160,7 @@ def _answers(settings: Generate, prompts: Sequence[str], options: dict[str, Any]
     )
     if any(author.completes(prompt) for prompt in prompts):
         print(
-            "stayfinite generate: this model was trained to fill gaps: a plain prompt is given one at its end "
-            "(<extra_id_0>)",
+            "stayfinite generate: this model fills gaps: <extra_id_0> is added to a plain prompt",
             file=sys.stderr,
         )
     return [answer for prompt in prompts for answer in author.write(prompt, options)]

@@ -19,10 +19,8 @@ from stayfinite.report.standard_output import StandardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Add up over runs, restarts and ranks which machine gives wrong results.
-
-    Reads what guards with Policy(replay_every=...) have written. Exits 0 when no machine is suspect, 1 when one is, and
-    2 on wrong use.
+    """Find the machine that computes wrong results, over runs, restarts and ranks. Reads runs with
+    Policy(replay_every=...). Exit code 0: none suspect, 1: one suspect, 2: wrong use.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]

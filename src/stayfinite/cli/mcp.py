@@ -21,31 +21,30 @@ TOKEN = "STAYFINITE_MCP_TOKEN"
 
 @dataclass(frozen=True, kw_only=True)
 class Mcp:
-    """Serve assistants over the Model Context Protocol: diagnose, check, diff, scan, explain, run_status, and with
-    --allow-run doctor and replay. Speaks over standard input and output; with --http on 127.0.0.1.
+    """Serve coding assistants over the Model Context Protocol: diagnose, check, diff, scan, explain, run_status; with
+    --allow-run also doctor and replay. Uses standard input and output, or 127.0.0.1 with --http.
     """
 
     root: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
-    """A directory that may be read; give it once for each. The current directory by default."""
+    """Directory that may be read; repeat for several. By default the current directory."""
 
     allow_run: bool = False
     """Allow `doctor` and `replay`, which run programs in the roots."""
 
     seconds: float = 60.0
-    """The time limit of a call."""
+    """Time limit per call, in seconds."""
 
     run_minutes: float = 10.0
-    """The time limit of a call of `doctor` or `replay`."""
+    """Time limit per call of `doctor` or `replay`, in minutes."""
 
     megabytes: int = 512
-    """The largest file that is read."""
+    """Largest file to read, in MB."""
 
     http: bool = False
-    """Serve HTTP on 127.0.0.1 in place of standard input and output. The token is taken from STAYFINITE_MCP_TOKEN, or
-    made anew and printed."""
+    """Serve HTTP on 127.0.0.1 instead. The token comes from STAYFINITE_MCP_TOKEN, or is generated and printed."""
 
     port: int = 8766
-    """For --http."""
+    """Port for --http."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -60,7 +59,7 @@ def _run(settings: Mcp) -> int:
     roots = tuple(path.resolve() for path in settings.root or (Path.cwd(),))
     for root in roots:
         if not root.is_dir():
-            raise UsageError(f"--root {root}: there is no such directory")
+            raise UsageError(f"--root {root}: no such directory")
     import anyio
 
     from stayfinite import __version__

@@ -19,19 +19,19 @@ from stayfinite.report.printable import printable
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Draw loss (log scale), gradient norm and learning rate of one or several runs, with the bad steps marked."""
+    """Plot loss (log scale), gradient norm and learning rate of runs, with bad steps marked."""
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Logs or run directories; each is drawn in its own colour."""
+    """Logs or run directories, one color each."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])] = Path("loss.png")
-    """The picture: its ending says which kind (png, svg, pdf, html)."""
+    """Output file: png, svg, pdf or html."""
 
     title: str = ""
-    """Above the picture."""
+    """Title of the plot."""
 
     json: bool = False
-    """Print what was drawn as JSON and nothing else."""
+    """Print the plotted data as JSON and nothing else."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -18,43 +18,44 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """Plan what each module may compute in: measured on real steps, the fastest formats within a stated error.
+    """Plan the precision of each module: the fastest formats within a stated error, measured on real steps. The
+    training is left unchanged.
 
-    The training is left as it was. `plan.apply(model)`, or `--precision precision.json` of a recipe, uses the plan.
-    Exits 0 with a plan, 2 on wrong use.
+    Use the plan with `plan.apply(model)`, or `--precision precision.json` of a recipe. Exit code 0: plan made, 2: wrong
+    use.
     """
 
     build: str
     """module:function that returns model, optimizer, batch and forward, as for `stayfinite check --build`."""
 
     gpu: str | None = None
-    """The card to plan for: T4, V100, A100, H100, ...; `this` also measures times on the card that is here. Left out,
-    the card that is here, with estimated times; an H100 where there is none."""
+    """The GPU to plan for: T4, V100, A100, H100, ...; `this` also measures times. By default this machine's GPU with
+    estimated times, else an H100."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Save the plan to this file."""
 
     compile: bool = False
-    """With `--gpu this`: time the model as torch.compile makes it. fp8 gains little without."""
+    """With `--gpu this`: time the compiled model (torch.compile). fp8 gains little without it."""
 
     formats: tuple[Literal["fp32", "tf32", "bf16", "fp16", "fp8"], ...] = ()
-    """Only these formats, whatever is faster."""
+    """Use only these formats."""
 
     loss: float = 0.005
-    """The largest relative error of the loss against fp32."""
+    """Largest relative error of the loss against fp32."""
 
     cosine: float = 0.9
-    """The least cosine between the gradient and that of fp32."""
+    """Smallest cosine between the gradient and that of fp32."""
 
     steps: int = 4
-    """Measure again after this many steps, which are undone; 0 for the fresh model alone."""
+    """Measure again after this many steps, which are undone; 0 for the initial model only."""
 
     updates: Literal["bf16", "fp16"] | None = None
-    """Instead of a plan: what weights stored in this format lose of each update, and what an fp32 copy, Kahan sums and
-    stochastic rounding save, over max(steps, 4) steps."""
+    """Instead of a plan: measure what weights in this format lose per update, and what an fp32 copy, Kahan sums and
+    stochastic rounding save."""
 
     all: bool = False
-    """Show every module, not only those that break in some format."""
+    """Show every module, not only those that break."""
 
     json: bool = False
     """Print the plan as JSON and nothing else."""
@@ -66,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return exit_code("precision", lambda: _run(settings), also=(OSError,), as_json=settings.json)
     except KeyboardInterrupt:
-        print("stayfinite precision: stopped before its end; nothing is known", file=sys.stderr)
+        print("stayfinite precision: interrupted; no result", file=sys.stderr)
         return 130
 
 

@@ -49,7 +49,7 @@ class Programs:
             close = difflib.get_close_matches(name, self.listed, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             print(
-                f"stayfinite {self.command}: there is no {self.kind} {name!r}.{hint}\n\n{self._usage()}",
+                f"stayfinite {self.command}: no {self.kind} {name!r}.{hint}\n\n{self._usage()}",
                 file=sys.stderr,
             )
             return 2

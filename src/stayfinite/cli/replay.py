@@ -20,26 +20,26 @@ from stayfinite.report.standard_output import StandardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Run an incident again with one thing changed at a time, until it is known what made the step bad."""
+    """Re-run an incident with one thing changed at a time, and prove what made the step bad."""
 
     incident: Annotated[Path, tyro.conf.Positional]
     """The incident, such as runs/first/incidents/0001."""
 
     build: str | None = None
-    """Where to find the model, as module:function, from the current directory; it returns model and forward."""
+    """module:function that returns model and forward, found from the current directory."""
 
     world: str | None = None
-    """Run this world alone: fp32, bf16, good_weights ..."""
+    """Run this world only: fp32, bf16, good_weights ..."""
 
     device: str | None = None
-    """Where to run it: cpu, cuda, cuda:1; by default where it was run, or the CPU."""
+    """Device: cpu, cuda, cuda:1; by default as in the run, or the CPU."""
 
     seconds: float = 600.0
-    """After this time no further world is begun."""
+    """Start no new world after this many seconds."""
 
     write: bool = True
-    """Put the result into the incident: as autopsy.json, or as replay.json where the run wrote an autopsy. Not done for
-    a single world."""
+    """Save the result in the incident: autopsy.json, or replay.json if the run has an autopsy. Not for a single world.
+    """
 
     json: bool = False
     """Print the result as JSON and nothing else."""
@@ -83,6 +83,6 @@ def _write(incident: Path, found: dict[str, Any]) -> list[str]:
     name = AUTOPSY if cause is None else REPLAY
     kept = "" if cause is None else f"; the run's own autopsy ({cause or 'no cause'}) is kept"
     try:
-        return [f"written to {write_autopsy(incident, found, name)}{kept}"]
+        return [f"saved to {write_autopsy(incident, found, name)}{kept}"]
     except OSError as error:
-        return [f"{name} could not be written: {error.strerror or error}"]
+        return [f"cannot write {name}: {error.strerror or error}"]

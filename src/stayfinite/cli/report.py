@@ -19,28 +19,27 @@ from stayfinite.report.printable import printable
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Draw one or several runs into one HTML file that needs nothing else: the verdict, findings, curves, layers over
-    time, incidents with their worlds, configuration. From run directories, logs, trainer_state.json, TensorBoard; `-`
-    reads a log from standard input.
+    """Write runs as one self-contained HTML file: verdict, findings, curves, layers over time, incidents,
+    configuration. Reads run directories, logs, trainer_state.json, TensorBoard; `-` is a log on standard input.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run directories or logs; several are drawn over one another. A config or script belongs to the run before it."""
+    """Run directories or logs; several are overlaid. A config or script belongs to the run before it."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o", "--output"])] = Path("report.html")
-    """The file; it is replaced in one go."""
+    """Output file; replaced atomically."""
 
     title: str = ""
-    """At the top; the names of the runs by default."""
+    """Title; by default the names of the runs."""
 
     tell: tuple[str, ...] = ()
-    """Facts that no file states, as name=value: precision=fp16 gpu=V100."""
+    """Facts not in any file, as name=value: precision=fp16 gpu=V100."""
 
     open: bool = False
-    """Show it in the browser."""
+    """Open it in the browser."""
 
     json: bool = False
-    """Print where it is and what is in it as JSON and nothing else."""
+    """Print path and contents as JSON and nothing else."""
 
 
 def run(arguments: Sequence[str]) -> int:

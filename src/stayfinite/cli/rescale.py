@@ -18,38 +18,39 @@ from stayfinite.report.standard_output import StandardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class Rescale:
-    """Make fp16 possible: rescale a model of transformers so that its activations fit, and prove that it is the same.
+    """Rescale a transformers model to fit fp16, and prove that it is the same function.
 
     Weights are multiplied by powers of two that cancel out: residual streams, feed-forwards, values, queries and keys.
-    The result loads with plain transformers. Exits 0 when all fits, 1 when something is in the way, 2 on wrong use.
+    The result loads with plain transformers. Exit code 0: all fits, 1: something does not, 2: wrong use.
     """
 
     model: Annotated[str, tyro.conf.Positional]
-    """Directory of a model of transformers: T5, mT5, ByT5, LLaMA, Mistral, Qwen, Gemma, BART, mBART, Pegasus."""
+    """Directory of a transformers model: T5, mT5, ByT5, LLaMA, Mistral, Qwen, Gemma, BART, mBART, Pegasus."""
 
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """New directory for the rescaled model, with the proof in rescale.json; without it nothing is written."""
+    """Output directory for the rescaled model and its proof, rescale.json; without it nothing is written."""
 
     data: Path | None = None
-    """What to measure on: lines of text (source, tab, target) or JSON lines with input_ids; else random tokens."""
+    """Data to measure on: lines of text (source, tab, target) or JSON lines with input_ids; by default random tokens.
+    """
 
     share: float = 0.25
-    """The part of fp16's range that no activation may exceed."""
+    """Largest share of fp16's range that an activation may use."""
 
     tolerance: float = 1e-3
-    """By how much the logits may differ in fp32, relative to the largest. Most rescalings are exact."""
+    """Largest difference of the fp32 logits, relative to the largest. Most rescalings are exact."""
 
     steps: int = 8
-    """Training steps of the proof: original in fp32 and fp16, rescaled in fp16; 0 for none."""
+    """Training steps of the proof; 0 for none."""
 
     batches: int = 4
     """Batches to measure on."""
 
     rows: int = 4
-    """Rows in a batch."""
+    """Rows per batch."""
 
     length: int = 64
-    """Tokens in a row."""
+    """Tokens per row."""
 
     json: bool = False
     """Print the result as JSON and nothing else."""

@@ -1,4 +1,4 @@
-"""``stayfinite rules``: the list of everything that can be recognised; its pages for the docs."""
+"""``stayfinite rules``: the list of everything that can be recognized; its pages for the docs."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def run(arguments: Sequence[str]) -> int:
         print(f"\n{family}")
         for rule in members:
             print(f"  {rule.code}  {rule.slug:<{width}}  {rule.heading.rstrip('.')}")
-    print("\nstayfinite explain CODE tells what one means, why it happens and how to fix it.")
+    print("\nstayfinite explain CODE explains one: meaning, causes, fix.")
     return 0

@@ -39,18 +39,17 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Run a training command, and run it again when it crashes. `stayfinite run --restarts 5 -- torchrun ... train.py`
+    """Run a training command, and restart it after a crash: `stayfinite run --restarts 5 -- torchrun ... train.py`
 
-    A training that a guard has stopped is not started again, whatever its launcher ends with. Exit codes: 0 done; 86,
-    87, 88 stopped for a reason; otherwise that of the last attempt, when the restarts are used up; 128 + N after
-    signal N, which is passed on; 2 on wrong use.
+    A training that its guard stopped is not restarted. Exit codes: 0 done; 86, 87, 88 stopped by the guard; that of the
+    last attempt when restarts are used up; 128 + N after signal N; 2 on wrong use.
     """
 
     restarts: int = 5
-    """Restarts in all, after which it gives up."""
+    """Most restarts."""
 
     pause: float = 10.0
-    """Seconds before a restart; doubled, up to 5 minutes, while attempts begin at the same step."""
+    """Seconds before a restart; doubled, up to 5 minutes, while attempts start at the same step."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -200,7 +199,7 @@ class Supervisor:
             last = f" The last attempt began at step {state.began}." if state.began >= 0 else " It took no step."
             _say(f"{attempt}. Gave up after {restarts}.{last} Fix the crash, then run the same command again.")
         elif following.move is Move.TOLD:
-            _say(f"stopped by {signal.Signals(following.code - 128).name}. Run the same command again to resume.")
+            _say(f"stopped by {signal.Signals(following.code - 128).name}. Resume with the same command.")
 
 
 def _in_words(code: int) -> str:

@@ -21,10 +21,10 @@ from stayfinite.report.standard_output import StandardOutput
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """Look through checkpoints: numbers that are not finite or absurd, files cut off or changed, shards missing.
+    """Check checkpoints: NaN, inf and extreme values, truncated or modified files, missing shards.
 
     Reads safetensors, .pt, .pth, .bin and .ckpt, adapters, optimizer states, torch.distributed.checkpoint, DeepSpeed
-    and stayfinite's own. Never runs what a pickle asks for. Exits 0 clean, 1 with findings, 2 on wrong use.
+    and stayfinite checkpoints. Never executes a pickle. Exit code 0: clean, 1: findings, 2: wrong use.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -34,17 +34,17 @@ class Scan:
     """Print the result as JSON and nothing else."""
 
     quick: bool = False
-    """Look at headers, sizes and indices only, not at numbers and hashes."""
+    """Check headers, sizes and indices only, not values and hashes."""
 
     hashes: bool = True
-    """Compare SHA-256 sums, where a manifest or a list beside a file has them."""
+    """Compare SHA-256 sums with a manifest or list, if there is one."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 when all is good, 1 with findings, 2 when there is nothing to scan."""
     settings = parsed(Scan, arguments, "stayfinite scan")
     if not settings.paths:
-        return tell_error("scan", "expected a checkpoint or a directory of them", as_json=settings.json)
+        return tell_error("scan", "no checkpoint named", as_json=settings.json)
     with warnings.catch_warnings():
         # The bare install has no numpy, and torch says so when it is first used.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
             why = f"{error.filename or ''}: {error.strerror or error}"
             return tell_error("scan", why, as_json=settings.json)
         except KeyboardInterrupt:
-            print("stayfinite scan: stopped before its end; nothing is known", file=sys.stderr)
+            print("stayfinite scan: interrupted; no result", file=sys.stderr)
             return 130
     record = result.to_json()
     if settings.json:
@@ -69,4 +69,4 @@ def run(arguments: Sequence[str]) -> int:
         show(record, StandardOutput())
     if result.verdict == "unknown" and not settings.quick:
         return 2
-    return int(result.verdict == "sick")
+    return int(result.verdict == "unhealthy")

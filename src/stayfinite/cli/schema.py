@@ -11,11 +11,13 @@ from stayfinite.core.schema_names import PRINTED, WRITTEN
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 2 when there is no such schema."""
+    """Run the command; 2 when no such schema."""
     parser = argparse.ArgumentParser(
-        "stayfinite schema", description="Print the JSON Schema of what --json prints and of what a run writes."
+        "stayfinite schema", description="Print the JSON Schema of --json output and run files."
     )
-    parser.add_argument("name", nargs="?", help="finding, diagnosis, check, run, incident, ...; all are listed without")
+    parser.add_argument(
+        "name", nargs="?", help=("finding, diagnosis, check, run, incident, ...; without a name, list all")
+    )
     asked = parser.parse_args(list(arguments))
     return exit_code("schema", lambda: _run(asked.name))
 

@@ -19,7 +19,7 @@ PROGRAMS = Programs(
         "chat": Program(module="stayfinite.recipes.chat.chatting", what="ask a trained adapter yourself"),
         "datagen": Program(
             module="stayfinite.recipes.chat.sampling",
-            what="sample several ways to each answer, keep the right ones to train on",
+            what="sample several solutions per answer, keep the correct ones",
         ),
     },
 )

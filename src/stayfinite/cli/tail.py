@@ -24,25 +24,25 @@ from stayfinite.report.printable import printable
 
 @dataclass(frozen=True, kw_only=True)
 class Tail:
-    """Follow a log while it is written, and say so when it turns: the rules of `diagnose`, live. Ctrl-C ends it."""
+    """Follow a growing log and report when it turns bad: the rules of `diagnose`, live. Ctrl-C stops."""
 
     path: Annotated[Path, tyro.conf.Positional]
-    """The log. It need not exist yet, and may be rotated."""
+    """The log. It may not exist yet, and may be rotated."""
 
     config: tuple[Path, ...] = ()
-    """Configs or scripts of the run: they tell causes apart."""
+    """Configs or scripts of the run, to tell causes apart."""
 
     poll: float = 0.5
-    """Seconds between two looks at the file."""
+    """Seconds between reads."""
 
     once: bool = False
-    """Read to the end of what is there, then leave."""
+    """Read what is there, then exit."""
 
     stop: bool = False
-    """Leave at the first finding, with exit code 1: for scripts that end a run that has turned."""
+    """Exit at the first finding, with exit code 1."""
 
     json: bool = False
-    """Print each finding as one line of JSON, and nothing else."""
+    """Print each finding as one line of JSON and nothing else."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     if not (math.isfinite(settings.poll) and settings.poll > 0):
         return tell_error("tail", f"--poll {settings.poll}: expected seconds above 0", as_json=settings.json)
     if settings.path.is_dir() or (settings.once and not settings.path.exists()):
-        kind = "is a directory: name a log in it" if settings.path.is_dir() else "there is no such file"
+        kind = "is a directory: name a log in it" if settings.path.is_dir() else "no such file"
         return tell_error("tail", f"{settings.path}: {kind}", as_json=settings.json)
     from stayfinite.core.settings import Settings
     from stayfinite.diagnosis.following import Follower, new_bytes

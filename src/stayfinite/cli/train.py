@@ -10,7 +10,7 @@ RECIPES = {
     "mt5": "a language model for a low-resource language, from raw text (T5 span corruption)",
     "translate": "ByT5 or T5 translation, from pairs of texts",
     "sft": "LoRA fine-tuning of a small chat model on questions and answers",
-    "grpo": "reinforcement learning of a small chat model, from answers that can be checked",
+    "grpo": "reinforcement learning of a small chat model, with checkable answers",
     "mmdit": "joint text and latent diffusion",
     "compare": "which of two images: a vision-language model on pairs",
 }
@@ -19,8 +19,8 @@ RECIPES = {
 PROGRAMS = Programs(
     command="train",
     kind="recipe",
-    about="Train a model, checked before it starts, guarded while it runs.",
-    hint="; without any it trains a built-in task",
+    about="Train a model: checked before the start, guarded while it runs.",
+    hint="; without any, train a built-in task",
     listed={name: Program(module=f"stayfinite.recipes.{name}", what=what) for name, what in RECIPES.items()},
 )
 

@@ -18,38 +18,37 @@ from stayfinite.flags import parsed
 
 @dataclass(frozen=True, kw_only=True)
 class Translate:
-    """Translate every line of a text, or every row of a table, with beam search; the order is kept.
-
-    Sources are normalised and prefixed as in the training of the model.
+    """Translate every line of a text, or every row of a table, with beam search. Sources are normalized and prefixed as
+    in training.
     """
 
     model: Annotated[str, tyro.conf.Positional]
-    """The directory of a run (its best model is taken) or of a model, or a hub's name."""
+    """A run directory (its best model), a model directory, or a hub name."""
 
     file: Annotated[Path, tyro.conf.Positional]
-    """A text with a line for each, or a CSV, TSV, JSON, JSONL or Parquet table."""
+    """Text with one source per line, or a CSV, TSV, JSON, JSONL or Parquet table."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
-    """Write a CSV here: the columns that there were, and `translation`; one of that name that was there is called
-    `translation (given)`. By default it goes to the terminal."""
+    """Write a CSV file: all columns, and `translation`; an existing one is renamed `translation (given)`. By default
+    print."""
 
     source: str | None = None
-    """Name of the source column; by default the one that was trained on, or guessed."""
+    """Source column; by default that of the training, or guessed."""
 
     beams: int = 4
-    """Beams of the search; 1 is greedy and quicker."""
+    """Beams; 1 is greedy and faster."""
 
     batch_size: int = 32
-    """Texts that are translated at a time."""
+    """Texts per batch."""
 
     max_length: int | None = None
-    """Tokens that a translation may have; by default as in training."""
+    """Most tokens of a translation; by default as in training."""
 
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     json: bool = False
-    """Print one JSON object a row and nothing else."""
+    """Print one JSON object per row and nothing else."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -80,5 +79,5 @@ def _run(settings: Translate) -> int:
     elif settings.output is None:
         write_table(asked, translations, sys.stdout)
     else:
-        print(f"{len(translations):,} translations are in {settings.output}")
+        print(f"Saved {len(translations):,} translations to {settings.output}")
     return 0

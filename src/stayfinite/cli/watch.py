@@ -34,46 +34,46 @@ LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Watch runs while they train: how they are, in one word with its reason, their curves, pace and decisions. Ctrl-C
-    ends it. Exit code 0 when all is well, 1 when a run is not healthy, 2 on wrong use.
+    """Watch runs while they train: health with its reason, curves, speed and decisions. Ctrl-C stops. Exit code 0: all
+    healthy, 1: a run is not, 2: wrong use.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run directories, logs of other frameworks, or a directory of runs, with those that begin later. They
-    need not exist yet. A file in a guarded run's directory stands for that run."""
+    """Run directories, logs of other frameworks, or a directory of runs, also future ones. They may not exist yet. A
+    file in a guarded run's directory shows that run."""
 
     web: bool = False
-    """Serve the report's page, live, for a browser."""
+    """Serve the live report for a browser."""
 
     host: str = "127.0.0.1"
-    """The address for --web. Wherever others can reach it, the page's address holds a secret token."""
+    """Address for --web. If others can reach it, the URL holds a secret token."""
 
     port: int = 8765
-    """For --web; 0 takes a free one."""
+    """Port for --web; 0 for a free one."""
 
     token: bool = False
-    """Put a token into the address also on this machine: others may be logged in here."""
+    """Use a token on this machine too, if others are logged in."""
 
     steps: int | None = None
-    """How many steps a run is to have, for the time to go, where neither run.json nor the log says so."""
+    """Total steps of a run, for the remaining time, if neither run.json nor the log has it."""
 
     config: tuple[Path, ...] = ()
-    """Configs or scripts of logs that are watched: they tell causes apart."""
+    """Configs or scripts of watched logs, to tell causes apart."""
 
     poll: float = 0.5
-    """Seconds between two looks at the files."""
+    """Seconds between reads."""
 
     once: bool = False
-    """Show how the runs stand now, and leave."""
+    """Show the current state, and exit."""
 
     stop: bool = False
-    """Leave, with exit code 1, as soon as a run is unhealthy or critical: for scripts that end it."""
+    """Exit with code 1 as soon as a run is unhealthy or critical."""
 
     metrics: Path | None = None
-    """Write Prometheus metrics to this file at every look, in one go, for the node exporter's textfile collector."""
+    """Write Prometheus metrics to this file, atomically, for the node exporter's textfile collector."""
 
     json: bool = False
-    """Print JSON and nothing else: a line whenever a run has changed, or with --once one object."""
+    """Print JSON and nothing else: a line on every change, or one object with --once."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     for path in settings.paths:
         if (around := run_around(path)) is not None:
             named = around if around.name else around.absolute()
-            print(f"stayfinite watch: {path} belongs to the guarded run in {named}, which is watched", file=sys.stderr)
+            print(f"stayfinite watch: {path} belongs to {named}, which is already watched", file=sys.stderr)
     try:
         known = sum((read_config(path) for path in settings.config), Settings())
         watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)
@@ -110,9 +110,9 @@ def _wrong(settings: Watch) -> str:
     if not 0 <= settings.port <= 65_535:
         return f"--port {settings.port}: expected 0 to 65535"
     if settings.web and settings.once:
-        return "--web and --once: a page that is shown once is `stayfinite report`"
+        return "--web and --once: use `stayfinite report` for a static page"
     missing = next((path for path in settings.paths if not path.exists()), None) if settings.once else None
-    return f"{missing}: there is no such file or directory" if missing is not None else ""
+    return f"no such file or directory: {missing}" if missing is not None else ""
 
 
 def _once(settings: Watch, watched: WatchedRuns) -> int:
@@ -137,7 +137,7 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
         status for status in statuses if status.health.word == "unknown" and not (status.seen or status.happenings)
     ]
     for status in nothing:
-        print(f"stayfinite watch: {status.path}: no step and no measurement was found in it", file=sys.stderr)
+        print(f"stayfinite watch: {status.path}: no steps or measurements found", file=sys.stderr)
     return 2 if nothing else _exit_code(statuses)
 
 

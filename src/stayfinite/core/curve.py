@@ -21,7 +21,7 @@ Place = tuple[int, float, float]
 
 @dataclass(slots=True)
 class Span:
-    """Neighbouring things of one kind."""
+    """Neighboring things of one kind."""
 
     kind: str
     first: float
@@ -51,8 +51,8 @@ class Spans:
             kind: of what it is.
             step: where it happened.
             text: what is said of it; only that of the first in a span is kept.
-            ordinal: its place in a row of all; those that follow each other are neighbours.
-            joined: whether it becomes one with a neighbour of its kind even while there is room.
+            ordinal: its place in a row of all; those that follow each other are neighbors.
+            joined: whether it becomes one with a neighbor of its kind even while there is room.
         """
         self.total += 1
         last = self._spans[-1] if self._spans else None

@@ -121,5 +121,5 @@ def finite_numbers(values: Iterable[Any]) -> tuple[float, ...]:
     # What was edited or damaged must not let a NaN in by the back door.
     numbers = tuple(map(float, values))
     if not all(map(math.isfinite, numbers)):
-        raise ValueError("a window holds a number that is not finite")
+        raise ValueError("a window holds NaN or inf")
     return numbers

@@ -54,7 +54,7 @@ KINDS = {
     UPDATE: Kind(
         0.01, 4.0, above_all=True,
         words="median update {value:.2%} of the weights (largest so far {usual:.2%})",
-        advice="look at the learning rate and at the last batches",
+        advice="check the learning rate and the last batches",
     ),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Small pieces of HTML for notebooks: everything that is put in is escaped, colours suit a light and a dark page."""
+"""Small pieces of HTML for notebooks: everything that is put in is escaped, colors suit a light and a dark page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 TONES = {"error": "#d33", "warning": "#d80", "info": "#28c", "good": "#2a4", "plain": "#888"}
-"""What a colour means, by name."""
+"""What a color means, by name."""
 
 MOST_TEXT = 2_000
 """Characters of one text; a message may hold a whole batch."""
@@ -21,7 +21,7 @@ def text(words: object) -> str:
 
 
 def panel(title: object, lines: Iterable[object] = (), *, tone: str = "plain", parts: Sequence[str] = ()) -> str:
-    """A title with a colour beside it, lines of text under it, and parts that are HTML already."""
+    """A title with a color beside it, lines of text under it, and parts that are HTML already."""
     body = "".join(f'<div style="margin-top:.2em">{text(line)}</div>' for line in lines)
     return (
         f'<div style="border-left:4px solid {TONES[tone]};padding:.2em .8em;margin:.5em 0;line-height:1.4;'

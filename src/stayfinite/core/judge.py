@@ -48,8 +48,8 @@ class Memory:
         try:
             if plain["version"] != VERSION:
                 raise StateError(
-                    f"the saved guard state has version {plain['version']!r}, this stayfinite reads {VERSION}",
-                    fix="resume with the stayfinite that wrote it, or start the guard fresh",
+                    f"guard state has version {plain['version']!r}; this stayfinite reads {VERSION}",
+                    fix="resume with the version of stayfinite that wrote it, or start a new guard",
                 )
             ladder, trends = dict(plain["ladder"]), dict(plain["trends"])
             seen = dict(ladder.pop("spikes"))
@@ -69,7 +69,7 @@ class Memory:
             if isinstance(error, StateError):
                 raise
             raise StateError(
-                f"this is not a saved guard state: {type(error).__name__}: {error}",
+                f"not a guard state: {type(error).__name__}: {error}",
                 fix="pass what guard.state_dict() returned",
             ) from error
 
@@ -86,7 +86,7 @@ class Judgement:
 
 
 def as_veto(judgement: Judgement) -> Judgement:
-    """The same judgement where nothing beyond a veto was done about it."""
+    """The same judgment where nothing beyond a veto was done about it."""
     decision = judgement.decision
     return replace(judgement, decision=replace(decision, action=Action.VETO)) if decision.refused else judgement
 
@@ -171,13 +171,13 @@ def _watched(decision: Decision) -> Decision:
     decision = replace(decision, fault=False)
     if decision.limit is not None:
         reason = decision.reason.replace("limited to", "would be limited to")
-        return replace(decision, action=Action.ACCEPT, reason=f"{reason} (watching only)", limit=None)
+        return replace(decision, action=Action.ACCEPT, reason=f"{reason} (monitor only)", limit=None)
     if not decision.refused:
         return decision
     # An fp16 scaler keeps gradients that are not finite from the weights by itself.
     signals = decision.signals
     taken = "step taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
-    return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (watching only: {taken})")
+    return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (monitor only: {taken})")
 
 
 def _bounded(verdict: Verdict, limit: float, before: SpikeState) -> float | None:

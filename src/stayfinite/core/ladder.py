@@ -108,7 +108,7 @@ def _take(signals: Signals, verdict: Verdict, max_norm: float | None) -> Decisio
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
     if verdict and Verdict.NEW_LEVEL in verdict:
-        reason = f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: the level has changed and stays"
+        reason = f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: a new level"
         return Decision(action=action, code=Code.NEW_LEVEL, reason=reason, signals=signals)
     if clipped:
         reason = f"grad norm {signals.grad_norm:.4g} clipped to {max_norm:g}"

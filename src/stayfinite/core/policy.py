@@ -28,160 +28,159 @@ class Policy:
     """
 
     mode: Mode = "protect"
-    """`protect` refuses bad steps, `watch` only observes, `strict` stops at the first bad step."""
+    """`protect` refuses bad steps, `watch` only monitors, `strict` stops at the first bad step."""
 
     spikes: Spikes = "bound"
-    """What happens to a finite step far above the last ones: `bound` limits its gradient and watches what follows,
-    `refuse` keeps it from the weights, `ignore` takes it as it is."""
+    """What happens to a finite step far above recent ones: `bound` limits its gradient and watches the next steps,
+    `refuse` refuses it, `ignore` takes it."""
 
     bound_factor: float = 4.0
-    """A gradient may be this many times the window's median norm, or `sigmas` robust deviations if that is more. Steps
-    that prove harmless raise it, a step that does harm lowers it."""
+    """Limit of a gradient, as a multiple of the window's median norm, or `sigmas` robust deviations if that is more.
+    Harmless steps raise it, harmful ones lower it."""
 
     probation: int = 64
-    """Steps for which the losses after an unusual step are watched."""
+    """Steps to watch the loss after an unusual step."""
 
     gate: GateChoice = "auto"
-    """Where a step is refused: `device` (no host wait; fused optimizers), `host` (any optimizer), or what fits best."""
+    """Where a step is refused: `device` (no host sync; fused optimizers), `host` (any optimizer), or `auto`."""
 
     window: int = 128
-    """How many accepted steps the spike test looks back on."""
+    """Accepted steps that the spike test compares with."""
 
     sigmas: float = 6.0
-    """How many robust standard deviations above the median make a spike; `inf` makes nothing one."""
+    """Robust standard deviations above the median that make a spike; `inf` for none."""
 
     warmup: int = 16
-    """Accepted steps until the spike test uses its normal bound; before that a wider one holds."""
+    """Accepted steps before the spike test uses its normal bound; until then it is wider."""
 
     warmup_widening: float = 4.0
-    """How many times wider the bound is during the warm-up."""
+    """How many times wider the bound is during warmup."""
 
     loss_floor: float = 0.05
-    """Least spread that the loss is granted, on the asinh scale (about 5 % of a loss above 1)."""
+    """Smallest spread of the loss, on the asinh scale (about 5 % of a loss above 1)."""
 
     norm_floor: float = 0.25
-    """Least spread that the gradient norm is granted, on the log scale (0.25 is about 28 %)."""
+    """Smallest spread of the gradient norm, on the log scale (0.25 is about 28 %)."""
 
     level_change_after: int = 8
-    """So many finite spikes are refused; the next one is taken for a new level and accepted."""
+    """After this many refused finite spikes, the next is accepted as a new level."""
 
     max_vetoes_in_a_row: int = 20
-    """One refused step more than this, without an accepted one in between, leads to the next rung: cut, rollback,
-    escalate, stop."""
+    """Refused steps in a row before the next rung: cut, rollback, escalate, stop."""
 
     max_vetoes: int | None = 256
-    """One refused step more than this in all, less those earned back, stops the training; None for no such limit."""
+    """Refused steps in total before the training stops, minus those earned back; None for no limit."""
 
     forgive_after: int = 20
-    """So many accepted steps earn one veto of the total back: a long run may refuse a few per cent for ever."""
+    """Accepted steps that earn one refused step back, so a long run may refuse a few percent forever."""
 
     patience: int = 5
-    """After a rung was taken, one veto more than this in a row leads to the next one, where steps are not finite;
-    finite spikes, which may be a new level, are given `max_vetoes_in_a_row` again."""
+    """Refused steps in a row after a rung before the next one, for NaN and inf; finite spikes get `max_vetoes_in_a_row`
+    again."""
 
     calm_steps: int = 100
-    """So many accepted steps after a rung end the trouble: the next one starts at the lowest rung."""
+    """Accepted steps after a rung that end the trouble: the next one starts at the lowest rung."""
 
     max_cuts: int = 4
-    """How often the learning rate may be cut in a run."""
+    """Most learning rate cuts in a run."""
 
     cut_factor: float = 0.1
-    """What the learning rate is multiplied by when it is cut."""
+    """Factor of a learning rate cut."""
 
     cut_steps: int = 50
-    """Accepted steps that a cut lasts; over as many further ones it ramps back."""
+    """Accepted steps that a cut lasts; it ramps back over as many again."""
 
     max_rollbacks: int = 4
-    """How often a run may go back to a known-good snapshot."""
+    """Most rollbacks to a known-good snapshot in a run."""
 
     max_escalations: int = 2
-    """How often a run may change to a safer precision."""
+    """Most changes to a safer precision in a run."""
 
     precision: Precision | None = None
     """Precision of ``guard.autocast()`` and ``guard.forward`` at the start; None leaves autocast to the loop."""
 
     snapshots: bool = True
-    """Whether known-good states are kept in memory, at most two copies on the host; a rollback needs them."""
+    """Keep known-good states in memory, at most two copies on the host; a rollback needs them."""
 
     snapshot_share: float = 0.01
-    """Share of the training time that snapshots may take; their cadence follows from what one costs."""
+    """Share of the training time that snapshots may take."""
 
     prove_steps: int = 20
     """Accepted steps after which a snapshot counts as known-good."""
 
     checkpoint_steps: int | None = None
-    """Steps between checkpoints on disk; None for none by steps."""
+    """Steps between checkpoints on disk; None for none."""
 
     checkpoint_minutes: float | None = None
-    """Minutes between checkpoints on disk; None for none by time."""
+    """Minutes between checkpoints on disk; None for none."""
 
     keep_checkpoints: int = 3
-    """Good checkpoints that are kept; older ones are removed."""
+    """Good checkpoints to keep; older ones are removed."""
 
     keep_frozen: bool = True
-    """Whether snapshots and checkpoints hold weights that require no gradient too. Off, for adapters on a large base,
-    the loop has to load the same ones before it resumes; others are refused. Leave it on where something other than
-    the optimizer changes them, as in a momentum encoder."""
+    """Save weights without gradients in snapshots and checkpoints too. If off (adapters on a large base), load the same
+    frozen weights before resuming; others are refused. Keep it on if something other than the optimizer changes
+    them, such as a momentum encoder."""
 
     max_loader_errors: int = 16
-    """Batches of ``guard.batches`` that may fail to load; one more stops the training."""
+    """Batches of ``guard.batches`` that may fail to load before the training stops."""
 
     max_incidents: int = 3
-    """Refused steps, the first of each kind, that a run keeps on disk to be run again; 0 keeps and explains none."""
+    """Refused steps to capture on disk, the first of each kind; 0 captures and explains none."""
 
     incident_megabytes: int = 512
-    """Weights up to this size are written into an incident, and likewise known-good weights, optimizer state and batch,
-    each for itself; of larger weights a checkpoint is named."""
+    """Largest weights to save in an incident; the same limit holds for known-good weights, optimizer state and batch.
+    For larger weights a checkpoint is named."""
 
     autopsy_seconds: float = 60.0
-    """Time for explaining an incident in the process, right after the veto; 0 leaves that to `stayfinite replay`."""
+    """Seconds to explain an incident right after the refusal; 0 leaves it to `stayfinite replay`."""
 
     explain_scale_search: bool = False
-    """Whether the first overflow of an fp16 scaler that looks for its scale is an incident too."""
+    """Capture the first overflow of an fp16 scale search as an incident too."""
 
     report: bool = True
-    """Whether report.html is drawn in the run directory, at the end of the run and after every incident."""
+    """Write report.html in the run directory, at the end and after every incident."""
 
     desync_steps: int = 100
     """Steps between checks that replicated parameters are the same on every rank; 0 for none."""
 
     replay_every: int = 0
-    """Steps between two that are run again, forward and backward, before the update: a device that gives another result
-    the second time is named, and the step refused. 0 for none. It needs ``forward`` and ``guard.forward``."""
+    """Steps between re-runs (forward and backward, before the update): a device with a different result is named, and
+    the step refused. 0 for none. Needs ``forward`` and ``guard.forward``."""
 
     stall_seconds: float = 120.0
-    """With several ranks, seconds without progress before the rank that does not arrive is named; more where the run's
-    own steps and pauses are longer, less where the collective would time out. 0 for no watchdog."""
+    """With several ranks, seconds without progress before the missing rank is named; adapted to the run's own pauses
+    and the collective's timeout. 0 for no watchdog."""
 
     scale_search: int = 24
-    """Overflows in a row that an fp16 scaler may use to find its scale before they count as vetoes."""
+    """Overflows in a row that an fp16 scaler may use to find its scale before they count as refused steps."""
 
     min_loss_scale: float = 1.0
-    """Below this scale an overflow is no longer a search for the right one and counts as a veto."""
+    """Below this loss scale an overflow counts as a refused step, not as a search."""
 
     sample_every: int = 50
-    """Steps between the detailed per-parameter samples; 0 for none."""
+    """Steps between detailed per-parameter samples; 0 for none."""
 
     zero_steps: int = 8
-    """So many steps with a loss, or a gradient norm, of exactly 0 are reported."""
+    """Report this many steps with a loss or gradient norm of exactly 0."""
 
     constant_steps: int = 32
-    """So many steps with one and the same loss are reported."""
+    """Report this many steps with exactly the same loss."""
 
     lr_zero_steps: int = 10
-    """So many steps with a learning rate of 0 are reported (a warm-up starts with one)."""
+    """Report this many steps with a learning rate of 0 (warmup starts with one)."""
 
     trend_steps: int = 64
     """Accepted steps in a window of the divergence test."""
 
     trend_windows: int = 4
-    """So many windows, each with a higher median loss than the one before, are a divergence."""
+    """This many windows with rising median loss are a divergence."""
 
     silent_steps: int = 200
-    """So many steps without a gradient make a parameter silent."""
+    """This many steps without a gradient make a parameter silent."""
 
     silent_share: float = 0.05
-    """Share of silent parameters from which on they are reported."""
+    """Share of silent parameters to report."""
 
     def __post_init__(self) -> None:
         choices = {
@@ -213,12 +212,12 @@ class Policy:
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(name, getattr(self, name), "True or False")
         if self.warmup_widening < 1:
-            raise _refusal("warmup_widening", self.warmup_widening, "at least 1: the first steps vary more, not less")
+            raise _refusal("warmup_widening", self.warmup_widening, "at least 1: early steps vary more, not less")
         for name in ("cut_factor", "snapshot_share", "silent_share"):
             if getattr(self, name) > 1:
                 raise _refusal(name, getattr(self, name), "a share above 0 and up to 1")
         if self.bound_factor < 1:
-            raise _refusal("bound_factor", self.bound_factor, "at least 1: below it every second step would be bounded")
+            raise _refusal("bound_factor", self.bound_factor, "at least 1: below 1, half of all steps would be bounded")
         if self.warmup > self.window:
             raise _refusal("warmup", self.warmup, f"at most the window ({self.window})")
 

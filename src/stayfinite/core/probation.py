@@ -166,12 +166,12 @@ def compared(
         own: loss of the unusual step's own batch with the known-good weights, if it is known.
     """
     doubt = state.doubt
-    assert doubt is not None, "nothing was asked"
+    assert doubt is not None, "no comparison was made"
     level = doubt.level
     if not math.isfinite(earlier):
-        return _no_better(state, doubt, policy, "the earlier weights have no finite loss on this data")
+        return _no_better(state, doubt, policy, "the earlier weights give NaN or inf on this data")
     now, then = level.place([present]) if math.isfinite(present) else math.inf, level.place([earlier])
-    evidence = f"on the same batches the loss is {earlier:.4g} with the known-good weights, {present:.4g} with these"
+    evidence = f"same batches: loss {earlier:.4g} with known-good weights, {present:.4g} with current ones"
     if math.isfinite(now) and now - then <= max(GAIN * (now - level.middle), level.sigma):
         return _no_better(state, doubt, policy, evidence)
     # Unusual data are unusual for the earlier weights too.
@@ -193,7 +193,7 @@ def begin_trial(state: Probation, known_good: int) -> Probation:
 def cannot_compare(state: Probation, policy: Policy) -> Followed:
     """Neither way was possible: the new level has to be lived with."""
     assert state.doubt is not None
-    return _no_better(state, state.doubt, policy, "it could not be compared with a known-good state")
+    return _no_better(state, state.doubt, policy, "no known-good state to compare with")
 
 
 def went_back(state: Probation, policy: Policy, known_good: int) -> Probation:
@@ -347,7 +347,7 @@ def _in_trial(loss: float, state: Probation, trial: Trial, policy: Policy) -> Fo
     if len(trial.losses) < needed:
         return Followed(Move.NOTHING, replace(state, trial=trial))
     found = level.place(trial.losses)
-    evidence = f"with the known-good weights in place the loss was {level.loss_at(found):.4g}"
+    evidence = f"with known-good weights the loss was {level.loss_at(found):.4g}"
     if found < (trial.suspect + level.middle) / 2:
         after = went_back(state, policy, trial.known_good)
         return Followed(Move.GO_BACK, after, f"{in_words(doubt)}; {evidence}")

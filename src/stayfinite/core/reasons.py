@@ -19,7 +19,7 @@ def why_refused(signals: Signals, code: Code, before: SpikeState, policy: Policy
         case Code.GRADIENT_SPIKE:
             return unusual_norm(signals, before)
         case Code.SCALE_SEARCH:
-            return f"gradients overflow at loss scale {signals.loss_scale:,.10g}; the scaler goes down and tries again"
+            return f"gradients overflow at loss scale {signals.loss_scale:,.10g}; the scaler lowers it and retries"
         case Code.REPLAY_MISMATCH:
             return signals.mismatch
         case _:
@@ -48,15 +48,15 @@ def rungs_taken(rungs: RungState) -> str:
 def _not_finite(signals: Signals, policy: Policy) -> str:
     words = [f"loss is {signals.loss:.4g}"]
     if signals.bad_ranks:
-        words[0] = f"rank {', '.join(map(str, signals.bad_ranks))} was bad: {words[0]}"
+        words[0] = f"rank {', '.join(map(str, signals.bad_ranks))} is bad: {words[0]}"
     if bad := [f"{name} {value:.4g}" for name, value in signals.parts.items() if not math.isfinite(value)]:
         words[0] += f" (its part {', '.join(bad)})"
     if signals.bad_count:
         words.append(_bad_gradients(signals))
     elif not math.isfinite(signals.grad_norm) and not signals.parameters:
-        words.append("gradients are NaN or infinite")
+        words.append("gradients are NaN or inf")
     elif not math.isfinite(signals.grad_norm):
-        words.append(f"grad norm is {signals.grad_norm:.4g} though every gradient is finite: too large to square")
+        words.append(f"grad norm is {signals.grad_norm:.4g}: gradients are finite, but their squares overflow")
     else:
         words.append(f"gradients are finite (norm {signals.grad_norm:.4g})")
     scale = signals.loss_scale
@@ -67,6 +67,6 @@ def _not_finite(signals: Signals, policy: Policy) -> str:
 
 def _bad_gradients(signals: Signals) -> str:
     if signals.bad_count == signals.parameters:
-        return f"all {signals.parameters} gradients are NaN or infinite"
+        return f"all {signals.parameters} gradients are NaN or inf"
     first = ", ".join(signals.bad_parameters)
-    return f"{signals.bad_count} of {signals.parameters} gradients are NaN or infinite, first {first}"
+    return f"{signals.bad_count} of {signals.parameters} gradients are NaN or inf, first {first}"

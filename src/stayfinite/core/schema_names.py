@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 PRINTED: Mapping[str, str] = {
-    "finding": "one known way in which training fails, recognized here (in every answer; `tail --json` a line each)",
+    "finding": "a known failure found in the run (in every answer; `tail --json` one per line)",
     "diagnosis": "`diagnose --json`",
     "check": "`check --json`",
     "diff": "`diff --json`",
     "scan": "`scan --json`",
-    "doctor": "`doctor --json` of a program's own loop; of a guarded framework it is a diagnosis with three keys more",
+    "doctor": "`doctor --json` of a program's own loop; for a guarded framework, a diagnosis with three more keys",
     "replay": "`replay --json`",
-    "status": "how one run stands: `watch --json`, a line whenever it changed",
+    "status": "state of one run: `watch --json`, a line on every change",
     "watch": "`watch --once --json`: all runs",
     "address": "`watch --web --json`: its first line",
     "hardware": "`hardware --json`",
@@ -30,7 +30,7 @@ PRINTED: Mapping[str, str] = {
     "updates": "`precision --updates --json`",
     "rescale": "`rescale --json`",
     "chat_test": "`sft test --json`",
-    "error": "with --json, when a command could not do its work (exit code 2)",
+    "error": "with --json, when a command failed (exit code 2)",
 }
 """What commands print with --json."""
 

@@ -33,7 +33,7 @@ class Message:
     """A line that is not a measurement, with how often its like was met (the same line with other numbers)."""
 
     text: str
-    """Without colours, timestamps and rank prefix."""
+    """Without colors, timestamps and rank prefix."""
     source: str
     """The file."""
     line: int
@@ -149,7 +149,7 @@ class RunSeries:
         self.source = source
         self._most = most
         self.kind = kind
-        """Of the log: `transformers`, `fairseq`, ...; empty when nothing was recognised."""
+        """Of the log: `transformers`, `fairseq`, ...; empty when nothing was recognized."""
         self.rank = rank
         self.metrics_left_out = 0
         """Numbers of further names, which were not kept."""

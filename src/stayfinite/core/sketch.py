@@ -1,7 +1,7 @@
 """One signal over a whole run in a fixed number of places: enough to draw, however long the run is.
 
 Each place holds the mean of the values that fell into it and how many of them were not finite. When all places are
-taken, neighbours are joined, and from then on each place takes twice as many values.
+taken, neighbors are joined, and from then on each place takes twice as many values.
 """
 
 from __future__ import annotations

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from pathlib import PurePath
 from typing import Any
+
+MOST = 100
+"""Characters of a source line that a message quotes."""
 
 
 def line_in_words(file: str, line: int) -> str:
@@ -13,6 +17,13 @@ def line_in_words(file: str, line: int) -> str:
     if path.parent.name.startswith("ipykernel_") or file.startswith("<ipython-input"):
         return f"{_cell(file)}, line {line}"
     return f"{path.name}:{line}"
+
+
+def quoted_line(file: str, line: int) -> str:
+    """`train.py:41: ` and the source of that line, where it can be read."""
+    source = linecache.getline(file, line).strip()
+    quoted = f": `{source if len(source) <= MOST else source[: MOST - 3] + '...'}`" if source else ""
+    return f"{line_in_words(file, line)}{quoted}"
 
 
 def _cell(file: str) -> str:

@@ -150,9 +150,9 @@ def _collapsed(signals: Signals, state: TrendState, _noise: float, policy: Polic
     else:
         return None
     return _finding(
-        "SF216", "loss-collapse", signals, "the loss no longer says anything",
+        "SF216", "loss-collapse", signals, "the loss is constant",
         (seen, f"gradient norm {signals.grad_norm:.4g}"),
-        "look for labels that are all masked, a loss that is filtered or clamped, outputs that ignore the input",
+        "check for fully masked labels, a filtered or clamped loss, outputs that ignore the input",
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _no_gradient(signals: Signals, state: TrendState, _noise: float, policy: Pol
     return _finding(
         "SF411", "zero-gradient", signals, "every gradient is exactly zero",
         (f"gradient norm exactly 0 for {state.zero_norm} steps, loss {signals.loss:.4g}",),
-        "look for a detached or clamped loss, masked labels, frozen parameters, or fp16 gradients that underflow",
+        "check for a detached or clamped loss, masked labels, frozen parameters, or fp16 underflow",
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def _no_learning_rate(signals: Signals, state: TrendState, _noise: float, policy
     return _finding(
         "SF202", "lr-zero", signals, "the learning rate is 0",
         (f"learning rate 0 for {state.zero_lr} steps",),
-        "set a learning rate, or correct the schedule's number of warm-up and total steps",
+        "set a learning rate, or fix the schedule's warmup and total steps",
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def _silent(signals: Signals, state: TrendState, _noise: float, policy: Policy) 
     return _finding(
         "SF404", "unused-parameters", signals, f"{count} of {signals.parameters} parameters get no gradient",
         (f"gradient None or exactly 0 in each of the last {state.silent_for} steps",),
-        "freeze them or wire them in; the summary at close names them",
+        "freeze them or use them in the loss; the summary at close names them",
     )  # fmt: skip
 
 

@@ -123,7 +123,7 @@ SETTINGS = "model: t5, tiny, random weights\nfp16: True\n"
 class WildLane(Lane):
     """fp16 as the reports have it: autocast, no loss scaler, every step taken, and a log that leaves NaN out."""
 
-    name, what = "fp16", "as in the wild"
+    name, what = "fp16", "as found in the wild"
 
     def __init__(self, model: TinyT5, steps: int, log: Path, steps_an_epoch: float) -> None:
         super().__init__(model, steps)

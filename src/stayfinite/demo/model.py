@@ -1,7 +1,7 @@
 """A small T5: encoder and decoder in plain torch, on bytes.
 
 It keeps what makes T5 T5: RMS norm without bias before each sublayer, relative position buckets shared by a stack,
-attention without the 1/sqrt(d) factor (the initialisation carries it), a ReLU feed-forward without bias, and one
+attention without the 1/sqrt(d) factor (the initialization carries it), a ReLU feed-forward without bias, and one
 embedding table that is also the output layer. Shapes: B rows, S source bytes, T target bytes, D model width, H heads.
 """
 

@@ -20,7 +20,7 @@ def draw_page(out: Path, *, every: int) -> None:
         every: steps between two lines of the wild log, which names none.
     """
     fp32, wild, guarded = shown_runs([out / "fp32.jsonl", out / "fp16.log", out / "guarded"])
-    names = ("fp32", "fp16, as in the wild", "the same fp16, guarded")
+    names = ("fp32", "fp16, as found in the wild", "fp16, guarded")
     runs: list[dict[str, Any]] = [fp32, _counted_in_steps(wild, every), guarded]
     named = [run | {"name": name} for run, name in zip(runs, names, strict=True)]
     write_page(page_data(named, title="one model, three trainings"), out / REPORT)

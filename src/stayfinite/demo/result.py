@@ -58,15 +58,15 @@ class DemoResult:
         rows = f"row{'s' * (len(found.rows) > 1)} {_listed([str(row) for row in found.rows])}"
         marks = f", at {_listed([repr(mark) for mark in found.characters])}" if found.characters else ""
         sentence = (
-            f"{refused}. The first, step {found.step}, run again: {found.module} reaches {found.peak:,.0f} in {rows} "
-            f"of the batch{marks}, and fp16 ends at {FP16_MAX:,.0f}. The same batch in fp32 is finite, loss "
+            f"{refused}. Step {found.step} re-run: {found.module} reaches {found.peak:,.0f} in {rows} of the "
+            f"batch{marks} (fp16 limit {FP16_MAX:,.0f}). The same batch in fp32 is finite, loss "
             f"{found.fp32_loss:.2f}."
         )
         if not found.characters:
             return sentence
         return (
-            f"{sentence} {self.refused_with_character} of the {guarded.refused} refused batches contain it, and "
-            f"{self.accepted_with_character} of the {guarded.steps - guarded.refused} accepted ones do."
+            f"{sentence} {self.refused_with_character} of {guarded.refused} refused batches contain it, and "
+            f"{self.accepted_with_character} of {guarded.steps - guarded.refused} accepted ones."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def draw_result(console: Console, result: DemoResult) -> None:
     console.print(Text.assemble(("guarded ", "green"), result.why()))
     console.print(
         Text(
-            f"written to {result.out}: report.html shows all three; fp32.jsonl, fp16.log, guarded/ (run.json, "
+            f"saved to {result.out}: report.html shows all three; fp32.jsonl, fp16.log, guarded/ (run.json, "
             "steps.jsonl, events.jsonl, layers.npz, incidents)"
         ),
         soft_wrap=True,
@@ -134,6 +134,6 @@ ROWS: tuple[tuple[str, Callable[[LaneResult], str]], ...] = (
     ("held-out exact", lambda lane: f"{lane.exact:.0%}"),
     (f"  after {BULLET!r}", lambda lane: f"{lane.exact_items:.0%}"),
     ("steps refused", lambda lane: f"{lane.refused} of {lane.steps}"),
-    ("weights not finite", lambda lane: f"{lane.non_finite_weights:.1%}"),
+    ("NaN or inf weights", lambda lane: f"{lane.non_finite_weights:.1%}"),
     ("processor time", lambda lane: f"{lane.seconds:.1f} s"),
 )

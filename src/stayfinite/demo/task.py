@@ -1,6 +1,6 @@
 """The demo's task: short Spanish phrases into English, byte by byte.
 
-A little grammar makes them: a number, an animal, and a colour that agrees with the animal and, in English, changes
+A little grammar makes them: a number, an animal, and a color that agrees with the animal and, in English, changes
 places with it. About one phrase in a hundred is an item of a list, opens with a bullet, and means the same without it.
 """
 

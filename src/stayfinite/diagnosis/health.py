@@ -34,16 +34,16 @@ CRASHED = "the run crashed"
 
 
 def health_of(found: Diagnosis | None, course: Course) -> Health:
-    """The word for a run: ``found`` is the rules' judgement of the steps that touched its weights."""
+    """The word for a run: ``found`` is the rules' judgment of the steps that touched its weights."""
     cause = _cause(found, course)
     fix = cause.fix if cause is not None else ""
     because = f"; {_named(cause)}" if cause is not None else ""
     # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
-    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
+    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "unhealthy" else ""
     if course.ended in ("stopped", "failed") and not course.by_hand:
-        return _say(HealthWord.CRITICAL, (course.ended_because or f"the run has {course.ended}") + because, fix)
+        return _say(HealthWord.CRITICAL, (course.ended_because or f"the run {course.ended}") + because, fix)
     if course.bad_now:
-        what = trouble or "the newest step is not finite, and it was taken"
+        what = trouble or "the newest step is NaN or inf, and was taken"
         return _say(HealthWord.CRITICAL, f"{what}{because}", fix)
     if found is not None and CRASHED in found.trouble:
         return _say(HealthWord.CRITICAL, f"{', '.join(found.trouble)}{because}", fix)
@@ -59,7 +59,7 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
         return _say(HealthWord.UNHEALTHY, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
     mild = _mild(course, cause, because, fix)
     if mild.word is HealthWord.HEALTHY and found is not None and found.trouble:
-        return _say(HealthWord.UNKNOWN, f"{', '.join(found.trouble)}, and no rule takes it for a fault", "")
+        return _say(HealthWord.UNKNOWN, f"{', '.join(found.trouble)}; no known cause", "")
     return mild
 
 
@@ -71,19 +71,17 @@ def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Heal
         refusals = f"{course.lately} step{plural} refused lately, {last}"
         return _say(HealthWord.WARNING, ", ".join(filter(None, (silence, refusals))) + because, fix)
     if silence:
-        return _say(HealthWord.WARNING, silence, "look whether the process still runs, and what it waits for")
+        return _say(HealthWord.WARNING, silence, "check that the process is running and what it waits for")
     if cause is not None and cause.severity != "info" and not _is_history(cause, course):
         return _say(HealthWord.WARNING, _named(cause), fix)
     if not course.seen:
         return _say(HealthWord.UNKNOWN, "no step yet", "")
-    past = "; ended by hand" if course.by_hand else ""
+    past = "; interrupted" if course.by_hand else ""
     if course.refused:
         searched = course.last_refused is None
-        when = " while the loss scale was looked for" if searched else f", the last at step {_at(course.last_refused)}"
+        when = " while the loss scale was searched" if searched else f", the last at step {_at(course.last_refused)}"
         past = f"; {course.refused:,} refused{when}{past}"
-    return _say(
-        HealthWord.HEALTHY, f"nothing is wrong in {course.seen:,} step{'s' if course.seen > 1 else ''}{past}", ""
-    )
+    return _say(HealthWord.HEALTHY, f"no problem in {course.seen:,} step{'s' if course.seen > 1 else ''}{past}", "")
 
 
 def _cause(found: Diagnosis | None, course: Course) -> Finding | None:

@@ -11,11 +11,11 @@ SHARE = 0.05
 """Of the time that judging a run may take."""
 
 LEAST_PAUSE = 1.0
-"""Seconds between two judgements, however quick they are."""
+"""Seconds between two judgments, however quick they are."""
 
 
 class PacedJudge:
-    """Holds the last judgement, and asks for a new one when it is due and something has changed."""
+    """Holds the last judgment, and asks for a new one when it is due and something has changed."""
 
     def __init__(self, judge: Callable[[], Diagnosis]) -> None:
         self._judge = judge
@@ -24,7 +24,7 @@ class PacedJudge:
         self.share = SHARE
         """Of the time; less where many runs are judged in one process."""
         self.found: Diagnosis | None = None
-        """The last judgement."""
+        """The last judgment."""
 
     def changed(self) -> None:
         """There is something new to judge."""
@@ -35,7 +35,7 @@ class PacedJudge:
         self.found, self._due, self._stale = None, 0.0, False
 
     def look(self, *, at_once: bool = False) -> bool:
-        """Judge if it is due; returns whether there is a new judgement."""
+        """Judge if it is due; returns whether there is a new judgment."""
         start = time.monotonic()
         if not self._stale or (start < self._due and not at_once):
             return False

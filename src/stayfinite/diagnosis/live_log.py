@@ -91,7 +91,7 @@ class LiveLog:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """The last judgement of the rules."""
+        """The last judgment of the rules."""
         return self._judge.found
 
     @property

@@ -88,11 +88,11 @@ class LiveRun:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """The last judgement of the rules, with what autopsies have proved and the guard has reported lately."""
+        """The last judgment of the rules, with what autopsies have proved and the guard has reported lately."""
         found, known = self._judge.found, self._book.known
         if found is None or not known:
             return found
-        return replace(found, verdict="sick", findings=with_known(list(found.findings), known))
+        return replace(found, verdict="unhealthy", findings=with_known(list(found.findings), known))
 
     def status(self, *, width: int = 60, happenings: int = HAPPENINGS) -> RunStatus:
         """How the run stands now."""

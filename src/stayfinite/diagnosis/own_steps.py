@@ -30,8 +30,8 @@ REFUSED_LOSS, VETOES = "stayfinite/refused_loss", "stayfinite/vetoes"
 
 UNEXPLAINED = 0.3
 """How sure it is that a value which was not finite is all there is to say."""
-WHY = "with Guard(..., forward=...) the next such step is explained; stayfinite replay explains one that was kept"
-WHY_IN_ROWS = "the guard's run directory says why: stayfinite diagnose OUTPUT_DIR/stayfinite"
+WHY = "Guard(..., forward=...) explains the next such step; `stayfinite replay` explains a captured one"
+WHY_IN_ROWS = "see the guard's run directory: stayfinite diagnose OUTPUT_DIR/stayfinite"
 
 _TAKEN = (b'"decision": "accept"', b'"decision": "clip"', b'"decision": "bound"')
 """As the guard writes them: nearly every line, which need not be parsed then."""
@@ -82,7 +82,7 @@ class Refusals:
         verb = "was refused and did" if count == 1 else "were refused and did"
         whole = f" of {self.steps:,}" if self.steps else ""
         plural = "" if (self.steps or count) == 1 else "s"
-        end = "" if self.stopped is None else f", and the guard stopped the run at step {self.stopped:,}"
+        end = "" if self.stopped is None else f"; the guard stopped the run at step {self.stopped:,}"
         return f"{count:,}{whole} step{plural} {verb} not touch the weights{place}{end}"
 
 

@@ -107,7 +107,7 @@ def main_series(path: Path, progress: Progress | None = None) -> RunSeries:
     runs = read_paths([path], progress).runs
     best = max(runs, key=lambda run: (len(run.column("loss")), run.points_seen), default=None)
     if best is None or not best.points_seen:
-        raise UsageError(f"{path}: no measurement was found in it", fix="give a training log or a run directory")
+        raise UsageError(f"{path}: no measurements found", fix="give a training log or a run directory")
     return best
 
 
@@ -129,8 +129,8 @@ def described(runs: Sequence[RunSeries]) -> str:
     others = 0 if points else sum(len(track.values) for run in runs for track in run.metrics.values())
     measured = f"{points:,} measurement{'' if points == 1 else 's'}"
     if any(run.metrics_left_out for run in runs):
-        measured += f", only the first {MOST_METRICS:,} names of metrics"
-    measured = f"{others:,} value{'' if others == 1 else 's'} and no loss among them" if others else measured
+        measured += f", only the first {MOST_METRICS:,} metric names"
+    measured = f"{others:,} value{'' if others == 1 else 's'}, no loss" if others else measured
     return f"{kind or 'unknown'} log, {counted}{measured}{ranks}"
 
 
@@ -151,7 +151,7 @@ def _look_at_checkpoints(path: Path, reading: Reading) -> None:
         return  # said when its files are read
     count = len(found.checkpoints)
     if count:
-        named = f"{count} checkpoint{'s' if count > 1 else ''}, structure only: `stayfinite scan` looks at the numbers"
+        named = f"{count} checkpoint{'s' if count > 1 else ''}, structure only; `stayfinite scan` checks the values"
         reading.sources.append(Source(path=str(path), read_as="checkpoint", said=named))
         # What merely could not be looked into is no damage.
         grave = [finding for finding in found.findings if finding.severity != "info"]
@@ -186,20 +186,20 @@ def _files(path: Path, sources: list[Source]) -> list[Path]:
         sources.append(Source(path=str(path), read_as="", said=_why(error)))
         return []
     others = found.other_runs[:MOST_NAMED]
-    said = "a run of its own: give its path to diagnose it"
+    said = "a separate run: diagnose it by its path"
     sources.extend(Source(path=str(other), read_as="", said=said) for other in others)
     if not found.logs and not found.configs and not any(source.path == str(path) for source in sources):
-        sources.append(Source(path=str(path), read_as="", said="a directory without a log or a config"))
+        sources.append(Source(path=str(path), read_as="", said="a directory without logs or configs"))
     return found.logs + found.configs
 
 
 def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
     if not path.is_file():
-        raise UsageError("a pipe or a device, not a file", fix="give it as standard input: ... | stayfinite diagnose -")
+        raise UsageError("a pipe or a device, not a file", fix="pipe it to standard input: ... | stayfinite diagnose -")
     with path.open("rb") as file:
         head = file.read(HEAD)
     if is_binary(head) and not _READABLE_BINARY.search(path.name):
-        raise UsageError("neither text nor a kind of file that is known", fix="give a log, a config or a directory")
+        raise UsageError("not text and not a supported file type", fix="give a log, a config or a directory")
     if not named_like_a_log(path) and (named_like_a_config(path) or looks_like_config(path, head)):
         settings = read_config(path)
         reading.settings += settings
@@ -224,9 +224,9 @@ def _read_own_events(path: Path, reading: Reading) -> None:
 
 def _why(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
-        return "there is no such file"
+        return "no such file"
     if isinstance(error, PermissionError):
-        return "no permission to read it"
+        return "permission denied"
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return getattr(error, "message", str(error))

@@ -34,7 +34,7 @@ def understand_told(pairs: Sequence[str]) -> Told:
         if not equals or not name or not value:
             raise UsageError(
                 f"--tell {pair!r} is not name=value",
-                fix="for example: --tell precision=fp16 gpu=V100, or how an experiment went: --tell bf16=fine",
+                fix="for example --tell precision=fp16 gpu=V100; or the result of an experiment: --tell bf16=fine",
             )
         experiment, outcome = BY_KEY.get(name), value.lower()
         if experiment is not None and outcome in FINE | BAD:

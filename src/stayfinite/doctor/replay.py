@@ -102,7 +102,7 @@ def replaying(place: tuple[str, int], drawn: Mapping[int, Any]) -> Iterator[None
         if playing.drawn is not None and id(iterator) in playing.drawn:
             return playing.drawn[id(iterator)]
         if hasattr(iterator, "gi_frame") and is_users(sys._getframe(1).f_code.co_filename):
-            raise CannotReplay("a generator would be moved on")
+            raise CannotReplay("a generator would advance")
         return following(iterator, *default)
 
     playing.place, playing.drawn = place, drawn
@@ -338,8 +338,8 @@ def _run(codes: list[CodeType], names: dict[str, Any]) -> Tensor:
     except LossReached as reached:
         return reached.loss
     except (CannotReplay, _Returned) as error:
-        raise RuntimeError(f"the statements do not lead to the loss: {type(error).__name__}") from None
-    raise RuntimeError("the statements do not lead to the loss")
+        raise RuntimeError(f"the statements do not reproduce the loss: {type(error).__name__}") from None
+    raise RuntimeError("the statements do not reproduce the loss")
 
 
 def _is_data(value: Any, model: nn.Module, depth: int = 0) -> bool:

@@ -49,9 +49,11 @@ def check_loss(loss: object) -> None:
         )
     if not loss.requires_grad:
         raise LossError(
-            "the loss is detached: it does not require grad, so no gradient can reach a parameter",
-            fix="look for .item(), .data, .detach(), numpy() or torch.tensor(...) between the model's output and the "
-            "loss, for torch.no_grad() around the forward pass, or for a model whose parameters are all frozen",
+            "the loss is detached (requires_grad is False): no gradient can reach a parameter",
+            fix=(
+                "look for .item(), .data, .detach(), numpy() or torch.tensor(...) between output and loss, "
+                "torch.no_grad() around the forward pass, or a model whose parameters are all frozen"
+            ),
         )
 
 
@@ -59,7 +61,7 @@ def check_engine(model: nn.Module) -> None:
     """Raise ModelError where an engine keeps the gradients, and steps by itself."""
     if any(hasattr(parameter, "main_grad") for parameter in model.parameters()):
         raise ModelError(
-            "megatron-core keeps this model's gradients in main_grad and steps it by itself",
+            "megatron-core keeps gradients in main_grad and steps the optimizer itself",
             fix="from stayfinite.integrations.megatron import megatron_guard; "
             "megatron_guard(model, optimizer, scheduler) with megatron's optimizer",
         )
@@ -69,9 +71,11 @@ def check_first_backward(error: BaseException) -> None:
     """Raise OrderError where backward has failed because it was run over the same graph before."""
     if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):
         raise OrderError(
-            "backward was already run over the graph of this loss",
-            fix="take your own loss.backward() out: guard.step(loss) does it, and clips, steps and zeroes; detach what "
-            "is carried over from the step before (a hidden state); or guard.backward(loss, retain_graph=True)",
+            "backward already ran on this loss",
+            fix=(
+                "remove your own loss.backward(): guard.step(loss) runs backward, clips, steps and clears gradients. "
+                "Detach a hidden state kept from the step before, or call guard.backward(loss, retain_graph=True)"
+            ),
         ) from error
 
 
@@ -82,9 +86,11 @@ def check_rate(lr: float, step: int) -> None:
     """
     if not math.isfinite(lr):
         raise OptimizerError(
-            f"the learning rate is {lr} at step {step}; the step was not taken, and the weights are as before it",
-            fix="look at what sets it: a schedule that divides by 0 steps or takes a root of a negative share, "
-            "optimizer.param_groups[...]['lr'] = ... in the loop",
+            f"the learning rate is {lr} at step {step}. The step was refused; weights are unchanged",
+            fix=(
+                "check the schedule (division by 0 steps, root of a negative number) and code that sets "
+                "optimizer.param_groups[...]['lr']"
+            ),
         )
 
 
@@ -94,7 +100,7 @@ def check_parts(parts: Mapping[str, object]) -> None:
         if not isinstance(part, int | float) and not (isinstance(part, Tensor) and part.numel() == 1):
             what = f"has shape {list(part.shape)}" if isinstance(part, Tensor) else f"is a {type(part).__name__}"
             raise LossError(
-                f"the part {name!r} of the loss must be a number, but {what}", fix="reduce it, for example with .mean()"
+                f"loss part {name!r} must be a number, but {what}", fix="reduce it, for example with .mean()"
             )
 
 
@@ -104,7 +110,7 @@ def check_signals(signals: Mapping[str, object]) -> None:
         if not isinstance(signal, int | float) and not (isinstance(signal, Tensor) and signal.numel() == 1):
             what = f"has shape {list(signal.shape)}" if isinstance(signal, Tensor) else f"is a {type(signal).__name__}"
             raise UsageError(
-                f"the signal {name!r} must be a number, but {what}",
+                f"signal {name!r} must be a number, but {what}",
                 fix="reduce it, for example with .mean(); stayfinite.rl.signals(...) makes all of them",
             )
 
@@ -126,8 +132,8 @@ def check_run_dir(policy: Policy, run_dir: object) -> None:
     asked = [name for name in ("checkpoint_steps", "checkpoint_minutes") if getattr(policy, name) is not None]
     if asked and run_dir is None:
         raise PolicyError(
-            f"Policy({asked[0]}={getattr(policy, asked[0])!r}) asks for checkpoints, and there is no run_dir",
-            fix="build the guard with run_dir='runs/first', or leave the cadence out",
+            f"Policy({asked[0]}={getattr(policy, asked[0])!r}) saves checkpoints, but there is no run_dir",
+            fix="build the guard with run_dir='runs/first', or remove that setting",
         )
 
 
@@ -156,9 +162,11 @@ def check_kinds(model: object, scaler: object, policy: object, console: object) 
 def not_in_composer() -> ModelError:
     """The error for a training that composer drives, of which a guard would see nothing."""
     return ModelError(
-        "composer's Trainer runs backward and steps by itself: no step of it can be refused from outside",
-        fix="train the torch module inside in a loop of your own with Guard(module, optimizer), or with transformers, "
-        "Lightning, accelerate or OLMo-core, which have an integration; `stayfinite doctor train.py` still watches it",
+        "composer's Trainer runs backward and steps itself: a guard cannot refuse its steps",
+        fix=(
+            "train the inner torch module with Guard(module, optimizer), or use transformers, Lightning, accelerate "
+            "or OLMo-core. `stayfinite doctor train.py` can still watch it"
+        ),
     )
 
 
@@ -174,8 +182,8 @@ def check_gathered(loss: Tensor | None, stray: Mapping[str, Tensor | float] | No
     """
     if stray:
         raise UsageError(
-            "guard.step(parts=...) without the loss that they are parts of",
-            fix="give parts to guard.backward(loss, parts=...), or call guard.step(loss, parts=...)",
+            "guard.step(parts=...) needs the loss too",
+            fix="guard.backward(loss, parts=...), or guard.step(loss, parts=...)",
         )
     if loss is None:
         raise OrderError(
@@ -195,9 +203,8 @@ def check_optimizer(optimizer: Optimizer) -> None:
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if isinstance(optimizer, LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
         raise OptimizerError(
-            f"{type(optimizer).__name__} re-evaluates the loss inside its step (a closure), so there is no single step "
-            "that could be refused",
-            fix="use an optimizer that takes one gradient a step, such as torch.optim.AdamW",
+            f"{type(optimizer).__name__} re-evaluates the loss in its step (closure): its steps cannot be refused",
+            fix="use an optimizer with one gradient per step, such as torch.optim.AdamW",
         )
 
 
@@ -207,9 +214,11 @@ def check_device(optimizer: Optimizer) -> None:
     empty = [p for p in held if p.is_meta]
     if empty:
         raise ModelError(
-            f"{len(empty)} of {len(held)} parameters are on the meta device: they have a shape and no values",
-            fix="fill the model before building optimizer and guard: model.to_empty(device=...) and then its own "
-            "initialisation, or load_state_dict(..., assign=True)",
+            f"{len(empty)} of {len(held)} parameters are on the meta device: they have no values",
+            fix=(
+                "load or initialize the model before building optimizer and guard: model.to_empty(device=...) and "
+                "initialization, or load_state_dict(..., assign=True)"
+            ),
         )
 
 
@@ -243,7 +252,7 @@ def check_weights(roster: Roster, scaler: GradScaler | None) -> None:
     ]
     if scaler is not None and half:
         raise OptimizerError(
-            f"an fp16 scaler cannot unscale float16 gradients, and {len(half)} trainable parameters are float16, "
-            f"first {half[0]}",
-            fix="load the weights in float32 (autocast casts where it is safe), or use bfloat16 without a scaler",
+            f"GradScaler cannot unscale float16 gradients; {len(half)} trainable parameters are float16, first "
+            f"{half[0]}",
+            fix="load the weights in float32 and use autocast, or use bfloat16 without a scaler",
         )

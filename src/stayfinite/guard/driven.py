@@ -40,7 +40,7 @@ from stayfinite.measure.reading import Reading
 from stayfinite.measure.sample import Sampler
 from stayfinite.state.shards import full_value
 
-NOT_HERE = "here a framework drives the training: it runs backward, clips and steps by itself"
+NOT_HERE = "a framework drives this training: it runs backward, clips and steps itself"
 
 
 class DrivenGuard(Guard):
@@ -111,7 +111,7 @@ class DrivenGuard(Guard):
         if self._heard:
             return self._heard[0].judgement.decision
         if self._intake.loss is None:
-            raise OrderError("driven.judge() before any loss was gathered", fix="call driven.gather(loss) first")
+            raise OrderError("driven.judge() called before driven.gather(loss)", fix="call driven.gather(loss) first")
         self._reading, self._sampler, self._heard = self._weigh(
             self._intake.loss, unscale=unscale, norm=norm, scale=scale
         )
@@ -130,7 +130,7 @@ class DrivenGuard(Guard):
     @property
     def grad_norm(self) -> Tensor:
         """Norm of the gradients of the step that was judged, before clipping."""
-        assert self._reading is not None, "only between judge() and settle()"
+        assert self._reading is not None, "allowed only between judge() and settle()"
         return self._reading.gradients.total
 
     def clips_alike(self, parameters: Iterable[Tensor]) -> bool:
@@ -152,7 +152,7 @@ class DrivenGuard(Guard):
 
     def clip(self, max_norm: float) -> Tensor:
         """Clip with the norms that were just measured, which spares a second pass over the gradients."""
-        assert self._reading is not None, "only between judge() and settle()"
+        assert self._reading is not None, "allowed only between judge() and settle()"
         gradients = self._reading.gradients
         limit = self._heard[0].judgement.decision.limit
         # Those of an unusual step were limited when it was judged.

@@ -16,10 +16,10 @@ def where(decision: Decision) -> str:
     return f"step {signals.step}, batch {signals.batch}{shape}"
 
 
-UNTOUCHED = "no refused step has touched the weights"
+UNTOUCHED = "no refused step changed the weights"
 GENERAL = (
-    "look at the named batch and parameters; under fp16 run the same batch in fp32 or bf16, where it is finite if fp16 "
-    "is the cause; otherwise lower the learning rate or lengthen the warm-up"
+    "inspect the named batch and parameters. Under fp16, try the batch in fp32 or bf16. Otherwise lower the learning "
+    "rate or lengthen the warmup"
 )
 """Where nothing better is known."""
 
@@ -37,7 +37,7 @@ def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> Train
             f"training stopped at {where(decision)}: {decision.reason}",
             step=decision.step,
             code=decision.code,
-            fix=f"{UNTOUCHED}. Resume on another machine; `stayfinite hardware RUNS` adds up which one is suspect",
+            fix=f"{UNTOUCHED}. Resume on another machine; `stayfinite hardware RUNS` names the suspect",
         )
     kind = BadStep if decision.code is Code.STRICT else TrainingDiverged
     verdict, advice = ("", GENERAL) if found is None else (found["verdict"], GENERAL)

@@ -110,7 +110,7 @@ class Guard(Machinery):
         self._life.check_open()
         if self._stages is not None:
             raise UsageError(
-                "guard.backward() in a pipeline: the schedule runs backward",
+                "guard.backward() is not for pipelines: the schedule runs backward",
                 fix="losses = []; schedule.step(..., losses=losses); guard.step(losses)",
             )
         check_loss(loss)
@@ -196,7 +196,7 @@ class Guard(Machinery):
     def expect(self, what: str, *, step: int | None = None) -> None:
         """Announce a new phase, so that it is not taken for trouble: other data, other loss weights, a higher rate.
 
-        What was usual before it no longer counts. Without an announcement a new phase is recognised by itself, some
+        What was usual before it no longer counts. Without an announcement a new phase is recognized by itself, some
         steps later.
 
         Arguments:
@@ -234,7 +234,9 @@ class Guard(Machinery):
         """
         self._life.check_open()
         if self._intake.loss is not None:
-            raise OrderError("guard.roll_back() between guard.backward() and guard.step()", fix="call it after step()")
+            raise OrderError(
+                ("guard.roll_back() called between guard.backward() and guard.step()"), fix="call it after step()"
+            )
         self._catch_up()
         done = self._after.go_back(self._step)
         if done is not None:
@@ -279,7 +281,10 @@ class Guard(Machinery):
         saving = self._checkpoints()
         if self._intake.loss is not None:
             raise OrderError(
-                "guard.checkpoint() between guard.backward() and guard.step(): gathered gradients are not saved",
+                (
+                    "guard.checkpoint() called between guard.backward() and guard.step(): accumulated gradients are "
+                    "not saved"
+                ),
                 fix="call it after guard.step()",
             )
         self._save(saving)
@@ -299,7 +304,7 @@ class Guard(Machinery):
         """
         saving = self._checkpoints()
         if self._step or self._intake.batches:
-            raise OrderError("guard.resume() after the first step", fix="call it right after building the guard")
+            raise OrderError("guard.resume() called after the first step", fix="call it right after building the guard")
         found = saving.resume()
         if found is None:
             return 0
@@ -318,7 +323,7 @@ class Guard(Machinery):
             self._catch_up()
         finally:
             if not self._life.over:
-                self._life.finish("closed", self._step, "the guard was closed")
+                self._life.finish("closed", self._step, "the guard is closed")
 
     def __enter__(self) -> Self:
         return self

@@ -43,8 +43,8 @@ class Lifetime:
         """Raise GuardClosed once it has ended."""
         if self.over:
             raise GuardClosed(
-                f"this guard takes no further step: {self.over}",
-                fix="build a new Guard, and load_state_dict() if it is to continue where this one ended",
+                f"the guard takes no more steps: {self.over}",
+                fix="build a new Guard; load_state_dict() to continue from this one",
             )
 
     def hurry(self) -> None:

@@ -98,7 +98,7 @@ class Machinery:
         # Which scheduler a framework moves, and how, is its own business.
         if policy.replay_every and forward is None and not self._driven:
             raise UsageError(
-                f"Policy(replay_every={policy.replay_every}) needs to know the forward pass",
+                f"Policy(replay_every={policy.replay_every}) needs a forward function",
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss) and call guard.forward(batch)",
             )
         check_construction(model, optimizer, None if self._driven else scheduler, scaler, policy, run_dir, console)
@@ -145,7 +145,7 @@ class Machinery:
             ),
             agree=self._ranks.agree,
             stop=lambda error: self._life.stop(
-                error, self._step, f"training was stopped after step {self._step}: {error.message}"
+                error, self._step, f"training stopped after step {self._step}: {error.message}"
             ),
         )
         self._recorder = Recorder(
@@ -293,7 +293,7 @@ class Machinery:
             self._post_training.take(each.opened.signals)
         if decision is not None:
             found = self._incidents.found_on(decision)
-            raise self._life.stop(stopped(decision, found), self._step, f"training was stopped at {where(decision)}")
+            raise self._life.stop(stopped(decision, found), self._step, f"training stopped at {where(decision)}")
 
     def _catch_up(self) -> None:
         """Wait for the numbers of all steps so far and act on them."""
@@ -306,7 +306,7 @@ class Machinery:
     def _begin_phase(self, what: str) -> None:
         self._catch_up()
         self._after.begin_phase()
-        self._recorder.announce("new-phase", self._step, f"new phase from here on: {what}", expected=True, reason=what)
+        self._recorder.announce("new-phase", self._step, f"new phase: {what}", expected=True, reason=what)
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._shop.roster)
@@ -335,7 +335,7 @@ class Machinery:
     def _checkpoints(self) -> Saving:
         self._life.check_open()
         if self._saving is None:
-            raise UsageError("checkpoints need a place", fix="build it with Guard(..., run_dir='runs/first')")
+            raise UsageError("no directory for checkpoints", fix="build it with Guard(..., run_dir='runs/first')")
         return self._saving
 
     def _launch_record(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class OnProbation:
     def _tell_back(self, followed: Followed, step: int, done: dict[str, Any]) -> None:
         line = f"step {step}: rolled back to step {done.get('to_step')}. {_sentence(followed.words)}."
         if "failed" in done:
-            line = f"step {step}: the rollback failed, nothing was changed: {done['failed']}"
+            line = f"step {step}: rollback failed, nothing changed: {done['failed']}"
         self._recorder.announce("rollback", step, line, code="harm", reason=followed.words, **done)
 
 

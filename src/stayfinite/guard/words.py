@@ -26,7 +26,7 @@ def training_in_words(model: nn.Module, shop: Workshop) -> str:
 
 
 SPIKES = {
-    "bound": "gradients over {factor:g}x the median norm are limited; what follows is watched for {probation} steps",
+    "bound": "gradients above {factor:g}x the median norm are limited; the next {probation} steps are on probation",
     "refuse": "finite spikes beyond {sigmas:g} sigma are refused too",
     "ignore": "finite steps are taken as they are",
 }
@@ -37,7 +37,7 @@ def policy_in_words(policy: Policy) -> str:
     limit = "" if policy.max_vetoes is None else f", stops after {policy.max_vetoes} in all"
     then = "does more" if policy.mode == "protect" else "stops"
     row = "" if policy.mode == "watch" else f"; {then} after {policy.max_vetoes_in_a_row} refused steps in a row{limit}"
-    what = "NaN and infinity are reported" if policy.mode == "watch" else "NaN and infinity are refused"
+    what = "monitor only: NaN and inf are reported" if policy.mode == "watch" else "NaN and inf are refused"
     spikes = SPIKES[policy.spikes].format(factor=policy.bound_factor, probation=policy.probation, sigmas=policy.sigmas)
     return f"policy: {policy.name}; {what}; {spikes}{row}"
 
@@ -47,7 +47,7 @@ def data_event_in_words(event: str, details: Mapping[str, Any]) -> str:
     place = f"epoch {details['epoch']}, batch {details['batch']}"
     if event == "loader-error":
         items = f", items {', '.join(map(str, details['items'][:SHOWN]))}" if details["items"] else ""
-        return f"{place} failed to load and is passed over{items}: {details['error']}"
+        return f"{place} failed to load and was skipped{items}: {details['error']}"
     if event == "uneven-loaders":
-        return f"another rank's loader has ended before {place}: the epoch ends here for all"
+        return f"another rank's loader ended before {place}: the epoch ends here on all ranks"
     return ""

@@ -31,7 +31,7 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
         lr_range: find the range of learning rates that works.
 
     Raises:
-        UsageError: there is no such function, it fails, or what it returns is no training.
+        UsageError: no such function, it fails, or what it returns is no training.
     """
     parts = parts_of_build(build)
     return inspect_training(
@@ -54,7 +54,7 @@ def parts_of_build(build: str) -> dict[str, Any]:
     """What a function builds, by the names in `NAMES`; None for what it does not give.
 
     Raises:
-        UsageError: there is no such function, it fails, or what it returns is no training.
+        UsageError: no such function, it fails, or what it returns is no training.
     """
     return _parts(call_build(build, example=EXAMPLE), build)
 
@@ -63,7 +63,7 @@ def _parts(built: Any, named: str) -> dict[str, Any]:
     if isinstance(built, Mapping):
         unknown = [str(name) for name in built if name not in NAMES]
         if unknown:
-            raise UsageError(f"--build {named}: it returned {', '.join(unknown)}", fix=f"known are {', '.join(NAMES)}")
+            raise UsageError(f"--build {named}: unknown key {', '.join(unknown)}", fix=f"use {', '.join(NAMES)}")
         parts = {name: built.get(name) for name in NAMES}
     elif isinstance(built, tuple | list) and not hasattr(built, "_fields"):
         parts = _by_kind(list(built), named)
@@ -74,7 +74,7 @@ def _parts(built: Any, named: str) -> dict[str, Any]:
     missing = [name for name in NEEDED if parts[name] is None]
     if missing:
         got = f"{type(built).__name__} without {' and '.join(missing)}"
-        raise UsageError(f"--build {named}: it returned a {got}", fix=EXAMPLE)
+        raise UsageError(f"--build {named}: returned a {got}", fix=EXAMPLE)
     return parts
 
 
@@ -95,8 +95,8 @@ def _by_kind(built: list[Any], named: str) -> dict[str, Any]:
             rest.append(item)
     if len(rest) > 1:
         raise UsageError(
-            f"--build {named}: it returned {len(rest)} things that could be the batch",
-            fix=f"return a dict, so that each part has its name: {EXAMPLE}",
+            f"--build {named}: {len(rest)} return values could be the batch",
+            fix=f"return a dict with names: {EXAMPLE}",
         )
     parts["batch"] = rest[0] if rest else None
     return parts

@@ -55,7 +55,7 @@ def ruled(checks: Sequence[Check], findings: Sequence[Finding]) -> list[Line]:
         concerned = [finding for finding in findings if finding.cause in check.causes]
         deciding = next((finding for finding in concerned if finding.cause not in placed), None)
         if deciding is None and concerned:
-            seen = f"as found above ({concerned[0].code})"
+            seen = f"see above ({concerned[0].code})"
             lines.append(Line(status="skip", group=check.group, title=check.title, seen=seen))
         elif deciding is not None:
             placed.add(deciding.cause)

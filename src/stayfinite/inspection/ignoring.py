@@ -47,7 +47,7 @@ def remarks_in(text: str, name: str, kind: str) -> list[Remark]:
         where = f"{name}:{number}"
         words = (match["codes"] or "[]")[1:-1].replace(",", " ").split()
         if not words:
-            raise BadIgnore(f"{where}: ignore names no code", fix="# stayfinite: ignore[SF201] why it is fine here")
+            raise BadIgnore(f"{where}: ignore without a code", fix="# stayfinite: ignore[SF201] why it is fine here")
         reason = match["reason"].strip(' \t\\,:"-')
         codes = tuple(known_code(word, where) for word in words)
         require_reason(codes, reason, where, "# stayfinite: ignore[{code}] why it is fine here")
@@ -67,7 +67,7 @@ def known_code(word: str, where: str) -> str:
 def require_reason(codes: Sequence[str], reason: Any, where: str, example: str) -> None:
     """Refuse to ignore a finding for no reason."""
     if not isinstance(reason, str) or not reason.strip():
-        raise BadIgnore(f"{where}: {', '.join(codes)} is ignored without a reason", fix=example.format(code=codes[0]))
+        raise BadIgnore(f"{where}: {', '.join(codes)} ignored without a reason", fix=example.format(code=codes[0]))
 
 
 def _comments(text: str, kind: str) -> Iterator[tuple[int, str, int]]:
@@ -118,8 +118,8 @@ def without_ignored(
     lines = [_as_ignored(line, ignored, kept) for line in found.lines]
     for remark in remarks:
         if remark.where not in used:
-            what = f"unused: there is no {' or '.join(remark.codes)} ({remark.where})"
-            lines.append(Line(status="note", group="Ignored", title="comments that ignore a finding", seen=what))
+            what = f"unused: no {' or '.join(remark.codes)} here ({remark.where})"
+            lines.append(Line(status="note", group="Ignored", title="ignore comments", seen=what))
     return replace(found, findings=kept, lines=lines, ignored=[*found.ignored, *ignored])
 
 

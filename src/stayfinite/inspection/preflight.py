@@ -127,4 +127,4 @@ def _look(name: str, bench: Bench, notes: Notes) -> None:
         raise
     except Exception as error:  # whatever somebody's model may do to a probe
         words = f"{type(error).__name__}: {error}".splitlines()[0]
-        notes.check(name.replace("_", " ").capitalize(), "looked at", skipped=f"the probe itself failed: {words:.200}")
+        notes.check(name.replace("_", " ").capitalize(), "check completed", skipped=f"the check failed: {words:.200}")

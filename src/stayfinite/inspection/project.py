@@ -73,7 +73,7 @@ def _table(file: Path, text: str) -> dict[str, Any] | None:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not valid TOML: {error}", fix="correct it there") from None
+        raise UsageError(f"{file} is not valid TOML: {error}", fix="fix the file") from None
     if file.name == "stayfinite.toml":
         return data
     tool = data.get("tool")
@@ -87,7 +87,7 @@ def _project(file: Path, table: dict[str, Any]) -> Project:
             raise _unknown(file, key, KEYS)
     gpu = table.get("gpu")
     if gpu is not None:
-        _require(isinstance(gpu, str), file, "gpu", gpu, 'a card: gpu = "A100"')
+        _require(isinstance(gpu, str), file, "gpu", gpu, 'a GPU: gpu = "A100"')
         try:
             card_asked_for(gpu)
         except UsageError as error:
@@ -162,7 +162,7 @@ def _unknown(file: Path, word: str, known: Iterable[str], what: str = "key") -> 
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-    return UsageError(f"{file}: there is no {what} {word!r}", fix=hint)
+    return UsageError(f"{file}: unknown {what} {word!r}", fix=hint)
 
 
 def _require(good: bool, file: Path, key: str, value: Any, expected: str) -> None:

@@ -171,14 +171,13 @@ def _check(accelerator: Any, model: Any, optimizer: Any) -> None:
         )
     if _is_engine(accelerator):
         raise UsageError(
-            "accelerate has built an engine of DeepSpeed, which has a guard of its own",
-            fix="accelerate_guard(accelerator, model, optimizer, scheduler) takes the right one",
+            "this is a DeepSpeed engine, which needs its own guard",
+            fix="accelerate_guard(accelerator, model, optimizer, scheduler) picks the right one",
         )
     if accelerator.distributed_type in ENGINES:
         raise UsageError(
-            f"{accelerator.distributed_type.value} steps inside of an engine of its own, where no step can be refused "
-            "from outside",
-            fix="leave the guard out, or train with DDP or FSDP",
+            f"{accelerator.distributed_type.value} steps inside its own engine: steps cannot be refused",
+            fix="remove the guard, or train with DDP or FSDP",
         )
     if not isinstance(optimizer, AcceleratedOptimizer) or not isinstance(model, nn.Module):
         raise UsageError(

@@ -88,14 +88,14 @@ class Attached:
             guard = seam.add(call)
         except Owned:
             self.own += 1
-            self.tell(f"{type(call.owner).__name__} has a StayFinite of its own already; nothing was attached to it")
+            self.tell(f"{type(call.owner).__name__} already has a StayFinite callback; nothing attached")
             return
         except StayfiniteError as error:
-            self.tell(f"could not be attached to {type(call.owner).__name__}: {error}")
+            self.tell(f"cannot attach to {type(call.owner).__name__}: {error}")
             return
         if guard is not None:
             self.guards.append((call.owner, guard, seam))
-            self.tell(f"attached to {type(call.owner).__name__}, after {seam}")
+            self.tell(f"hooked into {type(call.owner).__name__}, after {seam}")
 
 
 @dataclass(frozen=True, kw_only=True)

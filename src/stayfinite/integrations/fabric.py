@@ -121,13 +121,13 @@ def _check(fabric: Any, model: Any, optimizer: Any) -> None:
     name = type(fabric.strategy).__name__
     if steps_in_deepspeed(fabric.strategy):
         raise UsageError(
-            f"{name} of Fabric bypasses the DeepSpeed engine, so no step can be refused",
+            f"{name} of Fabric bypasses the DeepSpeed engine: steps cannot be refused",
             fix="Lightning's Trainer with StayFinite(), or deepspeed.initialize with deepspeed_guard(engine)",
         )
     if "XLA" in name:
         raise UsageError(
-            f"{name} steps inside of an engine of its own, where no step can be refused from outside",
-            fix="leave the guard out, or use strategy='auto' or 'ddp'",
+            f"{name} steps inside its own engine: steps cannot be refused",
+            fix="remove the guard, or use strategy='auto' or 'ddp'",
         )
     if not hasattr(model, "_forward_module") or not hasattr(optimizer, "optimizer"):
         raise UsageError(

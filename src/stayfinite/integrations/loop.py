@@ -82,8 +82,8 @@ class LoopGuard(FrameworkGuard):
         """Run the ``forward`` given at construction, and remember its batch, so that a bad step can be explained."""
         if self._forward is None:
             raise OrderError(
-                "guard.forward() needs to know the forward pass",
-                fix="give forward=lambda batch: ... when the guard is built, or compute the loss yourself",
+                "guard.forward() needs a forward function",
+                fix="build the guard with forward=lambda batch: ..., or compute the loss yourself",
             )
         self._between_steps()
         with ExitStack() as stack:

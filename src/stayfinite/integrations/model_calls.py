@@ -53,5 +53,5 @@ class ModelCalls:
         else:
             output = self._model(**batch) if self._style == "by name" else self._model(batch)
         if (loss := self.loss_of(output)) is None:
-            raise OrderError("the model returned no loss when it was called again")
+            raise OrderError("the model returned no loss in the re-run")
         return loss

@@ -256,12 +256,12 @@ def check_train_module(module: Any) -> None:
     # First: a train module may refuse to name its model where it has several.
     if not isinstance(getattr(module, "optim", None), Optimizer):
         raise OptimizerError(
-            f"{name} has no single torch optimizer whose step could be refused",
+            f"{name} has no single torch optimizer: its steps cannot be refused",
             fix="train with TransformerTrainModule and without pp_config; or in a loop of your own with Guard",
         )
     if not isinstance(getattr(module, "model", None), nn.Module) or not hasattr(module, "model_forward"):
         raise ModelError(
-            f"{name} has no model and model_forward(), which tells the loss", fix="train with TransformerTrainModule"
+            f"{name} has no model and model_forward() to get the loss from", fix="train with TransformerTrainModule"
         )
 
 

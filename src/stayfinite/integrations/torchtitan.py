@@ -209,7 +209,7 @@ def _caller() -> Any:
     frame = sys._getframe(1)
     while not isinstance(found := frame.f_locals.get("self"), Trainer):
         if frame.f_back is None:
-            raise UsageError("this override is for a config that a torchtitan Trainer builds")
+            raise UsageError("this override works only in a config for a torchtitan Trainer")
         frame = frame.f_back
     return found
 

@@ -12,8 +12,7 @@ class NotGuarded(UserWarning):
 def warn_of_unseen_loss(call: str) -> None:
     """A step is taken whose backward pass went past the framework."""
     warnings.warn(
-        f"a step was taken without a backward pass by {call}: its loss was not seen, and the step is not guarded. Call "
-        f"{call} instead of loss.backward().",
+        f"a step was taken without {call}, so it is not guarded. Call {call} instead of loss.backward().",
         NotGuarded,
         stacklevel=3,
     )

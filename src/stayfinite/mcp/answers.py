@@ -47,7 +47,7 @@ class Answer(TypedDict):
 
     tool: str
     verdict: str
-    """healthy, sick or unknown; of runs their health."""
+    """healthy, unhealthy or unknown; of runs their health."""
     summary: str
     """What was proved and what was guessed, in a sentence or two."""
     findings: list[AnsweredFinding]
@@ -108,7 +108,7 @@ def _known_by(tool: str, finding: Mapping[str, Any]) -> KnownBy:
     if tool == "scan":
         return "seen in the file"
     explained = str(finding["where"]).endswith("autopsy.json")
-    unsure = any("not verified by a re-run" in line for line in finding["evidence"])
+    unsure = any("not proved by re-run" in line for line in finding["evidence"])
     return "proved by re-run" if explained and not unsure else GUESSED
 
 
@@ -127,15 +127,15 @@ def _summary(tool: str, record: Mapping[str, Any], findings: list[dict[str, Any]
     if tool == "explain":
         return f"{record['code']} {record['slug']}: {record['title']}"
     if tool == "diff":
-        same = "The two come to the same settings." if record["same"] else ""
-        return same or f"{len(record['training'])} settings that matter for stability differ."
+        same = "Both have the same settings." if record["same"] else ""
+        return same or f"{len(record['training'])} settings that affect stability differ."
     if tool == "run_status":
         runs = record["runs"]
         bad = sum(run["health"] not in ("healthy", "unknown") for run in runs)
         return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}, {bad} of them not healthy."
     loud = [each for each in findings if each["severity"] != "info"]
     if not loud:
-        return "No cause was found." if record.get("verdict") != "healthy" else "Nothing is wrong in what was read."
+        return "No cause found." if record.get("verdict") != "healthy" else "No problem found."
     guessed = sum(each["known_by"] == GUESSED for each in loud)
     parts = [f"{len(loud) - guessed} proved or measured"] if guessed < len(loud) else []
     parts += [f"{guessed} guessed from text, the likeliest first"] if guessed else []

@@ -61,9 +61,7 @@ async def ask(
             with anyio.CancelScope(shield=True):
                 await process.wait()
         if limit.cancelled_caught:
-            raise StayfiniteError(
-                f"{words[0]} was ended after {seconds:g} s", fix="ask about less, or raise the server's time limit"
-            )
+            raise StayfiniteError(f"{words[0]} timed out after {seconds:g} s", fix="ask about less, or raise --seconds")
         told.seek(0)
         not_read = json.loads(told.read() or "[]")
         return _answer(words[0], out, err) | ({"not_read": not_read} if not_read else {})

@@ -47,8 +47,8 @@ class Limits:
             raise UsageError(f"{given!r} is a device, a pipe or a socket", fix="name a plain file or a directory")
         elif found.st_size > self.megabytes * MEGABYTE and not any_size:
             raise UsageError(
-                f"{given!r} has {found.st_size / MEGABYTE:,.0f} MB, more than the {self.megabytes} MB allowed",
-                fix="name a smaller part of it, or start the server with a larger --megabytes",
+                f"{given!r} has {found.st_size / MEGABYTE:,.0f} MB (limit {self.megabytes} MB)",
+                fix="name a smaller part, or start the server with a larger --megabytes",
             )
         return place
 
@@ -68,7 +68,7 @@ class Limits:
         import shlex
 
         if given.lstrip().startswith("-"):
-            raise UsageError(f"{given!r} begins like a flag", fix="give the whole command: python train.py --fp16")
+            raise UsageError(f"{given!r} starts like a flag", fix="give the whole command: python train.py --fp16")
         try:
             words = shlex.split(given)
         except ValueError as error:
@@ -87,7 +87,7 @@ class Limits:
         try:
             place = (self.roots[0] / given).resolve()
         except (OSError, RuntimeError) as error:  # a link to itself
-            raise UsageError(f"{given!r} cannot be followed: {error}") from error
+            raise UsageError(f"cannot resolve {given!r}: {error}") from error
         if not self._allowed(place):
             raise UsageError(f"{given!r} is outside the allowed roots", fix=self._how_to_allow())
         return place

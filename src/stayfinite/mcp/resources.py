@@ -49,7 +49,7 @@ def read(uri: str, limits: Limits) -> tuple[str, str]:
     kind, _, rest = uri.removeprefix("stayfinite://").partition("/")
     what = unquote(rest)
     if not uri.startswith("stayfinite://") or kind not in TEMPLATES or not what:
-        raise UsageError(f"there is no resource {uri!r}", fix="stayfinite://rule/SF101")
+        raise UsageError(f"no resource {uri!r}", fix="stayfinite://rule/SF101")
     if kind == "rule":
         return _rule_page(what), "text/markdown"
     if kind == "schema":
@@ -63,7 +63,7 @@ def read(uri: str, limits: Limits) -> tuple[str, str]:
     else:
         found |= {name: _record(place / f"{name}.json", limits) for name in ("incident", "autopsy")}
     if not any(value for name, value in found.items() if name != "note"):
-        raise UsageError(f"{what!r} is no {kind}")
+        raise UsageError(f"{what!r} is not a {kind}")
     return json.dumps(found, indent=1), "application/json"
 
 

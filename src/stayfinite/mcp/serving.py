@@ -89,9 +89,9 @@ Context = ServerRequestContext[Any]
 async def _called(name: str, given: dict[str, Any], limits: Limits) -> Answer:
     tool = TOOLS.get(name)
     if tool is None:
-        raise UsageError(f"there is no tool {name!r}", fix=f"one of {', '.join(TOOLS)}")
+        raise UsageError(f"no tool {name!r}", fix=f"one of {', '.join(TOOLS)}")
     if tool.runs and not limits.allow_run:
-        raise UsageError(f"{name} runs a program and is off", fix="the user starts the server with --allow-run")
+        raise UsageError(f"{name} runs a program and is disabled", fix="the user starts the server with --allow-run")
     try:
         asked = tool.takes.model_validate(given)
     except ValidationError as error:

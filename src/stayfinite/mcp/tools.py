@@ -41,7 +41,7 @@ class Check(Asked):
 
     paths: list[str] = Field([], max_length=32, description="Configs, scripts, notebooks.")
     command: str | None = Field(None, max_length=4000, description="A launch command: python train.py --fp16.")
-    gpu: str | None = Field(None, pattern=r"^[\w .-]{1,40}$", description="The card: T4, V100, A100, H100, ...")
+    gpu: str | None = Field(None, pattern=r"^[\w .-]{1,40}$", description="The GPU: T4, V100, A100, H100, ...")
     data: list[str] = Field([], max_length=32, description="Data files: csv, jsonl, parquet, arrow, txt.")
 
 

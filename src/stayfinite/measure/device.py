@@ -11,12 +11,12 @@ def named_device(asked: str) -> torch.device:
     """The device that `--device` asks for.
 
     Raises:
-        UsageError: there is no such device here.
+        UsageError: no such device here.
     """
     try:
         device = torch.device(asked)
     except RuntimeError as error:
-        raise UsageError(f"--device {asked}: there is no such kind of device", fix="cpu, cuda or cuda:1") from error
+        raise UsageError(f"--device {asked}: unknown device", fix="cpu, cuda or cuda:1") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"--device {asked}: there is no CUDA device here", fix="--device cpu")
+        raise UsageError(f"--device {asked}: no CUDA device found", fix="--device cpu")
     return device

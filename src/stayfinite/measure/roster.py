@@ -45,8 +45,8 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
     trainable = _plain_names(model)
     if not trainable:
         raise ModelError(
-            f"{type(model).__name__} has no trainable parameter: every requires_grad is False, or it has none at all",
-            fix="unfreeze what is to be trained (parameter.requires_grad_(True)) before building the guard",
+            f"{type(model).__name__} has no trainable parameters",
+            fix="unfreeze parameters (parameter.requires_grad_(True)) before building the guard",
         )
     masters_of = getattr(optimizer, "stands_for", None)
     held = held_parameters(optimizer) if masters_of is None else dict.fromkeys(masters_of)
@@ -56,10 +56,9 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
     elif missing:
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         raise OptimizerError(
-            f"the optimizer does not hold {len(missing)} of the model's {len(trainable)} trainable parameters: "
+            f"the optimizer lacks {len(missing)} of {len(trainable)} trainable parameters: "
             f"{', '.join(missing[:SHOWN])}{more}",
-            fix="build the optimizer from model.parameters() after the model was moved, wrapped or given its adapters; "
-            "or freeze what is not to be trained",
+            fix="build the optimizer after moving, wrapping or adding adapters to the model; or freeze the rest",
         )
     extra = [p for p in held if p not in trainable and p.requires_grad]
     named = trainable | {p: f"optimizer.extra.{i}" for i, p in enumerate(extra)}

@@ -47,7 +47,7 @@ def _asinh(x):
 
 @triton.jit
 def _middle(row, lanes, count, centre, APART: tl.constexpr):
-    """The median of a row's first ``count`` samples or, where ``APART``, of how far they are from ``centre``.
+    """The median of a row's first ``count`` samples or, where ``APART``, of how far they are from ``center``.
 
     The place of each in their order is how many come before it: so few are compared with one another as quickly as
     they are sorted, and by far more quickly in Triton's interpreter.

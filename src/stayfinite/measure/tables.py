@@ -57,7 +57,7 @@ def cut(sizes: Sequence[int], dtypes: Sequence[torch.dtype], chunk: int, device:
 
 
 def spans_of(dtypes: Sequence[torch.dtype], starts: Sequence[int]) -> tuple[Span, ...]:
-    """Neighbours of one dtype together; ``starts`` says where each tensor's part begins, and where the last one's ends.
+    """Neighbors of one dtype together; ``starts`` says where each tensor's part begins, and where the last one's ends.
 
     What has no part at all is left out.
     """
@@ -110,5 +110,5 @@ class Addresses:
             table.copy_(self._sheet, non_blocking=True)
             self._in_graph = (addresses, table)
         known, table = self._in_graph
-        assert addresses == known, "one table of addresses serves one recording; fork() gives another"
+        assert addresses == known, "one address table per recording; fork() gives another"
         return table

@@ -37,7 +37,7 @@ class Applied:
 def apply(model: nn.Module, assignment: Assignment, *, region: bool) -> nn.Module:
     """Have the model compute by an assignment."""
     if applied_to(model) is not None:
-        raise UsageError("a plan is applied to this model already", fix="plan.undo(model) first")
+        raise UsageError("a plan is already applied to this model", fix="plan.undo(model) first")
     applied = Applied(assignment=assignment, region=region)
     for recipe in ("fp8", "fp8-rowwise"):
         _to_fp8(model, recipe, assignment.named(recipe), applied)
@@ -73,7 +73,7 @@ def applied_to(model: nn.Module) -> Applied | None:
 def raise_format(model: nn.Module, name: str) -> str:
     """Move one module up while training goes on: from fp8 to what is round it, from that to fp32. Returns where to."""
     applied = applied_to(model)
-    assert applied is not None, "only modules of an applied plan are moved"
+    assert applied is not None, "only modules of an applied plan can change"
     formats = dict(applied.assignment.formats)
     if formats.get(name, "").startswith("fp8"):
         _from_fp8(model, name, applied)
@@ -114,7 +114,7 @@ def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
             stored = next((p.dtype for p in self.parameters() if in_full(p) is not p), None)
             if stored is None:
                 return kind.forward(self, *args, **kwargs)
-            # Stored in half precision, and so are its neighbours: computed in fp32, handed on in half.
+            # Stored in half precision, and so are its neighbors: computed in fp32, handed on in half.
             wide = {name: p.float() for name, p in self.named_parameters()}
             output = torch.func.functional_call(self, wide, args, kwargs)
             return tree_map(lambda x: x.to(stored) if isinstance(x, Tensor) and x.is_floating_point() else x, output)
@@ -159,17 +159,17 @@ def _to_fp8(model: nn.Module, recipe: str, names: list[str], applied: Applied) -
     try:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
     except ImportError as error:
-        raise MissingExtra.of("torchao", extra="fp8", what_for="fp8, which this plan has") from error
+        raise MissingExtra.of("torchao", extra="fp8", what_for="fp8 in this plan") from error
     from dataclasses import replace
 
     weight = cast(Tensor, model.get_submodule(names[0]).weight)
     if is_spread(weight):
-        raise UsageError(f"{names[0]} is sharded already, and fp8 replaces it", fix="apply the plan before fully_shard")
+        raise UsageError(f"{names[0]} is already sharded, and fp8 replaces it", fix="apply the plan before fully_shard")
     config = Float8LinearConfig.from_recipe_name("rowwise" if recipe == "fp8-rowwise" else "tensorwise")
     if not has_fp8(weight.device):
         if weight.is_cuda:
             card = torch.cuda.get_device_name(weight.device)
-            raise UsageError(f"{card} has no fp8, which this plan has", fix="plan for it: --gpu this")
+            raise UsageError(f"{card} has no fp8, but the plan uses it", fix="plan for it: --gpu this")
         config = replace(config, emulate=True)
     applied.originals.update({name: model.get_submodule(name) for name in names})
     wanted = set(names)

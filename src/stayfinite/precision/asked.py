@@ -28,10 +28,10 @@ def card_of(gpu: str | None, model: nn.Module) -> tuple[Card, bool]:
         name = torch.cuda.get_device_name()
         found = card_named(name)
         if found is None:
-            raise UsageError(f"nothing is known of the card {name}", fix="name one that is like it: --gpu H100")
+            raise UsageError(f"unknown GPU {name}", fix="name a similar one: --gpu H100")
         return found, gpu is not None
     if gpu is not None:
-        raise UsageError("--gpu this: the model is not on a card", fix="name a card to plan for: --gpu H100")
+        raise UsageError("--gpu this: the model is not on a GPU", fix="name the GPU to plan for: --gpu H100")
     return card_asked_for(UNNAMED_CARD), False
 
 
@@ -46,7 +46,7 @@ def batches_of(batch: Any) -> list[Any]:
         return [batch]
     found = list(islice(batch, MOST_BATCHES))
     if not found:
-        raise UsageError("there is no batch in what was given", fix="pass a batch, a list of some, or a loader")
+        raise UsageError("no batch found", fix="pass a batch, a list of batches, or a loader")
     return found
 
 

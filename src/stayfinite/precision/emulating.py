@@ -153,7 +153,7 @@ def lost_share(values: Tensor, kind: Format, scale: float = 1.0) -> float:
 
 @contextmanager
 def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None, scale: float) -> Iterator[None]:
-    """Within, these layers compute by their recipes, and return what their neighbours compute in.
+    """Within, these layers compute by their recipes, and return what their neighbors compute in.
 
     Arguments:
         modules: the layers.

@@ -91,10 +91,10 @@ def lost_updates(
     """
     stored = format_named(format)
     if stored not in (BF16, FP16):
-        raise UsageError(f"format is {format!r}", fix="'bf16' or 'fp16': wider weights lose nothing to speak of")
+        raise UsageError(f"format is {format!r}", fix="'bf16' or 'fp16'; wider weights lose almost nothing")
     trained = [p for p in model.parameters() if p.requires_grad and p.is_floating_point()]
     if not batches or not trained:
-        missing = "no batch to step with" if not batches else "no parameter of the model is trained"
+        missing = "no batch to step with" if not batches else "the model has no trainable parameters"
         raise UsageError(missing, fix="lost_updates(model, optimizer, [batch, ...])")
     run = forward_for(model, batches[0], forward)
     turns = [batches[step % len(batches)] for step in range(len(batches) if steps is None else steps)]
@@ -173,7 +173,7 @@ def _stochastic(stored: Format) -> Keep:
 
 
 def rounded_by_chance(values: Tensor, chance: Tensor, stored: Format) -> Tensor:
-    """To one of the two neighbours in the format, the nearer the likelier, so that the mean is the value."""
+    """To one of the two neighbors in the format, the nearer the likelier, so that the mean is the value."""
     exponent = torch.frexp(values).exponent - 1
     step = torch.ldexp(torch.full_like(values, stored.epsilon), exponent).clamp_min(stored.smallest_subnormal)
     below = (values / step).floor()

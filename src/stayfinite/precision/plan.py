@@ -145,13 +145,13 @@ class PrecisionPlan:
                 f"{each.loss:.2g}",
                 f"{each.cosine:.5f}",
                 sum(kind == "fp32" for kind in each.formats.values()),
-                "fits" if each.fits else "not within the budget",
+                "fits" if each.fits else "over the error budget",
             )
             for each in self.options
         ]
         parts = [table(("module", "breaks in", "why"), breaking)] if breaking else []
         parts += (
-            [table(("tried", "ms a step", "loss off", "gradient cosine", "kept in fp32", ""), tried)] if tried else []
+            [table(("tried", "ms a step", "loss error", "gradient cosine", "kept in fp32", ""), tried)] if tried else []
         )
         return panel(self.sentence(), self.notes, tone="good", parts=parts)
 
@@ -253,9 +253,9 @@ class PrecisionPlan:
         """A plan from plain data. Raises UsageError where it is none."""
         fix = "make one with: stayfinite precision --build my_train:build -o precision.json"
         if not isinstance(record, dict) or not {"version", "base", "formats", "units"} <= set(record):
-            raise UsageError(f"{where} is no precision plan: version, base, formats and units are needed", fix=fix)
+            raise UsageError(f"{where} is not a precision plan: version, base, formats and units are required", fix=fix)
         if record["version"] != VERSION:
-            raise UsageError(f"{where} is a plan of version {record['version']!r}, not {VERSION}", fix=fix)
+            raise UsageError(f"{where} has plan version {record['version']!r}, expected {VERSION}", fix=fix)
         odd = [kind for kind in record["formats"].values() if kind not in RECIPES]
         if record["base"] not in BASES or odd:
             raise UsageError(
@@ -263,7 +263,7 @@ class PrecisionPlan:
             )
         strange = [name for name in record["formats"] if name not in record["units"]]
         if strange:
-            raise UsageError(f"{where}: {strange[0]} is in formats and not in units", fix=fix)
+            raise UsageError(f"{where}: {strange[0]} is in formats but not in units", fix=fix)
         known = {name: value for name, value in _with_infinities(record).items() if name in cls.__dataclass_fields__}
         known["budget"] = Budget(**known.get("budget", {}))
         known["rows"] = tuple(Row(**row) for row in known.get("rows", ()))

@@ -287,7 +287,7 @@ class _Planner:
         fitting = [option for option in options if option.fits]
         if not fitting:
             raise UsageError(
-                f"none of {', '.join(self._allowed)} is within the budget: {self._budget}",
+                f"no format of {', '.join(self._allowed)} meets the budget: {self._budget}",
                 fix="a wider budget, or fp32",
             )
         best = min(fitting, key=lambda each: (each.ms if each.ms is not None else 0.0, -_order(each)))
@@ -295,7 +295,7 @@ class _Planner:
             best = max(fitting, key=_order)
         full = next((each.ms for each in options if each.base == "fp32"), None)
         if self._rates is None:
-            notes.append(f"the rates of {self._card.with_article} are not known: speed is not estimated")
+            notes.append(f"no speed estimate: rates of {self._card.with_article} are unknown")
         if best.name.endswith("fp8") and find_spec("torchao") is None:
             notes.append("fp8 needs torchao: pip install 'stayfinite[fp8]'")
         return PrecisionPlan(

@@ -63,121 +63,121 @@ from stayfinite.recipes.settings import read_settings
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """Train a vision-language model to say which of two images it is. Without --train: drawn shapes, a small model."""
+    """Train a vision-language model to choose between two images. Without --train: drawn shapes, a small model."""
 
     # -- data
     train: str | None = None
     """A table with img1, img2, score1, score2, label (First, Second, Similar or 0, 1, 2), or chosen and rejected; or an
     ImageFolder with metadata.csv or with chosen/ and rejected/."""
     val: str | None = None
-    """The same for validation; a fold of --train is held out when left out."""
+    """Validation data, same format; by default a fold of --train is held out."""
     image_dir: str | None = None
-    """What the names of images are relative to; by default the directory of the table."""
+    """Directory that image names are relative to; by default that of the table."""
     margin: float = 0.0
-    """Where there is no label: scores that are no further apart than this are Similar."""
+    """Without labels: scores at most this far apart are Similar."""
     folds: int = 5
-    """Folds that the pairs are dealt into, unless the table has a column `fold`."""
+    """Number of folds, unless the table has a column `fold`."""
     fold: int = 0
-    """The fold that is held out."""
+    """The fold to hold out."""
     apart: Apart = "pairs"
-    """What is never on both sides: a pair with its swap, or (images) any image; pairs across are then left out."""
+    """What must not be in both splits: a pair and its swap, or any image (images), which drops pairs across."""
     class_weights: Literal["balanced", "none"] = "balanced"
-    """Whether rare classes weigh more in the loss."""
+    """Weight rare classes more."""
     look_at_images: int = 5000
-    """Images that are decoded before the start, evenly spread; 0 for none."""
+    """Images to decode before the start, evenly spread; 0 for none."""
     bad_images: Literal["stop", "drop"] = "stop"
-    """What to do when one of them cannot be read: name it and stop, or leave its pairs out."""
+    """If one of them cannot be read: stop and name it, or drop its pairs."""
     built_in: Task = "size"
-    """What counts in the built-in task: the size of a shape, or its brightness."""
+    """What the built-in task asks for: the size of a shape, or its brightness."""
 
     # -- model
     model: str = "tiny"
-    """A LLaVA that is built here (tiny, small), a directory, or a hub's name (llava-hf/llava-1.5-7b-hf)."""
+    """A LLaVA built here (tiny, small), a directory, or a hub name (llava-hf/llava-1.5-7b-hf)."""
     base: Base = "fp32"
-    """How the frozen weights under LoRA are kept; 8bit and 4bit need bitsandbytes."""
+    """How the frozen weights under LoRA are stored; 8bit and 4bit need bitsandbytes."""
     tuning: Literal["auto", "lora", "full"] = "auto"
-    """What is trained of the language model: adapters, or all of it. Auto: all of one that is built here."""
+    """Train adapters, or the whole language model. Auto: the whole of one built here."""
     lora_rank: int = 16
-    """Rank of the adapters, which sit on every linear layer of the language model."""
+    """Rank of the adapters, on every linear layer of the language model."""
     lora_alpha: float = 32.0
-    """Their weight; alpha / rank is what they are multiplied by."""
+    """Adapter scale: alpha / rank."""
     lora_dropout: float = 0.05
-    """Dropout before them."""
+    """Adapter dropout."""
     vision: Literal["auto", "frozen", "trained"] = "auto"
-    """Whether the vision tower is trained. Auto: only that of a model that is built here, and not under LoRA."""
+    """Train the vision tower too. Auto: only of a model built here, and not under LoRA."""
     question: str = "Which image shows more of it?"
-    """What the model is asked about the two images."""
+    """The question about the two images."""
     answers: tuple[str, str, str] = LABELS
-    """Words for First, Second, Similar; each must begin with a token of its own."""
+    """Words for First, Second, Similar; each must start with a different token."""
     image_size: int = 32
-    """Pixels of a side, for a model that is built here."""
+    """Image side in pixels, for a model built here."""
     cache_dir: str | None = None
-    """Where models from a hub are kept."""
+    """Cache directory for hub models."""
     output_dir: str = "runs/compare"
-    """Where everything goes: the run, its checkpoints, best/ and last/, the result."""
+    """Output directory for everything: run, checkpoints, best/ and last/, result."""
 
     # -- training
     epochs: int = 3
-    """Passes over the training pairs; each pair is asked in both orders."""
+    """Passes over the training pairs, each in both orders."""
     max_steps: int | None = None
-    """Stop after so many steps, whatever the epoch."""
+    """Stop after this many steps."""
     batch_size: int = 8
-    """Pairs in a batch of each rank; the model sees each of them twice."""
+    """Pairs per batch and rank; the model sees each twice."""
     accumulation: int = 1
-    """Batches in a step."""
+    """Batches per step."""
     learning_rate: float = 1e-4
-    """The highest rate of the language model, or of its adapters."""
+    """Peak learning rate of the language model or its adapters."""
     projector_learning_rate: float = 2e-5
-    """The highest rate of the projector between the images and the language model."""
+    """Peak learning rate of the projector between images and language model."""
     schedule: Literal["linear", "cosine", "constant"] = "cosine"
-    """How the rates go down after the warmup."""
+    """Decay of the learning rates after warmup."""
     warmup_ratio: float = 0.05
-    """Share of the steps during which the rates rise."""
+    """Share of the steps for warmup."""
     weight_decay: float = 0.01
-    """Decay of weight matrices; norms and biases are left alone."""
+    """Weight decay of matrices, not of norms and biases."""
     clip_grad_norm: float = 1.0
-    """Gradients are clipped to this norm, after they were unscaled; 0 for no clipping."""
+    """Clip gradients to this norm, after unscaling; 0 for no clipping."""
     consistency: float = 0.5
     """Weight of the consistency term: the symmetric KL divergence between a pair and its swap; 0 for none."""
     consistency_ramp: float = 0.3
     """Share of the steps over which that weight rises from 0."""
     precision: PlannedPrecision = "auto"
-    """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
-    auto asks the card, and takes fp16 only where it is proved to hold."""
+    """Compute precision: auto, fp32, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what
+    the GPU supports, and fp16 only if proved safe."""
     gradient_checkpointing: bool = False
-    """Compute activations twice instead of keeping them."""
+    """Recompute activations to save memory."""
     shard: bool = False
-    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
+    """Shard weights, gradients and moments over ranks (FSDP2)."""
     seed: int = 0
-    """For weights, order and dropout."""
+    """Seed for weights, order and dropout."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
     workers: int = 0
     """Processes that read images."""
     cache_megabytes: int = 512
-    """Memory for images that have been read."""
+    """Image cache in MB."""
 
     # -- looking on
     check: Check = "stop"
-    """Look before the first step, and with an error: stop, warn and go on, or (off) do not look."""
+    """Check before the first step; on an error: stop, warn and continue, or off."""
     dry_run: bool = False
-    """Read the data, build the model, show every check, and end there; nothing is written."""
+    """Read the data, build the model, run every check, and stop; nothing is written."""
     detect_anomaly: bool = False
     """Stop at the first operator whose gradient is NaN; slow. The guard explains bad steps without it."""
     deterministic: bool = False
     """Only algorithms that give the same bits each time."""
     metric: Literal["accuracy", "balanced_accuracy", "swap_consistency"] = "accuracy"
-    """What decides which model is the best."""
+    """Metric that selects the best model."""
     patience: int = 0
-    """Stop after so many epochs without a better one; 0 to go on."""
+    """Stop after this many epochs without improvement; 0 to continue."""
     logging_steps: int = 25
-    """Steps between lines."""
+    """Steps between log lines."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that are told the curves: tensorboard, wandb, mlflow, aim, trackio."""
+    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints; by default one an epoch."""
+    """Steps between checkpoints; by default one per epoch."""
     keep_checkpoints: int = 2
-    """Good checkpoints that are kept."""
+    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -361,7 +361,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
                     )  # fmt: skip
                     say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
                     for wrong in scores.unreadable:
-                        say(f"  left out of the evaluation: {wrong}")
+                        say(f"  not evaluated: {wrong}")
             if place.from_first(best.over):
                 break
 
@@ -379,7 +379,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     )  # fmt: skip
     if place.first:
         keep_result(result, best, logbook.rate, say)
-    say(f"{scores}. The best model is in {best.directory}.")
+    say(f"{scores}. Saved the best model to {best.directory}.")
     return result
 
 

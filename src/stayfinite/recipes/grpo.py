@@ -67,125 +67,124 @@ from stayfinite.recipes.settings import read_settings
 
 @dataclass(frozen=True, kw_only=True)
 class Grpo:
-    """GRPO of a small chat model on questions with answers that can be checked. Without --train: unit conversions."""
+    """GRPO of a small chat model on questions with checkable answers. Without --train: unit conversions."""
 
     # -- start
     start: str | None = None
-    """The run of a `train sft`, or its adapter: the model that answers, in the format of its training."""
+    """Run of `train sft`, or its adapter: the model to start from, with its format."""
     model: str | None = None
-    """Instead of --start: a model that answers in the tags by itself, or a size that is built and fine-tuned here first
-    (tiny, small). tiny where neither is given."""
+    """Instead of --start: a model that uses the answer tags, or a size built and fine-tuned here first (tiny, small).
+    By default tiny."""
     sft_rows: int = 5000
-    """Built-in questions for the fine-tuning of a model that is built here; many lengths in them are wrong."""
+    """Built-in questions for fine-tuning a model built here; many lengths in them are wrong."""
     sft_epochs: int = 4
-    """And how often that passes over its questions."""
+    """Epochs of that fine-tuning."""
 
     # -- data
     train: tuple[str, ...] = ()
-    """JSON, JSONL, CSV, TSV, Parquet or Arrow files with a question and an answer in each row, numbers or text."""
+    """JSON, JSONL, CSV, TSV, Parquet or Arrow files with a question and an answer per row."""
     val: tuple[str, ...] = ()
-    """The same for evaluation; a share of the training questions is kept back when left out."""
+    """Evaluation data, same formats; by default a share of the training questions is held out."""
     question: str | None = None
-    """Name of the column with the question; goes by the usual names when left out."""
+    """Question column; guessed by default."""
     answer: str | None = None
-    """Name of the column with the answer; goes by the usual names when left out."""
+    """Answer column; guessed by default."""
     val_share: float = 0.1
-    """Share of the questions that is kept back for evaluation when --val is not given."""
+    """Share of the questions held out without --val."""
     task: Literal["auto", "metric", "units"] = "auto"
-    """The built-in questions; auto are those of the start."""
+    """Built-in questions; auto uses those of the start."""
     rows: int = 8000
-    """Built-in questions to train on."""
+    """Built-in training questions."""
     held_out: int = 500
-    """Built-in questions, with other numbers, to evaluate with."""
+    """Built-in evaluation questions, with other numbers."""
     system: str | None = None
-    """Said before every question; by default as in the training of the start."""
+    """System text before every question; by default that of the start."""
     max_length: int | None = None
-    """Tokens in a question that is asked; by default as in the training of the start."""
+    """Most tokens per question; by default that of the start."""
 
     # -- sampling
     prompts: int = 32
-    """Questions in a step."""
+    """Questions per step."""
     group_size: int = 8
-    """Answers that are sampled for each question, and held against each other."""
+    """Answers sampled per question and compared with each other."""
     updates: int = 2
-    """Steps for each sampling. Questions for all of them are asked at once, which is quicker; the later ones learn from
-    answers of a model that is a few steps behind, which the clipped ratio allows for."""
+    """Steps per sampling round. Sampling for several steps at once is faster; later ones use slightly older samples,
+    which ratio clipping allows."""
     temperature: float = 1.0
-    """Of the sampling; above 0."""
+    """Sampling temperature, above 0."""
     new_tokens: int | None = None
-    """Tokens that an answer may have; by default enough for the longest right one."""
+    """Most tokens per answer; by default enough for the longest correct one."""
     answer_reward: float = 0.1
-    """Reward of a wrong answer that can be read. A right one has 1; one that cannot be read, or was cut off, has 0."""
+    """Reward of a wrong answer that can be parsed. Correct: 1; unparsable or truncated: 0."""
 
     # -- model
     bits: Bits | None = None
-    """How the base is stored: full, 8bit, or 4bit; by default as in the training of the start."""
+    """How the base is stored: full, 8bit, or 4bit; by default that of the start."""
     base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
-    """What the frozen weights are kept in; auto is bf16 where it is computed in, else fp32."""
+    """Dtype of the frozen weights; auto is bf16 when computing in bf16, else fp32."""
     rank: int = 16
-    """Rank of a fresh adapter; that of the start is kept as it is."""
+    """Rank of a new adapter; that of the start is kept."""
     alpha: float = 32.0
-    """A fresh adapter counts alpha / rank times."""
+    """Scale of a new adapter: alpha / rank."""
     gradient_checkpointing: bool = False
-    """Compute activations twice instead of keeping them."""
+    """Recompute activations to save memory."""
     cache_dir: str | None = None
-    """Where models from a hub are kept."""
+    """Cache directory for hub models."""
     output_dir: str = "runs/grpo"
-    """Where everything goes: the run, its checkpoints, the best adapter, the result."""
+    """Output directory for everything: run, checkpoints, best adapter, result."""
 
     # -- training
     steps: int = 300
-    """Steps in all."""
+    """Total steps."""
     minutes: float | None = None
-    """Stop after so many minutes of training; a run that is resumed has what is left of them."""
+    """Stop after this many minutes of training; a resumed run has the rest."""
     batch_size: int = 64
-    """Answers that go through the model at a time in training; a step has --prompts times --group-size."""
+    """Answers per training batch; a step has --prompts times --group-size."""
     clip: float = 0.2
-    """A token's probability earns nothing more once it has changed by this share within a sampling."""
+    """Clip range of the probability ratio."""
     kl: float = 0.0
-    """Weight of the distance (KL) to the start; 0 for none, which saves a pass."""
+    """Weight of the KL to the start; 0 for none, which saves a pass."""
     steer: bool = True
-    """Act when the signals show that it goes wrong: leave out groups with runaway ratios, raise --kl, cut the learning
-    rate, roll back. Without a sign nothing changes."""
+    """Act on bad signals: drop groups with extreme ratios, raise --kl, cut the learning rate, roll back."""
     length_normalized: bool = False
-    """Every answer counts the same, however long; by default every token does."""
+    """Weight every answer equally, whatever its length; by default every token."""
     learning_rate: float = 1e-4
-    """The highest learning rate."""
+    """Peak learning rate."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
-    """How the learning rate goes down after the warmup, over the steps or the minutes, whichever end first."""
+    """Decay of the learning rate after warmup, over the steps or the minutes, whichever end first."""
     warmup_ratio: float = 0.05
-    """Share of the steps during which the learning rate rises."""
+    """Share of the steps for warmup."""
     weight_decay: float = 0.0
     """Decay of the adapter's matrices."""
     max_grad_norm: float = 1.0
-    """Gradients are clipped to this norm."""
+    """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
-    """What is computed in: auto, fp32, bf16, or FILE.json, a precision plan. auto is bf16 where the card has it, else
+    """Compute precision: auto, fp32, bf16, or FILE.json (a precision plan). auto is bf16 if the GPU supports it, else
     fp32. fp16 is refused."""
     seed: int = 0
-    """For the order of the questions and the sampling."""
+    """Seed for question order and sampling."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     # -- looking on
     check: Check = "stop"
-    """Look at model, rewards and data before the first step: stop when it cannot work, warn, or off."""
+    """Check model, rewards and data before the first step: stop on errors, warn, or off."""
     eval_steps: int = 50
     """Steps between evaluations."""
     eval_rows: int = 200
-    """Questions that are asked at an evaluation; the first and the last one take all."""
+    """Questions per evaluation; the first and the last one take all."""
     patience: int = 0
-    """Stop after so many evaluations without a better one; 0 to go on."""
+    """Stop after this many evaluations without improvement; 0 to continue."""
     samples: int = 3
-    """Answers that are shown at an evaluation."""
+    """Answers shown per evaluation."""
     logging_steps: int = 10
-    """Steps between lines."""
+    """Steps between log lines."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints, rounded up to whole samplings; by default as many as between evaluations."""
+    """Steps between checkpoints, rounded up to whole sampling rounds; by default as between evaluations."""
     keep_checkpoints: int = 2
-    """Good checkpoints that are kept."""
+    """Good checkpoints to keep."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that are told as well: tensorboard, wandb, mlflow, aim, trackio."""
+    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -208,7 +207,7 @@ def settled(config: Grpo) -> Grpo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Outcome):
-    """What a training came to."""
+    """The result of a training."""
 
     accuracy: float
     answer_rate: float
@@ -229,7 +228,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     refuse_too_few(len(training), config.prompts * config.updates)
 
     # -- model -------------------------------------------------------------------------------------------------------
-    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only here")
+    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
     base = base_of(settings, Place(device=device), (), say)
     prompting = Prompting(tokenizer=base.tokenizer, system=settings.system)
     new_tokens = config.new_tokens or tokens_enough(prompting.examples([*training, *validation], settings.max_length))
@@ -318,7 +317,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         forward=compute_loss, describe=lambda batch: in_words_of(base.tokenizer, batch),
     ) as guard:  # fmt: skip
         before = scores_of_start(output, lambda: ask(None, guard.autocast))
-        say(f"the start: {in_words(before)}")
+        say(f"start: {in_words(before)}")
         resumed = guard.resume()
         if resumed:
             say(f"resumed after step {resumed}")
@@ -381,7 +380,7 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     )
     say(f"start  {in_words(before)}")
     say(f"tuned  {in_words(found)}")
-    say(f"The best adapter is in {best.directory}: stayfinite sft chat --adapter {best.directory}")
+    say(f"Saved the best adapter to {best.directory}. Try it: stayfinite sft chat --adapter {best.directory}")
     return result
 
 

@@ -61,9 +61,9 @@ from stayfinite.recipes.settings import read_settings
 
 @dataclass(frozen=True, kw_only=True)
 class Mmdit:
-    """Train a diffusion model of texts and latents together. Without --data: a built-in set, a small model.
+    """Train a joint diffusion model of texts and latents. Without --data: a built-in set, a small model.
 
-    `stayfinite train mmdit sample` draws from a trained model, `stayfinite train mmdit toy DIR` writes the built-in
+    `stayfinite train mmdit sample` samples from a trained model, `stayfinite train mmdit toy DIR` writes the built-in
     set.
     """
 
@@ -71,103 +71,101 @@ class Mmdit:
     data: str | None = None
     """A directory with tokens/NAME.npz (input_ids, attention_mask) and latents/NAME.npy, paired by name."""
     val: str | None = None
-    """The same for validation; a share of the files is kept back when left out."""
+    """Validation data, same format; by default a share of the files is held out."""
     val_share: float = 0.1
-    """Share of the files that is kept back for validation; a file is never on both sides."""
+    """Share of the files held out for validation."""
     patch: int = 1
-    """Latents of (channels, height, width) are cut into squares of this side, each of which is one position."""
+    """Split (channels, height, width) latents into patches of this side, one position each."""
     max_length: int | None = None
-    """Tokens at which a text is cut; by default the longest."""
+    """Truncate texts to this many tokens; by default the longest."""
     vocab_size: int | None = None
-    """Tokens there are; by default what the data, or its vocab.json, shows."""
+    """Vocabulary size; by default from the data or its vocab.json."""
     tokenizer: str | None = None
-    """A directory or a hub's name, to show texts as words; by default the data's vocab.json, or numbers."""
+    """Directory or hub name, to show texts as words; by default the data's vocab.json, or numbers."""
     bad_rows: BadRows = "stop"
-    """Rows with NaN, with absurdly large latents or without a token: stop names them and does not start, skip leaves
-    them out, keep leaves them to the guard."""
+    """Rows with NaN, extreme latents or no token: stop and name them, skip them, or keep them for the guard."""
     workers: int = 0
-    """Processes that read ahead."""
+    """Processes that read data."""
     output_dir: str = "runs/mmdit"
-    """Where everything goes: the run, its checkpoints, the best model, the result. A run that is there is resumed."""
+    """Output directory for everything: run, checkpoints, best model, result. An existing run is resumed."""
 
     # -- model
     size: Size = "tiny"
-    """1M, 15M, 115M, 385M or 910M parameters, the vocabulary's not counted."""
+    """1M, 15M, 115M, 385M or 910M parameters, without the vocabulary."""
     width: int | None = None
-    """Instead of the size's."""
+    """Overrides the size's width."""
     depth: int | None = None
-    """Blocks, instead of the size's."""
+    """Overrides the size's number of blocks."""
     heads: int | None = None
-    """Instead of the size's."""
+    """Overrides the size's number of heads."""
     dropout: float = 0.0
-    """Share of activations that is dropped."""
+    """Dropout."""
     start_from: str | None = None
-    """The directory of a run whose best model is trained further."""
+    """Run directory whose best model to continue from."""
 
     # -- diffusion
     mode: Mode = "random"
-    """unconditional: both from noise. l2t: text from latents. t2l: latents from text. sequential: the rows take turns
-    in the three. random: every row draws one of the three."""
+    """unconditional: both from noise. l2t: text from latents. t2l: latents from text. sequential: rows alternate
+    between the three. random: each row draws one."""
     freeze: Freeze = "unreached"
-    """What l2t and t2l freeze: unreached, what leads to the missing loss only; stream, all of the given side."""
+    """What l2t and t2l freeze: unreached (parts used only by the missing loss) or stream (all of the given side)."""
     noise_schedule: Schedule = "cosine"
-    """How much noise there is at each time, and how many tokens are hidden."""
+    """Noise schedule, also for masked tokens."""
     prediction: Prediction = "v"
-    """What is said of a noisy latent: its noise (epsilon), the sample (x0), or the velocity between them (v)."""
+    """What the model predicts for a noisy latent: noise (epsilon), sample (x0), or velocity (v)."""
     text_weight: float = 1.0
     """Weight of the text loss."""
     latent_weight: float = 0.1
     """Weight of the latent loss."""
     loss_bound: float = 30.0
-    """A row's loss above half of this grows ever slower and never reaches it. Its gradient never becomes 0, as that of
-    a hard clamp does. 0 for none."""
+    """Soft upper bound of a row's loss; its gradient never becomes 0. 0 for none."""
 
     # -- training
     steps: int = 10_000
-    """Steps of the optimizer."""
+    """Optimizer steps."""
     batch_size: int = 16
-    """Rows in a batch, in each process."""
+    """Rows per batch and process."""
     accumulation: int = 1
-    """Batches in a step."""
+    """Batches per step."""
     learning_rate: float = 5e-5
-    """The highest learning rate."""
+    """Peak learning rate."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    """How the learning rate goes down after the warmup."""
+    """Decay of the learning rate after warmup."""
     warmup_steps: int = 500
-    """Steps during which the learning rate rises; a tenth of all at most."""
+    """Warmup steps; at most a tenth of all."""
     weight_decay: float = 0.01
-    """Decay of weight matrices; norms and biases are left alone."""
+    """Weight decay of matrices, not of norms and biases."""
     max_grad_norm: float = 0.5
-    """Gradients are clipped to this norm."""
+    """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
-    """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
-    auto asks the card, and takes fp16 only where it is proved to hold."""
+    """Compute precision: auto, fp32, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what
+    the GPU supports, and fp16 only if proved safe."""
     shard: bool = False
-    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
+    """Shard weights, gradients and moments over ranks (FSDP2)."""
     seed: int = 0
-    """For weights, order and noise."""
+    """Seed for weights, order and noise."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     # -- looking on
     check: Check = "stop"
-    """Look at model and data before the first step: stop when it cannot work, warn and go on, or off."""
+    """Check model and data before the first step: stop on errors, warn and continue, or off."""
     eval_steps: int = 500
     """Steps between evaluations."""
     eval_rows: int = 128
-    """Validation rows of an evaluation; the last one takes all."""
+    """Validation rows per evaluation; the last one takes all."""
     sample_steps: int = 16
     """Time steps of the sampler."""
     samples: int = 2
-    """Texts that are shown at an evaluation."""
+    """Texts shown per evaluation."""
     logging_steps: int = 50
-    """Steps between lines."""
+    """Steps between log lines."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves too: tensorboard, wandb, mlflow, aim, trackio."""
+    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int = 500
     """Steps between checkpoints."""
     keep_checkpoints: int = 2
-    """Good checkpoints that are kept."""
+    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -186,7 +184,7 @@ PER_RANK = ("batch_size",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Outcome):
-    """What a training came to."""
+    """The result of a training."""
 
     scores: Scores
 
@@ -319,7 +317,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
                     break
             empty = empty + 1 if taken == before else 0
             if empty > resumed + 1:
-                raise LoaderFailed(f"no batch is left to train on after step {taken}", fix="see events.jsonl")
+                raise LoaderFailed(f"no batches left after step {taken}", fix="see events.jsonl")
         guard.close()
         logbook.finish()
 
@@ -335,7 +333,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             seconds=time.monotonic() - start, directory=output,
         )  # fmt: skip
         _write(result, best, logbook)
-        say(f"{scores}. The best model is in {best.directory}.")
+        say(f"{scores}. Saved the best model to {best.directory}.")
         return result
 
 

@@ -74,50 +74,51 @@ class Mt5:
 
     # -- data
     data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--data-dir", "--train-dir"])] = ()
-    """Directories or files: .txt (an example a line), .jsonl, .csv, .tsv or .parquet with a column of text; or
-    hub:OWNER/NAME, with :CONFIGURATION and @SPLIT where there are several."""
+    """Directories or files: .txt (one example per line), .jsonl, .csv, .tsv or .parquet with a text column; or
+    hub:OWNER/NAME, with :CONFIGURATION and @SPLIT if there are several."""
     val: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--val-dir"])] = ()
-    """The same for validation; a share of the texts is kept back when left out."""
+    """Validation data, same formats; by default a share of the texts is held out."""
     text_column: str | None = None
-    """Name of the column that holds the text; guessed when left out."""
+    """Text column; guessed by default."""
     val_share: float = 0.05
-    """Share of the texts that is kept back for validation when --val is not given."""
+    """Share of the texts held out without --val."""
     min_characters: int = 10
-    """Texts of so many characters or fewer are dropped."""
+    """Drop texts of this many characters or fewer."""
     block_size: int = 512
-    """Tokens of a block; a longer text becomes several blocks."""
+    """Tokens per block; longer texts become several blocks."""
     pack: Packing = "long"
-    """`long` cuts long texts and leaves short ones alone; `all` also puts short ones together in a block."""
+    """`long` splits long texts and keeps short ones; `all` also packs short ones into a block."""
     stream: Streaming = "auto"
-    """Read the data as it is needed instead of holding it in memory: on, off, or auto (above 1 GiB of text)."""
+    """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
     shuffle_rows: int = 65_536
-    """Rows that are shuffled together where the data is streamed."""
+    """Rows shuffled together when streaming."""
     workers: int = 0
-    """Processes that read and mask where the data is streamed; 0 does it in between steps."""
+    """Processes that read and mask when streaming; 0 does it between steps."""
 
     # -- objective
     objective: Objective = "span_corruption"
-    """T5's span corruption, or prefix_lm: the beginning of a block is given, the rest is asked for."""
+    """T5's span corruption, or prefix_lm: the start of a block is given, the rest is predicted."""
     noise_density: float = 0.15
-    """Share of the tokens that span corruption takes out."""
+    """Share of the tokens that span corruption masks."""
     mean_span_length: float = 3.0
-    """Tokens of a span that is taken out, on average."""
+    """Mean tokens per masked span."""
 
     # -- model
     model_name: Annotated[str, tyro.conf.arg(aliases=["--model"])] = "tiny"
-    """A size that is built here (tiny, small, medium, large), a directory, or a hub's name (google/mt5-small)."""
+    """A size built here (tiny, small, medium, large), a directory, or a hub name (google/mt5-small)."""
     tokenizer_dir: str | None = None
-    """A tokenizer: loaded where there is one, else trained on the data and kept there. By default the model's own."""
+    """Tokenizer directory: loaded if it exists, else trained on the data and saved there. By default the model's own.
+    """
     vocab_size: int = 8000
-    """Pieces of a tokenizer that is trained here."""
+    """Vocabulary size of a tokenizer trained here."""
     dropout: float = 0.1
-    """Dropout of a model that is built here."""
+    """Dropout of a model built here."""
     cache_dir: str | None = None
-    """Where models from a hub are kept."""
+    """Cache directory for hub models."""
     load_in_8bit: bool = False
-    """Keep the weights in 8 bits and train adapters on them."""
+    """Load the weights in 8 bits and train adapters."""
     lora_rank: int | None = None
-    """Rank of LoRA adapters; 0 trains all weights. By default 16 with --load-in-8bit and 0 without."""
+    """Rank of LoRA adapters; 0 trains all weights. By default 16 with --load-in-8bit, else 0."""
     lora_alpha: float = 32.0
     """Weight of the adapters."""
     lora_dropout: float = 0.05
@@ -127,67 +128,67 @@ class Mt5:
 
     # -- places
     output_dir: str = "runs/mt5"
-    """Where everything goes: the run, its checkpoints, the best and the final model, the result."""
+    """Output directory for everything: run, checkpoints, best and final model, result."""
     checkpoint_dir: str | None = None
     """Where checkpoints go; by default OUTPUT_DIR/checkpoints."""
     cleanup_checkpoints: bool = False
-    """Remove the checkpoints when training has ended well; the models stay."""
+    """Remove checkpoints after success; the models stay."""
 
     # -- training
     epochs: Annotated[int, tyro.conf.arg(aliases=["--num-train-epochs"])] = 3
     """Passes over the blocks, with new masks in each."""
     max_steps: int | None = None
-    """Stop after so many steps, whatever the epoch."""
+    """Stop after this many steps."""
     train_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-train-batch-size"])] = 8
-    """Blocks in a batch, in each process."""
+    """Blocks per batch and process."""
     eval_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-eval-batch-size"])] = 16
-    """Blocks in a batch of an evaluation."""
+    """Blocks per evaluation batch."""
     gradient_accumulation_steps: Annotated[int, tyro.conf.arg(aliases=["--accumulation"])] = 4
-    """Batches in a step."""
+    """Batches per step."""
     learning_rate: float | None = None
-    """The highest learning rate; by default 1e-4, 3e-4 for adapters, and for a model that is built here a fiftieth of
-    each weight's own size."""
+    """Peak learning rate; by default 1e-4, 3e-4 for adapters, and a fiftieth of each weight's size for a model built
+    here."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
-    """How the learning rate goes down after the warmup."""
+    """Decay of the learning rate after warmup."""
     warmup_steps: int | None = None
-    """Steps during which the learning rate rises; by default a tenth of all, 1000 at most."""
+    """Warmup steps; by default a tenth of all, at most 1000."""
     weight_decay: float = 0.01
-    """Decay of weight matrices; norms and biases are left alone."""
+    """Weight decay of matrices, not of norms and biases."""
     max_grad_norm: float = 1.0
-    """Gradients are clipped to this norm."""
+    """Clip gradients to this norm."""
     mixed_precision: PlannedPrecision = "auto"
-    """What the model computes in: auto, no, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
-    auto asks the card, and takes fp16 only where it is proved to hold."""
+    """Compute precision: auto, no, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what the
+    GPU supports, and fp16 only if proved safe."""
     gradient_checkpointing: bool = False
-    """Compute activations twice instead of keeping them."""
+    """Recompute activations to save memory."""
     shard: bool = False
-    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
+    """Shard weights, gradients and moments over ranks (FSDP2)."""
     seed: int = 0
-    """For weights, order, masks and dropout."""
+    """Seed for weights, order, masks and dropout."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     # -- looking on
     check: Check = "stop"
-    """What to do with an error found before the first step: stop, warn and go on, or do not look at all."""
+    """On an error before the first step: stop, warn and continue, or off."""
     logging_steps: int = 50
-    """Steps between lines."""
+    """Steps between log lines."""
     eval_steps: int | None = None
-    """Steps between evaluations; by default one an epoch."""
+    """Steps between evaluations; by default one per epoch."""
     eval_blocks: int = 1000
-    """Blocks of an evaluation, at most."""
+    """Most blocks per evaluation."""
     save_steps: int | None = None
-    """Steps between checkpoints; by default one an epoch, and every 500 steps at least."""
+    """Steps between checkpoints; by default one per epoch, at least every 500 steps."""
     save_total_limit: int = 2
-    """Good checkpoints that are kept."""
+    """Good checkpoints to keep."""
     samples: int = 2
-    """Blocks whose gaps are filled in and shown at an evaluation."""
+    """Blocks whose gaps are filled and shown per evaluation."""
     wandb: bool = False
-    """Tell Weights & Biases of the curves; the same as --log-to wandb."""
+    """Log to Weights & Biases; same as --log-to wandb."""
     tensorboard: bool = False
-    """Write the curves for TensorBoard; the same as --log-to tensorboard."""
+    """Log to TensorBoard; same as --log-to tensorboard."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that are told of the curves."""
+    """Loggers that get the curves."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -249,7 +250,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     if place.first:
         keep_shape(model, tokenizer, output)
     in_blocks = partial(blocks_for, tokenizer=tokenizer, size=config.block_size, packing=config.pack, say=say)
-    blocks = in_blocks(training, name="training" if stream is None else "a sample to train on")
+    blocks = in_blocks(training, name="training" if stream is None else "a training sample")
     padding = Padding(pad=tokenizer.pad_token_id)
     asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
 
@@ -267,9 +268,9 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
     if stream is not None:
-        say(f"about {an_epoch:,} steps a pass over the data; training takes {steps:,} steps (--max-steps for another)")
+        say(f"about {an_epoch:,} steps per epoch; training takes {steps:,} steps (set --max-steps to change)")
     if (done := place.from_first(finished_result(output, steps))) is not None:
-        say(f"{output} is trained already: {steps} steps. Its models are in best/ and final/; --output-dir for another")
+        say(f"{output} is already trained: {steps} steps, models in best/ and final/. Use --output-dir for a new run")
         return recorded_result(done, output)
     rate, relative = _learning_rate(config)
     optimizer = optimizer_for(model, lr=rate, weight_decay=config.weight_decay, device=place.device, relative=relative)
@@ -412,7 +413,7 @@ def _model(config: Mt5, loaded: Any, tokenizer: Any, say: Say) -> Any:
     model = build_t5(config.model_name, tokenizer, dropout=config.dropout) if loaded is None else loaded
     added = fit_vocabulary(model, tokenizer, shrink=config.tokenizer_dir is not None)
     if added:
-        say(f"the embeddings of {config.model_name} have {abs(added):,} rows {'more' if added > 0 else 'fewer'} now")
+        say(f"the embedding of {config.model_name} now has {abs(added):,} {'more' if added > 0 else 'fewer'} rows")
     check_ids(tokenizer, model)
     if config.gradient_checkpointing:
         compute_twice(model)

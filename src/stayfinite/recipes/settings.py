@@ -41,7 +41,7 @@ def read_settings(
     return parsed(kind, [*given, *flags], prog, description=about, default=settle(asked))
 
 
-HINT = "Every setting can also stand in a YAML file under its name: --config train.yaml; flags win over it."
+HINT = "Every setting can also be in a YAML file: --config train.yaml; flags override it."
 
 
 def _config_of(flags: list[str]) -> tuple[str | None, list[str]]:
@@ -60,9 +60,9 @@ def _mapping(path: str) -> Mapping[str, Any]:
     try:
         read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", fix="name a YAML file that can be read") from error
+        raise UsageError(f"{path}: {error.strerror or error}", fix="name a readable YAML file") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: this is not YAML: {error}", fix="write `name: value`, a line each") from error
+        raise UsageError(f"{path} is not YAML: {error}", fix="write one `name: value` per line") from error
     if read is None:
         return {}
     if not isinstance(read, Mapping):
@@ -85,7 +85,7 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             raise UsageError(
-                f"{path}: {name!r} is no setting of this program",
+                f"{path}: unknown setting {name!r}",
                 fix=f"did you mean {close[0]!r}?" if close else f"the settings are {', '.join(known)}",
             )
         flag = key.replace("_", "-")

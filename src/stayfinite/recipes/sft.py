@@ -64,101 +64,100 @@ class Sft:
     train: tuple[str, ...] = ()
     """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca."""
     val: tuple[str, ...] = ()
-    """The same for evaluation; a share of the training questions is kept back when left out."""
+    """Evaluation data, same formats; by default a share of the training questions is held out."""
     question: str | None = None
-    """Name of the column with the question; goes by the usual names when left out."""
+    """Question column; guessed by default."""
     answer: str | None = None
-    """Name of the column with the answer; goes by the usual names when left out."""
+    """Answer column; guessed by default."""
     reasoning: str | None = None
-    """Name of a column with the way to the answer, which is then learned too; `reasoning` where there is one."""
+    """Reasoning column, which is learned too; `reasoning` if there is one."""
     val_share: float = 0.1
-    """Share of the questions that is kept back for evaluation when --val is not given."""
+    """Share of the questions held out without --val."""
     task: Literal["auto", "metric", "units"] = "auto"
-    """The built-in questions: `metric` is the easier, `units` is all; auto goes by the model's size."""
+    """Built-in questions: `metric` is easier, `units` is all; auto depends on the model's size."""
     rows: int = 8000
-    """Built-in questions to train on."""
+    """Built-in training questions."""
     held_out: int = 500
-    """Built-in questions, with other numbers, to evaluate with."""
+    """Built-in evaluation questions, with other numbers."""
     system: str = SYSTEM
-    """Said before every question, in training and in use alike; empty for the model's own habit."""
+    """System text before every question, in training and in use; empty for the model's default."""
     max_length: int = 256
-    """Tokens in a row, and in a question that is asked. A longer question is cut, an answer never is."""
+    """Most tokens per row and per question. Longer questions are truncated, answers never."""
 
     # -- model
     model: str = "tiny"
-    """A size built here (tiny, small), smollm2 (a package carries it), a directory, a GGUF file, or a hub's name."""
+    """A size built here (tiny, small), smollm2 (from a package), a directory, a GGUF file, or a hub name."""
     adapter: str | None = None
-    """Go on from this trained adapter, with its rank, alpha and dropout, instead of a fresh one."""
+    """Continue from this trained adapter, with its rank, alpha and dropout."""
     bits: Bits = "full"
     """How the base is stored: full, 8bit, or 4bit (QLoRA)."""
     base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
-    """What the frozen weights are kept in; auto is bf16 where it is computed in, else fp32."""
+    """Dtype of the frozen weights; auto is bf16 when computing in bf16, else fp32."""
     rank: int = 16
-    """Rank of the adapter, which is on every linear layer."""
+    """Rank of the adapter, on every linear layer."""
     alpha: float = 32.0
-    """The adapter counts alpha / rank times."""
+    """Adapter scale: alpha / rank."""
     dropout: float = 0.05
     """Dropout before the adapter."""
     gradient_checkpointing: bool = True
-    """Compute activations twice instead of keeping them."""
+    """Recompute activations to save memory."""
     cache_dir: str | None = None
-    """Where models from a hub are kept."""
+    """Cache directory for hub models."""
     output_dir: str = "runs/sft"
-    """Where everything goes: the run, its checkpoints, the best adapter, the result."""
+    """Output directory for everything: run, checkpoints, best adapter, result."""
 
     # -- training
     epochs: int = 3
     """Passes over the training questions."""
     minutes: float | None = None
-    """Stop after so many minutes of training, whatever the epoch; a run that is resumed has what is left of them."""
+    """Stop after this many minutes of training; a resumed run has the rest."""
     batch_size: int = 8
-    """Questions in a batch, of each process."""
+    """Questions per batch and process."""
     accumulation: int = 4
-    """Batches in a step."""
+    """Batches per step."""
     learning_rate: float = 2e-4
-    """The highest learning rate."""
+    """Peak learning rate."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
-    """How the learning rate goes down after the warmup."""
+    """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.05
-    """Share of the steps during which the learning rate rises."""
+    """Share of the steps for warmup."""
     weight_decay: float = 0.0
     """Decay of the adapter's matrices."""
     max_grad_norm: float = 1.0
-    """Gradients are clipped to this norm."""
+    """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
-    """What is computed in: auto, fp32, bf16, or by a precision plan: plan makes one, FILE.json is one. auto is bf16
-    where the card has it, else fp32. fp16 is for `sft test` and `sft chat`."""
+    """Compute precision: auto, fp32, bf16, plan (make a precision plan), or FILE.json (a plan). auto is bf16 if the GPU
+    supports it, else fp32. fp16 is for `sft test` and `sft chat`."""
     shard: bool = False
-    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
+    """Shard weights, gradients and moments over ranks (FSDP2)."""
     seed: int = 0
-    """For weights, order and dropout."""
+    """Seed for weights, order and dropout."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     # -- looking on
     check: Check = "stop"
-    """Look at model and data before the first step: stop when it cannot work, warn, or off."""
+    """Check model and data before the first step: stop on errors, warn, or off."""
     base_score: bool | None = None
-    """Evaluate before the first step, so that there is something to compare with; by default unless the base is built
-    here and knows nothing."""
+    """Evaluate before the first step, for comparison; by default unless the base has random weights."""
     eval_epochs: int = 1
     """Epochs between evaluations."""
     eval_rows: int = 200
-    """Questions that are asked at an evaluation; the first and the last one take all."""
+    """Questions per evaluation; the first and the last one take all."""
     new_tokens: int | None = None
-    """Tokens that an answer may have; by default enough for the longest right one."""
+    """Most tokens per answer; by default enough for the longest correct one."""
     patience: int = 0
-    """Stop after so many evaluations without a better one; 0 to go on."""
+    """Stop after this many evaluations without improvement; 0 to continue."""
     samples: int = 3
-    """Answers that are shown at an evaluation."""
+    """Answers shown per evaluation."""
     logging_steps: int = 20
-    """Steps between lines."""
+    """Steps between log lines."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints; by default one an epoch, and with --minutes one every twentieth of the time."""
+    """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
     keep_checkpoints: int = 2
-    """Good checkpoints that are kept."""
+    """Good checkpoints to keep."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that are told as well: tensorboard, wandb, mlflow, aim, trackio."""
+    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
 
 
 BUILT_IN: dict[str, dict[str, Any]] = {
@@ -195,7 +194,7 @@ TALKATIVE = 96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Outcome):
-    """What a training came to."""
+    """The result of a training."""
 
     accuracy: float
     answer_rate: float
@@ -220,12 +219,12 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     refuse_idle(len(training), config.batch_size * in_batch, place.count)
 
     # -- base and adapter --------------------------------------------------------------------------------------------
-    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only here")
+    precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
     base = base_of(config, place, training, say)
     if config.train and config.adapter is None and is_size(config.model):
         say(
-            f"the base is {config.model}, built here, and has never seen a text: good for a trial of data and "
-            "settings. For a model that answers: --model smollm2, a directory or a hub's name"
+            f"{config.model} has random weights: fine for testing data and settings. For real answers use --model "
+            "smollm2, a directory or a hub name"
         )
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
     examples = examples_of(config, prompting, training, say, validation)
@@ -309,7 +308,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         compared = not is_size(config.model) if config.base_score is None else config.base_score
         before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
         if before is not None:
-            say(f"the base: {in_words(before)}")
+            say(f"base: {in_words(before)}")
         if place.first:
             write_end(output, config.minutes, used=watch.seconds / 60)
 
@@ -364,7 +363,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     if before is not None:
         say(f"base   {in_words(before)}")
     say(f"tuned  {in_words(found)}")
-    say(f"The best adapter is in {best.directory}: stayfinite sft chat --adapter {best.directory}")
+    say(f"Saved the best adapter to {best.directory}. Try it: stayfinite sft chat --adapter {best.directory}")
     return result
 
 

@@ -55,7 +55,7 @@ from stayfinite.recipes.seq2seq.models import (
     load_seq2seq,
     load_weights,
 )
-from stayfinite.recipes.seq2seq.normalising import Form
+from stayfinite.recipes.seq2seq.normalizing import Form
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place
 from stayfinite.recipes.seq2seq.result import Result
 from stayfinite.recipes.seq2seq.rows import rows_in_words
@@ -74,115 +74,115 @@ class Translate:
     train: tuple[str, ...] = ()
     """CSV, TSV, JSON, JSONL or Parquet tables, TMX, OPUS zips, or two aligned texts, source first."""
     val: tuple[str, ...] = ()
-    """The same for validation; a share of the training pairs is kept back when left out."""
+    """Validation data, same formats; by default a share of the training pairs is held out."""
     source: str | None = None
-    """Name of the source column; guessed when left out."""
+    """Source column; guessed by default."""
     target: str | None = None
-    """Name of the target column; guessed when left out."""
+    """Target column; guessed by default."""
     group: str | None = None
-    """Name of a column with a group (a document, a tablet): a group is never on both sides of the split."""
+    """Group column (a document, a tablet); a group is never in both splits."""
     val_share: float = 0.1
-    """Share of the pairs, by group, that is kept back for validation when --val is not given."""
-    normalise: tuple[Form, ...] = ("nfc", "spaces")
-    """How sources are brought into one spelling, in training and in use alike."""
+    """Share of the pairs, by group, held out without --val."""
+    normalize: tuple[Form, ...] = ("nfc", "spaces")
+    """Normalization of sources, in training and in use."""
     prefix: str = ""
     """Put before every source: `translate Akkadian to English: `."""
     max_ratio: float = 8.0
-    """Pairs of which one side is so many times longer than the other are left out."""
+    """Drop pairs with one side this many times longer than the other."""
     max_source_length: int = 256
-    """Tokens (bytes for ByT5) that a source may have."""
+    """Most tokens (bytes for ByT5) of a source."""
     max_target_length: int = 256
-    """Tokens (bytes for ByT5) that a target may have."""
+    """Most tokens (bytes for ByT5) of a target."""
     too_long: Literal["cut", "drop"] = "cut"
-    """What is done with training pairs that are longer: cut off, or left out."""
+    """Truncate or drop training pairs that are longer."""
 
     # -- model
     model: str = "tiny"
-    """A size that is built here (tiny, small, medium, large), a directory, or a hub's name."""
+    """A size built here (tiny, small, medium, large), a directory, or a hub name."""
     tokenizer: str | None = None
-    """A directory, a hub's name, or `bytes`; by default the model's own, or one that is trained on the data."""
+    """A directory, a hub name, or `bytes`; by default the model's own, or one trained on the data."""
     vocab_size: int = 8000
-    """Pieces of a tokenizer that is trained here."""
+    """Vocabulary size of a tokenizer trained here."""
     dropout: float = 0.1
-    """Dropout of a model that is built here."""
+    """Dropout of a model built here."""
     cache_dir: str | None = None
-    """Where models from a hub are kept."""
+    """Cache directory for hub models."""
     output_dir: str = "runs/translate"
-    """Where everything goes: the run, its checkpoints, the best model, the result. A run that is there goes on."""
+    """Output directory for everything: run, checkpoints, best model, result. An existing run is resumed."""
 
     # -- training
     epochs: int | None = None
     """Passes over the training pairs; by default 10, or as many as fit into --minutes."""
     minutes: float | None = None
-    """Time for training with its evaluations; the schedule reaches its end with it. A resumed run has what is left."""
+    """Minutes for training with evaluations; the schedule ends with it. A resumed run has the rest."""
     max_steps: int | None = None
-    """Stop after so many steps."""
+    """Stop after this many steps."""
     batch_size: int = 4
-    """Pairs in a batch, of each rank."""
+    """Pairs per batch and rank."""
     batch_tokens: int | None = None
-    """Instead of --batch-size: at most so many tokens in a batch of each rank, padding included."""
+    """Instead of --batch-size: most tokens per batch and rank, padding included."""
     accumulation: int = 4
-    """Batches in a step."""
+    """Batches per step."""
     learning_rate: float | None = None
-    """The highest learning rate; by default 1e-4, and 0.02 where rates are relative."""
+    """Peak learning rate; by default 1e-4, and 0.02 with relative rates."""
     rates: Literal["auto", "same", "relative"] = "auto"
-    """One rate for all weights, or one that is a share of each weight's own size, which a fresh T5 needs; auto is
-    relative for a model that is built here when no learning rate is given."""
+    """One rate for all weights, or relative to each weight's size, which a new T5 needs; auto is relative for a model
+    built here without a learning rate."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "linear"
-    """How the learning rate goes down after the warmup."""
+    """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.1
-    """Share of the training during which the learning rate rises."""
+    """Share of the training for warmup."""
     weight_decay: float = 0.01
-    """Decay of weight matrices; norms and biases are left alone."""
+    """Weight decay of matrices, not of norms and biases."""
     label_smoothing: float = 0.0
-    """Share of the probability that is spread over all tokens."""
+    """Label smoothing."""
     max_grad_norm: float = 1.0
-    """Gradients are clipped to this norm."""
+    """Clip gradients to this norm."""
     ema: float = 0.0
     """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
     precision: PlannedPrecision = "auto"
-    """What the model computes in: auto, fp32, fp16, bf16, or by a precision plan: plan makes one, FILE.json is one.
-    auto asks the card, and takes fp16 only where it is proved to hold."""
+    """Compute precision: auto, fp32, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what
+    the GPU supports, and fp16 only if proved safe."""
     compile: bool = False
-    """Compile the model's blocks: the first steps take a minute or two, the others less time, on a GPU above all."""
+    """Compile the model's blocks: the first steps take a minute or two, later ones are faster, mostly on a GPU."""
     graphs: bool = False
-    """Record forward and backward as CUDA graphs, for a few dozen forms of batch: for small models on large cards."""
+    """Record forward and backward as CUDA graphs: for small models on large GPUs."""
     gradient_checkpointing: bool = True
-    """Compute activations twice instead of keeping them."""
+    """Recompute activations to save memory."""
     length_buckets: bool = True
-    """Put pairs of like length into a batch."""
+    """Put pairs of similar length into a batch."""
     shard: bool = False
-    """On several ranks: keep a part of weights, gradients and moments on each (FSDP2), not all of them on every one."""
+    """Shard weights, gradients and moments over ranks (FSDP2)."""
     seed: int = 0
-    """For weights, order and dropout."""
+    """Seed for weights, order and dropout."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
     # -- looking on
     check: Check = "stop"
-    """Look at model and data before the first step: stop when it cannot work, only warn, or do not look."""
+    """Check model and data before the first step: stop on errors, only warn, or off."""
     eval_epochs: int = 1
     """Epochs between evaluations."""
     eval_rows: int = 500
-    """Validation pairs that are translated at an evaluation; the last one takes all."""
+    """Validation pairs translated per evaluation; the last one takes all."""
     eval_batch_size: int = 64
-    """Texts that are translated at a time."""
+    """Texts per batch."""
     metric: Literal["bleu", "chrf", "mean"] = "mean"
-    """What decides which model is the best."""
+    """Metric that selects the best model."""
     patience: int = 0
-    """Stop after so many evaluations without a better one; 0 to go on."""
+    """Stop after this many evaluations without improvement; 0 to continue."""
     beams: int = 4
-    """Beams of the last evaluation; those before it are greedy."""
+    """Beams of the last evaluation; earlier ones are greedy."""
     samples: int = 3
-    """Translations that are shown at an evaluation."""
+    """Translations shown per evaluation."""
     logging_steps: int = 50
-    """Steps between lines."""
+    """Steps between log lines."""
     log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves as well: tensorboard, wandb, mlflow, aim, trackio."""
+    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints; by default one an epoch, and with --minutes one every twentieth of the time."""
+    """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
     keep_checkpoints: int = 2
-    """Good checkpoints that are kept."""
+    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -193,7 +193,7 @@ BUILT_IN: dict[str, Any] = {
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
 FIXED = frozenset({
-    "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
+    "train", "source", "target", "group", "val_share", "normalize", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
     "length_buckets", "graphs", "seed",
 })  # fmt: skip
@@ -223,7 +223,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     training, validation = place.together(
         lambda: pairs_for(
             config.train or None, config.val, Columns(source=config.source, target=config.target, group=config.group),
-            forms=config.normalise, max_ratio=config.max_ratio, share=config.val_share, say=say,
+            forms=config.normalize, max_ratio=config.max_ratio, share=config.val_share, say=say,
         )
     )  # fmt: skip
     place.require_alike("pairs", [*training, *validation])
@@ -369,7 +369,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
         trained = None if logbook.steps_taken > resumed else finished_result(output, resumed)
         if place.first:
             write_result(output, result.to_json(trained) | {"evaluations": best.history})
-    say(f"{scores}. The best model is in {best.directory}.")
+    say(f"{scores}. Saved the best model to {best.directory}.")
     return result
 
 

@@ -19,7 +19,7 @@ def draw_autopsy(autopsy: Mapping[str, Any], notes: Sequence[str], console: Cons
     from rich.text import Text
 
     cause = autopsy.get("cause")
-    console.print(Text(cause or "nothing wrong", style="bold red" if cause else "bold green"))
+    console.print(Text(cause or "no problem", style="bold red" if cause else "bold green"))
     console.print(Padding(Text(str(autopsy.get("verdict") or "")), (0, 0, 1, 2)))
     for name, words in _facts(autopsy):
         console.print(Text.assemble((f"{name:<8}", "bold"), words))
@@ -51,7 +51,7 @@ def _facts(autopsy: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("rows", ", ".join(map(str, rows[:16])) + (" …" if len(rows) > 16 else "")))
     fix = autopsy.get("fix") or {}
     if fix.get("text"):
-        proof = f"verified by {fix['by']}" if fix.get("verified") else "not verified"
+        proof = f"proved by {fix['by']}" if fix.get("verified") else "not proved"
         facts.append(("fix", f"{fix['text']} ({proof})"))
     return facts
 

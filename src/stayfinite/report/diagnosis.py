@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stayfinite.report.printable import printable
 
-STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
+STYLES = {"unhealthy": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
 """Findings that are shown in full."""
 WORTH_SHOWING = 0.2
@@ -43,7 +43,7 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
     for source in unread:
         console.print(Text(f"\nnot read: {source['path']}: {source['said']}", style="yellow"))
     if loud:
-        console.print(Text(f"\nstayfinite explain {loud[0]['code']} tells more.", style="dim"))
+        console.print(Text(f"\nMore: stayfinite explain {loud[0]['code']}", style="dim"))
 
 
 def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
@@ -75,12 +75,12 @@ def _headline(diagnosis: Mapping[str, Any]) -> str:
     if diagnosis["trouble"]:
         return " ".join(filter(None, (", ".join(diagnosis["trouble"]) + ".", refused)))
     if refused:
-        return f"{refused} The numbers of the steps that were taken are fine."
+        return f"{refused} All steps taken are fine."
     if diagnosis["verdict"] == "healthy":
-        return "nothing is wrong with what was read: " + _sources(diagnosis)
-    if diagnosis["verdict"] == "sick":
-        return "no measurement shows it yet, but something is wrong in " + _sources(diagnosis)
-    return "nothing that is known to fail was recognised: " + _sources(diagnosis)
+        return "no problem found in " + _sources(diagnosis)
+    if diagnosis["verdict"] == "unhealthy":
+        return "no symptom yet, but a fault in " + _sources(diagnosis)
+    return "no known failure found in " + _sources(diagnosis)
 
 
 def _sources(diagnosis: Mapping[str, Any]) -> str:

@@ -19,12 +19,12 @@ def show_difference(comparison: Mapping[str, Any], console: Console, *, everythi
     """Print a comparison, given as its plain data."""
     comparison = printable_parts(comparison)
     if comparison["same"]:
-        console.print(Text(f"The same: all {comparison['equal']} settings are equal.", style="bold green"))
+        console.print(Text(f"Same: all {comparison['equal']} settings are equal.", style="bold green"))
         return
     shown = [each for each in comparison["one_sided"] if everything or each["means"]]
     parts = (
-        ("Differs, and matters for stability", comparison["training"]),
-        ("Differs as well", comparison["other"]),
+        ("Differences that affect stability", comparison["training"]),
+        ("Other differences", comparison["other"]),
         ("Set on one side only", shown),
     )
     widths = _widths(comparison, [row for _, rows in parts for row in rows])
@@ -36,7 +36,7 @@ def show_difference(comparison: Mapping[str, Any], console: Console, *, everythi
         for row in rows:
             _show_row(row, widths, console)
     hidden = len(comparison["one_sided"]) - len(shown)
-    counts = [f"{len(comparison['training'])} differ that matter", f"{len(comparison['other'])} others"]
+    counts = [f"{len(comparison['training'])} affect stability", f"{len(comparison['other'])} others"]
     counts.append(f"{len(comparison['one_sided'])} on one side only{' (--all shows them)' if hidden else ''}")
     console.print(Text(f"\n{', '.join(counts)}; {comparison['equal']} are equal.", style="dim"))
 

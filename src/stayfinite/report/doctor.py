@@ -32,7 +32,7 @@ def show_seen(said: Mapping[str, Any], console: Console) -> None:
         words = printable(said["not_examined"])
         console.print(Text(f"\nSkipped the one-batch test: {words}.", style="dim"))
     if loud:
-        console.print(Text(f"\nstayfinite explain {loud[0]['code']} tells more.", style="dim"))
+        console.print(Text(f"\nMore: stayfinite explain {loud[0]['code']}", style="dim"))
 
 
 def headline(said: Mapping[str, Any]) -> str:

@@ -43,9 +43,9 @@ def last_line(result: Mapping[str, Any]) -> str:
     replayed = sum(each["replayed"] for each in machines)
     if suspects := [each for each in machines if each["verdict"] == "suspect"]:
         names = ", ".join(f"{each['host']} {each['device']}" for each in suspects)
-        return printable(f"Take out {names}, and test it: dcgmi diag -r 3, nvidia-smi -q -d ECC.")
+        return printable(f"Take {names} out of service and test it: dcgmi diag -r 3, nvidia-smi -q -d ECC.")
     if not replayed:
-        return "No step was re-run, so nothing is known. Turn it on: Policy(replay_every=200), with guard.forward."
+        return "No result: no step was re-run. Enable it: Policy(replay_every=200), with guard.forward."
     return f"No machine is suspect: {replayed:,} steps were re-run on {len(machines)} device(s)."
 
 

@@ -72,11 +72,11 @@ def verdict_line(inspection: Mapping[str, Any]) -> Text:
     count = {status: sum(line["status"] == status for line in inspection["checks"]) for status in MARKS}
     looked = sum(count[status] for status in ("pass", "warn", "fail", "note"))
     if inspection["verdict"] == "unknown":
-        return Text("\nNothing could be looked at.", style="bold yellow")
+        return Text("\nNothing could be checked.", style="bold yellow")
     if inspection["verdict"] == "healthy":
         checks = "1 check" if looked == 1 else f"{looked} checks"
-        return Text(f"\nReady to launch: {checks}, nothing is wrong.", style="bold green")
-    wrong = [f"{count['fail']} failed"] * bool(count["fail"]) + [f"{count['warn']} to look at"] * bool(count["warn"])
+        return Text(f"\nReady to launch: {checks}, no problem found.", style="bold green")
+    wrong = [f"{count['fail']} failed"] * bool(count["fail"]) + [f"{count['warn']} to review"] * bool(count["warn"])
     first = next(line for line in inspection["checks"] if line["status"] in ("fail", "warn"))
     worst = next((line for line in inspection["checks"] if line["status"] == "fail"), first)
     return Text(

@@ -10,13 +10,13 @@ from typing import Any
 from stayfinite.errors import MissingExtra, UsageError
 
 KINDS = (".png", ".svg", ".pdf")
-MARKS = {"suggested": ("try {:.1e}", "#338855"), "diverges": ("runs away at {:.1e}", "#d62728")}
+MARKS = {"suggested": ("try {:.1e}", "#338855"), "diverges": ("diverges at {:.1e}", "#d62728")}
 
 
 def save_lr_range(found: Mapping[str, Any], out: Path) -> None:
     """Draw a sweep, given as its plain data, into a file; its ending says which kind: png, svg or pdf."""
     if out.suffix.lower() not in KINDS:
-        raise UsageError(f"{out}: expected a name that ends in {', '.join(KINDS)}", fix="-o rates.png")
+        raise UsageError(f"{out}: expected a name ending in {', '.join(KINDS)}", fix="-o rates.png")
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -49,7 +49,7 @@ def page_as_markdown(page: Mapping[str, Any]) -> str:
 
 def pages_index(pages: Sequence[Mapping[str, Any]]) -> str:
     """The list of all pages, by family."""
-    lines = ["# Why training fails", "", "One page a cause; `stayfinite explain CODE` prints the same text."]
+    lines = ["# Why training fails", "", "One page per cause; `stayfinite explain CODE` prints the same text."]
     for family, members in groupby(pages, key=lambda page: page["family"]):
         lines += ["", f"## {family.capitalize()}", "", "| code | cause | |", "|---|---|---|"]
         lines += [f"| {p['code']} | [{p['slug']}]({p['slug']}.md) | {p['title']} |" for p in members]

@@ -30,16 +30,14 @@ MOST_MARKS = 400
 def save_plot(runs: Sequence[RunSeries], out: Path, *, title: str = "") -> None:
     """Draw the runs into a file; its ending says which kind: png, svg, pdf or html."""
     if out.suffix.lower() not in KINDS:
-        raise UsageError(f"{out}: expected a name that ends in {', '.join(KINDS)}", fix="-o loss.png")
+        raise UsageError(f"{out}: expected a name ending in {', '.join(KINDS)}", fix="-o loss.png")
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra.of("matplotlib", extra="report", what_for="drawing") from None
     drawn = [counted_on(run) for run in runs if any(run.column(name) for name in PANELS)]
     if not drawn:
-        raise UsageError(
-            "there is nothing to draw: no loss, gradient norm or learning rate was found", fix="give a training log"
-        )
+        raise UsageError("nothing to plot: no loss, gradient norm or learning rate found", fix="give a training log")
     figure = _figure(drawn, Figure(figsize=(10, 7), layout="constrained"), title)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix.lower() == ".html":
@@ -70,7 +68,7 @@ def _figure(runs: Sequence[RunSeries], figure: Figure, title: str) -> Figure:
 
 
 def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str, lane: int | None) -> None:
-    """One run in one panel. Among several, its bad steps are short marks of its own colour in a lane at the top."""
+    """One run in one panel. Among several, its bad steps are short marks of its own color in a lane at the top."""
     column = run.column(name)
     good = [(step, value) for step, value, _ in column if math.isfinite(value)]
     bad = [step for step, value, _ in column if not math.isfinite(value)]

@@ -40,7 +40,7 @@ def show_plan(plan: Mapping[str, Any], console: Console, *, every: bool = False)
 
 def _modules(rows: list[Mapping[str, Any]], tried: list[str]) -> Table:
     columns = ("module", "input", "output", "grad", *tried)
-    table = Table(*columns, title="Largest numbers, and error by itself in a format", title_justify="left", box=None)
+    table = Table(*columns, title="Largest values, and error of each format", title_justify="left", box=None)
     for row in rows:
         sizes = (row["largest"].get(what) for what in ("input", "output", "grad_output"))
         errors = (_error(row, kind) for kind in tried)
@@ -57,14 +57,14 @@ def _error(row: Mapping[str, Any], kind: str) -> Text:
 
 
 def _options(options: list[Mapping[str, Any]]) -> Table:
-    columns = ("tried", "ms a step", "loss off", "gradient cosine", "kept in fp32", "in fp8", "")
+    columns = ("tried", "ms a step", "loss error", "gradient cosine", "kept in fp32", "in fp8", "")
     table = Table(*columns, title="Whole assignments against fp32", title_justify="left", box=None)
     for each in options:
         kinds = list(each["formats"].values())
         eight = sum(kind.startswith("fp8") for kind in kinds)
         ms = "-" if each["ms"] is None else f"{float(each['ms']):.3g}{'' if each['measured'] else ' est.'}"
         name = each["base"] + ("+fp8" if eight else "")
-        fits = Text("fits", style="green") if each["fits"] else Text("not within the budget", style="yellow")
+        fits = Text("fits", style="green") if each["fits"] else Text("over the error budget", style="yellow")
         table.add_row(
             name, ms, f"{float(each['loss']):.2g}", f"{float(each['cosine']):.5f}", str(len(kinds) - eight),
             str(eight), fits,

@@ -1,4 +1,4 @@
-"""Text from files on its way to a terminal: nothing in it may move the cursor, change colours or turn what is read."""
+"""Text from files on its way to a terminal: nothing in it may move the cursor, change colors or turn what is read."""
 
 from __future__ import annotations
 

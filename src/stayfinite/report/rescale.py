@@ -28,7 +28,7 @@ def show(record: Mapping[str, Any], out: str | None, console: Console) -> None:
         table.add_row(printable(module), f"{before:,.4g}", f"{after:,.4g}", f"{after / RANGE:.2g}")
     console.print(table)
     for change in record["changes"]:
-        nearly = ", nearly: the norms' epsilon cannot follow" if change["nearly"] else ""
+        nearly = ", approximately: the norms' epsilon cannot be rescaled" if change["nearly"] else ""
         say(f"{change['freedom']}: x 2**{change['exponent']} ({change['because']} {change['largest']:.3g}{nearly})")
     if record["changes"]:
         say(
@@ -42,7 +42,7 @@ def show(record: Mapping[str, Any], out: str | None, console: Console) -> None:
     for trial in record["trials"]:
         say(_trial(trial))
     for obstacle in record["obstacles"][:SHOWN]:
-        say(f"In the way: {obstacle['module']} reaches {obstacle['largest']:.3g}: {obstacle['why']}.", "yellow")
+        say(f"Obstacle: {obstacle['module']} reaches {obstacle['largest']:.3g}: {obstacle['why']}.", "yellow")
     say(last_line(record, out), "bold")
 
 
@@ -70,6 +70,6 @@ def _trial(trial: Mapping[str, Any]) -> str:
     what = f"{trial['network']} in {trial['precision']}: {trial['steps']} steps"
     if trial["overflows"]:
         return f"{what}, {trial['overflows']} overflowed in the forward pass."
-    search = f", {trial['skipped']} skipped while the loss scale was found" if trial["skipped"] else ""
+    search = f", {trial['skipped']} skipped while the loss scale was searched" if trial["skipped"] else ""
     end = f", loss {trial['first_loss']:.4g} to {trial['last_loss']:.4g}" if trial["last_loss"] is not None else ""
     return f"{what}{search}{end}."

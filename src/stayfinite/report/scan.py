@@ -41,29 +41,29 @@ def last_line(result: Mapping[str, Any]) -> str:
     good, entered = result["newest_good"], result["poison_entered"]
     many = len(result["checkpoints"])
     if not many:
-        return "No checkpoint was found there."
+        return "No checkpoint found."
     if entered is None and result["verdict"] == "healthy":
         if many == 1:
-            return "The checkpoint is good: every number that should be finite is."
+            return "The checkpoint is good: no NaN or inf."
         return f"All {many} checkpoints are good; the newest is {_called(good['path'], good['step'])}."
     words = []
     if entered is not None:
         by = _called(entered["by"], entered["by_step"])
         if entered["after"] is None:
             dated = entered["by_step"] is not None and many > 1
-            words.append(f"Poison is there already in the oldest one, {by}." if dated else f"{by} is poisoned.")
+            words.append(f"Already bad in the oldest one, {by}." if dated else f"{by} holds NaN or inf.")
         elif entered["after_step"] is not None and entered["by_step"] is not None:
-            words.append(f"Poison entered between step {entered['after_step']} and step {entered['by_step']}.")
+            words.append(f"First bad between step {entered['after_step']} and step {entered['by_step']}.")
         else:
-            words.append(f"Poison entered between {_called(entered['after'], None)} and {by}.")
+            words.append(f"First bad between {_called(entered['after'], None)} and {by}.")
     if good:
         words.append(f"Newest good checkpoint: {_called(good['path'], good['step'])}.")
     elif all(each["state"] == "unknown" for each in result["checkpoints"]):
-        words.append("No number was looked at.")
+        words.append("No values were checked.")
     elif any(each["state"] == "good" for each in result["checkpoints"]):
-        words.append("No checkpoint of the same training is good.")
+        words.append("No good checkpoint of the same training.")
     else:
-        words.append("No checkpoint is good.")
+        words.append("No good checkpoint.")
     return " ".join(words)
 
 
@@ -87,7 +87,7 @@ def _table(checkpoints: Sequence[Mapping[str, Any]], base: str) -> Table:
             str(each["files"]),
             size_in_words(each["bytes"]),
             str(each["tensors"]),
-            "not looked" if count is None else f"{count:,}",
+            "not checked" if count is None else f"{count:,}",
             Text(each["state"], style=STYLES[each["state"]]),
         )
     return table

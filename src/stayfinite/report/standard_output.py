@@ -35,4 +35,4 @@ class StandardOutput(Console):
 
     def on_broken_pipe(self) -> None:
         """Called by rich while it handles the error."""
-        raise BrokenPipeError("nobody reads standard output any more")
+        raise BrokenPipeError("standard output was closed")

@@ -56,7 +56,7 @@ def summary(
     words = f"{steps:,} step{'' if steps == 1 else 's'}, {f'{refused:,}' if refused else 'none'} refused"
     words += f" ({_counted(vetoes)})" if vetoes else ""
     if watched:
-        words += f", {sum(watched.values()):,} bad ones taken while watching ({_counted(watched)})"
+        words += f", {sum(watched.values()):,} bad ones taken while monitoring ({_counted(watched)})"
     words += f", {clipped:,} clipped"
     words += f", {bounded:,} bounded" if bounded else ""
     words += f", {rollbacks:,} rollback{'s' * (rollbacks > 1)}" if rollbacks else ""
@@ -78,9 +78,9 @@ def summary(
         lines.append(f"no gradient when last looked at: {shown}")
     if slowest is not None and slowest[2] - slowest[3] >= WORTH_TELLING:
         rank, host, share, mean = slowest
-        lines.append(f"rank {rank} ({host}) is the slowest: {share:.0%} of each step is its own, mean {mean:.0%}")
+        lines.append(f"rank {rank} ({host}) is slowest: {share:.0%} of each step (mean {mean:.0%})")
     if directory:
-        lines.append(f"written to {directory}")
+        lines.append(f"saved to {directory}")
     return "\n  ".join(lines)
 
 

@@ -35,7 +35,7 @@ def last_line(record: Mapping[str, Any]) -> str:
     """What to do."""
     ways = {way["way"]: way for way in record["ways"]}
     share = ways["nearest"]["rounded_away"]
-    lost = f"{record['steps']} steps: {record['format']} weights without an fp32 copy round {share:.0%} of updates away"
+    lost = f"{record['steps']} steps: {record['format']} weights without an fp32 copy round {share:.0%} of updates to 0"
     if share <= MUCH:
         return f"{lost}. Training works."
     best = min((way for way in ways.values() if way["way"] != "nearest"), key=lambda way: float(way["error"]))

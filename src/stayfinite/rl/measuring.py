@@ -206,5 +206,5 @@ def _check(first: Tensor, others: tuple[Tensor | None, ...]) -> None:
         if other is not None and other.shape != first.shape:
             raise UsageError(
                 f"expected tensors of one shape, not {list(first.shape)} and {list(other.shape)}",
-                fix="give one number for each token of each answer; cut prompts off all of them alike",
+                fix="give one number per token of each answer; remove prompts from all of them",
             )

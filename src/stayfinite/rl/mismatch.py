@@ -87,8 +87,8 @@ class Mismatch:
 
     def __str__(self) -> str:
         if self.mean <= SMALL:
-            return f"sampler and trainer agree: mean difference {self.mean:.2g} nats a token"
-        head = f"mismatch {self.mean:.2g} nats a token (largest {self.largest:.2g})"
+            return f"sampler and trainer agree: mean difference {self.mean:.2g} nats per token"
+        head = f"mismatch {self.mean:.2g} nats per token (largest {self.largest:.2g})"
         if not self.causes:
             tried = ", ".join(f"{name} {left:.2g}" for name, left in self.worlds.items())
             lines = [f"{head}: cause not found. Tried: {tried}"]
@@ -224,7 +224,7 @@ class _Runs:
         if not now.shift:
             for by in (-1, 1):
                 yield (
-                    f"shifted by {by}", replace(now, shift=by), f"log-probabilities are {by:+d} token out of place",
+                    f"shifted by {by}", replace(now, shift=by), f"log-probabilities are off by {by:+d} token",
                     "logits[:, :-1] belong to tokens[:, 1:]",
                 )  # fmt: skip
         if self._resampled is not None and not now.resampled:
@@ -385,7 +385,7 @@ def _check(tokens: Tensor, sampler: Tensor, mask: Tensor) -> None:
         if other.shape != tokens.shape:
             raise UsageError(
                 f"{name} has shape {list(other.shape)}, the tokens {list(tokens.shape)}",
-                fix="give whole sequences: prompt and answer, with one number for each token",
+                fix="give whole sequences, prompt and answer, with one number per token",
             )
     if not mask.any():
         raise UsageError("the mask is empty", fix="set it to True on the answers' tokens")

@@ -41,10 +41,10 @@ class Reference:
         if shared := [name for name, each in own if id(each) in trained]:
             adapter = sum("lora_" in name for name in shared)
             what = f"the adapter ({adapter} weights)" if adapter == len(shared) else f"{len(shared)} trained weights"
-            return f"the reference shares {what} with the policy, {shared[0]} the first"
+            return f"the reference shares {what} with the policy, first {shared[0]}"
         given = {id(each) for each in _given(self._optimizer)}
         if trains := [name for name, each in own if id(each) in given]:
-            return f"the optimizer trains {len(trains)} weights of the reference, {trains[0]} the first"
+            return f"the optimizer trains {len(trains)} weights of the reference, first {trains[0]}"
         return ""
 
     def moved(self) -> list[str]:

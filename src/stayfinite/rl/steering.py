@@ -167,7 +167,7 @@ def sound_groups(
     if rewards.dim() != 1 or group_size < 1 or len(rewards) % group_size:
         raise UsageError(
             f"{list(rewards.shape)} rewards do not make groups of {group_size}",
-            fix="give one reward for each answer, the answers to one prompt next to each other",
+            fix="give one reward per answer, answers to one prompt next to each other",
         )
     groups = rewards.float().reshape(-1, group_size)
     good = groups.isfinite().all(1) & (groups != groups[:, :1]).any(1)

@@ -74,7 +74,7 @@ _ARCHITECTURES = {
     (12, 0): "Blackwell",
 }  # fmt: skip
 _NVIDIA: dict[str, tuple[tuple[int, int], *tuple[float, ...]]] = {
-    # data centre
+    # data center
     "K80": ((3, 7), 11.2), "M40": ((5, 2), 11.2, 22.5), "M60": ((5, 2), 7.6),
     "P4": ((6, 1), 7.4), "P40": ((6, 1), 22.5), "P100": ((6, 0), 12, 16), "V100": ((7, 0), 16, 32), "T4": ((7, 5), 15),
     "A2": ((8, 6), 15), "A10": ((8, 6), 22.5), "A10G": ((8, 6), 22.5), "A16": ((8, 6), 15), "A30": ((8, 0), 24),
@@ -163,8 +163,8 @@ def card_asked_for(text: str) -> Card:
     close = [names[key] for key in difflib.get_close_matches(_key(text), names, n=3, cutoff=0.5)]
     usual = "T4, V100, A10G, A100, A100-80GB, L4, L40S, H100, H200, B200, RTX 3090, RTX 4090, MI300X"
     raise UsageError(
-        f"no card is known by the name {text!r}",
-        fix=f"did you mean {' or '.join(close)}?" if close else f"known are, among others, {usual}",
+        f"unknown GPU {text!r}",
+        fix=f"did you mean {' or '.join(close)}?" if close else f"known GPUs include {usual}",
     )
 
 

@@ -276,7 +276,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_fine={"attention-fully-masked-row": 2.5, "lr-too-high": -0.5},
     ),
     Experiment(
-        key="skip", subject="that batch passed over", fine="it goes on", bad="the next one fails too",
+        key="skip", subject="the bad batch skipped", fine="it goes on", bad="the next one fails too",
         do="skip the batch that fails and go on from the same weights",
         if_fine={"toxic-batch": 4.0, "bad-data-row": 2.0, "lr-too-high": -1.5},
         if_bad={"toxic-batch": -3.0, "bad-data-row": -1.0},
@@ -295,7 +295,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         key="device", subject="another device", fine="it works there", bad="it fails there too", minutes=15,
-        do="run the step on another card, or on the CPU: device='cpu'",
+        do="run the step on another GPU, or on the CPU: device='cpu'",
         if_fine={
             "environment": 3.0, "hardware": 2.5, "sdpa-kernel-bug": 0.5, "bad-data-row": -3.0, "lr-too-high": -2.0,
             "fp16-overflow": -1.0,

@@ -151,7 +151,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
     finite, finite_norms = finite_of(seen.losses), finite_of(seen.norms)
     # A summary line is the only witness where nothing else was logged.
     told = finite if seen.losses else finite_of([value for value, _ in seen.summary])
-    # A model that has learnt all there is evaluates to next to nothing, too.
+    # A model that has learned all there is evaluates to next to nothing, too.
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in finite_of([value for value, _ in seen.evaluations]))
     range_test = is_range_test(seen.rates)
     expected_to_rise = range_test or _rewarded(seen.run) or _average_falls(seen.run)
@@ -336,7 +336,7 @@ def _by_epochs(points: Sequence[Point]) -> bool:
 
 
 def _rewarded(run: RunSeries) -> bool:
-    """Whether rewards are what is learnt from: a loss of values rises with them."""
+    """Whether rewards are what is learned from: a loss of values rises with them."""
     return any(word in name for name in run.metrics for word in _REWARDS)
 
 

@@ -109,7 +109,7 @@ def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
                 yield Clue(f"tried: {world.text}", TRIED * weight, world.where)
                 continue
             outcome = "fine" if world.good else "no better"
-            yield Clue(f"it is said to be {outcome} with {world.subject}: {world.text}", weight, world.where)
+            yield Clue(f"reported {outcome} with {world.subject}: {world.text}", weight, world.where)
 
 
 def _explained_away(suspects: list[Suspect]) -> list[Suspect]:

@@ -18,14 +18,14 @@ from stayfinite.rules import (
     gradient_flow,
     harmless,
     numerics,
-    optimisation,
+    optimization,
     precision,
 )
 from stayfinite.rules.rule import Rule
 
 FAMILIES = {
     "precision": precision,
-    "optimisation": optimisation,
+    "optimization": optimization,
     "data and labels": data,
     "gradient flow": gradient_flow,
     "device and distributed": device,
@@ -60,7 +60,7 @@ def rule_of(name: str) -> Rule:
     known = [word for rule in all_rules() for word in (rule.slug, rule.code.lower())]
     close = difflib.get_close_matches(wanted, known, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else "`stayfinite rules` lists them all"
-    raise UsageError(f"there is no rule {name!r}", fix=hint)
+    raise UsageError(f"no rule {name!r}", fix=hint)
 
 
 def family_of(rule: Rule) -> str:

@@ -6,7 +6,7 @@ A rule's module holds three things::
 
     ## What it means
     ## Why it happens
-    ## How to recognise it
+    ## How to recognize it
     ## How to fix it
     ## When it is a false alarm
     '''
@@ -41,7 +41,7 @@ AGAINST = -2.0
 REFUTED = -9.0
 """This cannot be the cause."""
 
-SECTIONS = ("What it means", "Why it happens", "How to recognise it", "How to fix it", "When it is a false alarm")
+SECTIONS = ("What it means", "Why it happens", "How to recognize it", "How to fix it", "When it is a false alarm")
 
 
 @dataclass(frozen=True, slots=True)

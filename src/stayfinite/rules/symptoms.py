@@ -216,10 +216,10 @@ class Symptoms:
     def trouble(self) -> list[str]:
         """What is wrong with the numbers, in a word each."""
         found = {
-            "no weight is ever updated: every step is skipped": self.never_updates,
-            "the loss is not finite": self.bad_losses > 0,
-            "the gradient norm is not finite": self.bad_norms > 0 and not self.settles,
-            "the evaluation loss is not finite": self.bad_evals > 0,
+            "every step is skipped: no weight is updated": self.never_updates,
+            "the loss is NaN or inf": self.bad_losses > 0,
+            "the gradient norm is NaN or inf": self.bad_norms > 0 and not self.settles,
+            "the evaluation loss is NaN or inf": self.bad_evals > 0,
             _lost(self.lost_metrics, self.lost_at): bool(self.lost_metrics),
             "a printed value is NaN or infinite": self.printed is not None and not (self.bad_losses or self.bad_norms),
             "the loss is 0": self.zero_loss and not self.learns_at_zero,
@@ -266,11 +266,11 @@ class Symptoms:
         first = self.first_bad
         if first is None or first.step is None:
             return self.trouble
-        begun = f"from step {first.step:,.0f} on" if self.good_before else "from the first logged step on"
+        begun = f"from step {first.step:,.0f}" if self.good_before else "from the first logged step"
         dated = f" {begun}" + (f", after {self.good_before:,} good points" if self.good_before else "")
-        dated += f", and good again {self.good_after:,} times" if self.good_after else ""
+        dated += f", and finite again {self.good_after:,} times" if self.good_after else ""
         words = self.trouble
-        first_word = next((index for index, word in enumerate(words) if word.endswith("is not finite")), None)
+        first_word = next((index for index, word in enumerate(words) if word.endswith("is NaN or inf")), None)
         if first_word is not None:
             words[first_word] += dated
         return words
@@ -282,7 +282,7 @@ class Symptoms:
 
 
 def _lost(names: Sequence[str], step: float | None) -> str:
-    """`g, d are not finite from step 150 on`."""
+    """`g, d are NaN or inf from step 150`."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    begun = "" if step is None else f" from step {step:,.0f} on"
-    return f"{', '.join(names[:NAMED])}{more} {'is' if len(names) == 1 else 'are'} not finite{begun}"
+    begun = "" if step is None else f" from step {step:,.0f}"
+    return f"{', '.join(names[:NAMED])}{more} {'is' if len(names) == 1 else 'are'} NaN or inf{begun}"

@@ -80,7 +80,7 @@ _SUBJECTS = {
     r"(?:data\w*|images?|corpus|inputs?|rows?)|"
     r"\b(?:VOC|COCO|MNIST|CIFAR\w*|ImageNet|LibriSpeech|WMT\w*) (?:itself|data\w*)|\bwithout (?:the )?augment\w*|"
     r"\bwithout (?:that|this|those) \w+",
-    "that batch passed over": r"\bskip\w* (?:that|this|the|those|these|it)\b|"
+    "the bad batch skipped": r"\bskip\w* (?:that|this|the|those|these|it)\b|"
     r"\bwithout (?:that|this|those) (?:batch|step)",
     "another seed": r"\b(?:an)?other seeds?|\bdifferent seeds?|\bdepends on the seed",
     "another optimizer": r"\b(?:with|using|and)? ?(?:sgd|adafactor|rmsprop|adagrad|another optimizer)\b",

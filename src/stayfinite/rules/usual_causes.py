@@ -1,6 +1,6 @@
 """What most often lies behind a symptom, for a run whose text names nothing better.
 
-The order is that of the labelled public cases (benchmarks/failures): where a loss is NaN in fp16 it was fp16's range in
+The order is that of the labeled public cases (benchmarks/failures): where a loss is NaN in fp16 it was fp16's range in
 three of four, where it is NaN from the start in another format a row of the data, the rate or the loss's formula.
 """
 
@@ -25,7 +25,7 @@ _TOLD: dict[Kind, tuple[str, ...]] = {
 
 _IN_WORDS: dict[Kind, str] = {
     "weights still": "weights that do not change",
-    "same answers": "a model that answers every input alike",
+    "same answers": "a model that gives every input the same answer",
     "bad answers": "answers that are empty, repeat or make no sense",
     "worse after loading": "results that are worse after loading",
 }

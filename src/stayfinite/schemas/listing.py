@@ -61,19 +61,19 @@ def schema(name: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what a name stands for.
 
     Raises:
-        UsageError: there is no such name.
+        UsageError: no such name.
     """
     if name not in PRINTED and name not in WRITTEN:
         close = difflib.get_close_matches(name, [*PRINTED, *WRITTEN], n=1)
         raise UsageError(
-            f"there is no schema {name!r}",
+            f"no schema {name!r}",
             fix=f"stayfinite schema{f' {close[0]}' if close else ''}",
         )
     root = _type_of(name)
     deriver = Deriver(SHAPES | (_demo_shapes() if name == "demo" else {}))
     found = deriver.fields_of(root) if isinstance(root, type) else deriver.schema(root)
     if name in PRINTED and "properties" in found:
-        says = {"const": tag(name), "description": "This schema; printed by the command itself, not within another."}
+        says = {"const": tag(name), "description": "This schema's name; only at the top level."}
         found["properties"] = {"schema": says, **found["properties"]}
     about = {"$schema": DIALECT, "$id": f"urn:stayfinite:{name}:{VERSION}", "title": tag(name)}
     return about | found | ({"$defs": deriver.definitions} if deriver.definitions else {})

@@ -71,7 +71,7 @@ class Checkpointer:
         patience: float = 600.0,
     ) -> None:
         if keep < 1:
-            raise PolicyError(f"at least 1 checkpoint has to be kept, not {keep}")
+            raise PolicyError(f"keep={keep}: at least 1 checkpoint is needed")
         if ranks > 1 and not token:
             raise PolicyError("with several ranks they have to agree on a token", fix="token=agree_on_token()")
         self._desk = Desk(
@@ -166,8 +166,8 @@ class Checkpointer:
             elif not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"the checkpoint of step {outcome.step} could not be written to {self._desk.directory}: "
-                    f"{outcome.error}. Training goes on; the checkpoints before it are kept.",
+                    f"cannot write the checkpoint of step {outcome.step} to {self._desk.directory}: {outcome.error}. "
+                    "Training continues; earlier checkpoints are kept.",
                     CheckpointWarning,
                     stacklevel=3,
                 )

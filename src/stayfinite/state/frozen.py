@@ -61,21 +61,20 @@ def check_frozen(saved: Mapping[str, Any] | None, names: list[str], mark: str | 
         has, lacks = ("this training leaves", "the saved state does not") if saved is None else (
             "the saved state leaves", "this training does not")  # fmt: skip
         raise StateError(
-            f"{has} frozen weights to whoever builds the model, {lacks}",
-            fix="resume with the same Policy(keep_frozen=...) as the run that was saved",
+            f"{has} frozen weights out, {lacks}",
+            fix="resume with the same Policy(keep_frozen=...) as the saved run",
         )
     if sorted(saved["names"]) != sorted(names):
         odd = sorted(set(saved["names"]) ^ set(names))
         raise StateError(
-            f"other weights are frozen than in the saved state: {odd[0]}"
+            f"different weights are frozen than in the saved state: {odd[0]}"
             + (f" and {len(odd) - 1} more" if odd[1:] else ""),
-            fix="freeze what was frozen when the state was saved",
+            fix="freeze the same weights as the saved run",
         )
     if saved["mark"] != mark:
         raise StateError(
-            f"the frozen weights are not those that the saved state was trained on (fingerprint {saved['mark']}, "
-            f"here {mark})",
-            fix="load the same base, in the same precision, before resuming",
+            f"the frozen weights differ from the saved run's (fingerprint {saved['mark']}, here {mark})",
+            fix="load the same base model, in the same precision, before resuming",
         )
 
 

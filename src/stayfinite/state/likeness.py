@@ -28,7 +28,7 @@ def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mappi
         saved_model = {*tree["parameters"], *tree["buffers"]}
         saved_averages, saved_extra = set(tree["averages"]), set(tree["extra"])
     except (KeyError, TypeError) as error:
-        raise StateError(f"this is not a training state: {type(error).__name__}: {error}") from error
+        raise StateError(f"not a training state: {type(error).__name__}: {error}") from error
     left_out = parts.left_out()
     check_frozen(tree.get("frozen"), list(left_out), None if parts.keep_frozen else parts.frozen_mark.of(left_out))
     live_model = parts.parameters() | parts.buffers()
@@ -37,19 +37,21 @@ def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mappi
     _check_names("extra parts", saved_extra, set(parts.extra))
     if (tree.get("scheduler") is None) != (parts.scheduler is None):
         have, lack = ("the saved state", "this training") if parts.scheduler is None else ("this training", "it")
-        raise StateError(f"{have} has a scheduler and {lack} has none", fix="resume with the parts that were saved")
+        raise StateError(
+            f"{have} has a scheduler, {lack} has none", fix=("resume with the same parts as the saved run")
+        )
     odd = []
     for prefix, live in (("model", live_model), ("ema", parts.averages())):
         for name, tensor in live.items():
             saved = tensors.get(f"{prefix}.{name}")
             if saved is None:
-                odd.append(f"{name} (its numbers are missing)")
+                odd.append(f"{name} (values missing)")
             elif not fits(tensor, saved):
                 odd.append(f"{name} (saved {_form(saved)}, here {_form(local_part(tensor))})")
     if odd:
         raise StateError(
-            f"the saved state is of another architecture: {len(odd)} tensors have another form: {_some(odd)}",
-            fix="build the model as it was when the state was saved, or start without it",
+            f"the saved state is from another architecture: {len(odd)} tensors differ in shape or dtype: {_some(odd)}",
+            fix="build the same model as the saved run, or start without the state",
         )
 
 
@@ -71,12 +73,12 @@ def _check_names(what: str, saved: set[str], live: set[str]) -> None:
         return
     words = []
     if missing:
-        words.append(f"{len(missing)} that this training has are not in it: {_some(missing)}")
+        words.append(f"{len(missing)} of this training are not in it: {_some(missing)}")
     if unknown:
-        words.append(f"{len(unknown)} in it are unknown here: {_some(unknown)}")
+        words.append(f"{len(unknown)} in it are not in this training: {_some(unknown)}")
     raise StateError(
-        f"the saved state is of another architecture ({what}): {'; '.join(words)}",
-        fix="build the model as it was when the state was saved, or start without it",
+        f"the saved state is from another architecture ({what}): {'; '.join(words)}",
+        fix="build the same model as the saved run, or start without the state",
     )
 
 

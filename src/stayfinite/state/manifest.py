@@ -64,13 +64,13 @@ def read_manifest(checkpoint: Path) -> Manifest:
         record = json.loads((checkpoint / NAME).read_text(encoding="utf-8"))
         if not isinstance(record, dict) or record.get("version") != VERSION:
             raise StateError(
-                f"its manifest has version {dict(record).get('version')!r}, this stayfinite reads {VERSION}"
+                f"its manifest has version {dict(record).get('version')!r}; this stayfinite reads {VERSION}"
             )
         if record["good"] is not True:
-            raise StateError("its manifest does not call it good")
+            raise StateError("its manifest does not mark it as good")
         files = {name: {"bytes": each["bytes"], "sha256": each["sha256"]} for name, each in record["files"].items()}
         if any("/" in name or name.startswith(".") for name in files):
-            raise StateError("its manifest names files outside of it")
+            raise StateError("its manifest names files outside its directory")
         return Manifest(
             step=int(record["step"]),
             serial=int(record["serial"]),
@@ -81,9 +81,9 @@ def read_manifest(checkpoint: Path) -> Manifest:
             written_as=str(record["written_as"]),
         )
     except FileNotFoundError:
-        raise StateError("it has no manifest: it was never finished") from None
+        raise StateError("it has no manifest: writing was interrupted") from None
     except OSError as error:
-        raise StateError(f"it cannot be read: {error.strerror or error}") from error
+        raise StateError(f"cannot read it: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, StateError):
             raise

@@ -45,15 +45,15 @@ def check_groups(saved: list[dict[str, Any]], live: list[dict[str, Any]]) -> Non
     if len(saved) != len(live):
         raise StateError(
             f"the saved optimizer has {len(saved)} parameter groups, this one {len(live)}",
-            fix="build the optimizer with the same groups as in the run that was saved",
+            fix="build the optimizer with the same groups as the saved run",
         )
     for index, (theirs, ours) in enumerate(zip(saved, live, strict=True)):
         if theirs["params"] != ours["params"]:
             odd = sorted(set(theirs["params"]) ^ set(ours["params"]))
-            what = f"first {odd[0]}, {len(odd)} in all" if odd else "the same ones in another order"
+            what = f"first {odd[0]}, {len(odd)} in total" if odd else "the same ones in another order"
             raise StateError(
-                f"parameter group {index} of the saved optimizer holds other parameters than this one: {what}",
-                fix="build the optimizer with the same groups as in the run that was saved",
+                f"parameter group {index} differs from the saved optimizer: {what}",
+                fix="build the optimizer with the same groups as the saved run",
             )
 
 

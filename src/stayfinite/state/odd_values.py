@@ -26,8 +26,8 @@ def refusing_odd_values(path: Path) -> Iterator[None]:
         raise
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError) as error:
         raise StateError(
-            f"{path.name} cannot be used: a value in it is not what a checkpoint has ({type(error).__name__}: {error})",
-            fix=f"move {path} away; the checkpoint before it is taken then",
+            f"cannot use {path.name}: invalid value ({type(error).__name__}: {error})",
+            fix=f"move {path} away; the previous checkpoint is used then",
         ) from error
 
 

@@ -55,4 +55,4 @@ def load_others(parts: TrainingParts, saved: dict[str, Any], *, rng: bool) -> No
                 undo(before)
             if isinstance(error, StayfiniteError):
                 raise
-            raise StateError(f"the {name} refused its saved state: {type(error).__name__}: {error}") from error
+            raise StateError(f"cannot load the saved state of the {name}: {type(error).__name__}: {error}") from error

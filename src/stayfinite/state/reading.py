@@ -54,7 +54,7 @@ def newest_good(directory: str | os.PathLike[str]) -> Newest:
             else:
                 return Newest(path, passed)
     except OSError as error:
-        raise StateError(f"the checkpoints in {directory} cannot be read: {error.strerror or error}") from error
+        raise StateError(f"cannot read the checkpoints in {directory}: {error.strerror or error}") from error
     return Newest(None, passed)
 
 
@@ -69,13 +69,13 @@ def verify(path: Path) -> Manifest:
         try:
             size = (path / name).stat().st_size
             if size != expected["bytes"]:
-                raise StateError(f"{name} is truncated or grown: {size} bytes, written were {expected['bytes']}")
+                raise StateError(f"{name} has {size} bytes, expected {expected['bytes']}")
             if read_back(path / name).sha256 != expected["sha256"]:
-                raise StateError(f"{name} has changed since it was written: its hash differs")
+                raise StateError(f"{name} was modified: its hash differs")
         except FileNotFoundError:
             raise StateError(f"{name} is missing") from None
         except OSError as error:
-            raise StateError(f"{name} cannot be read: {error.strerror or error}") from error
+            raise StateError(f"cannot read {name}: {error.strerror or error}") from error
     exempt = {name_in_file(name) for name in _read_tree(path, 0)["exempt"]}
     bad = []
     for name in manifest.files:
@@ -85,7 +85,7 @@ def verify(path: Path) -> Manifest:
                 key for key, tensor in _each(path / name) if watched and key not in exempt and not is_finite(tensor)
             ]
     if bad:
-        raise PoisonedState(f"it is poisoned: {len(bad)} tensors are not finite, first {bad[0]}")
+        raise PoisonedState(f"{len(bad)} tensors hold NaN or inf, first {bad[0]}")
     return manifest
 
 
@@ -117,7 +117,7 @@ def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, ra
                 prefix = MODEL if group == "model" else ""
                 tensors |= {f"{prefix}{key}": tensor for key, tensor in load_file(path / name).items()}
     except (OSError, SafetensorError) as error:
-        raise StateError(f"the checkpoint {path} cannot be read: {error}") from error
+        raise StateError(f"cannot read checkpoint {path}: {error}") from error
     return TrainingState(tree=tree, tensors=tensors)
 
 
@@ -129,7 +129,7 @@ def notes_of_ranks(path: Path) -> list[Any]:
         try:
             tensors = load_file(path / rest_file(rank)) if rest_file(rank) in names else {}
         except (OSError, SafetensorError) as error:
-            raise StateError(f"the checkpoint {path} cannot be read: {error}") from error
+            raise StateError(f"cannot read checkpoint {path}: {error}") from error
         found.append(TrainingState(tree=_read_tree(path, rank), tensors=tensors).notes)
     return found
 
@@ -140,7 +140,7 @@ def _read_tree(path: Path, rank: int) -> dict[str, Any]:
         record = json.loads((path / name).read_bytes())
         version, tree = record["version"], record["tree"]
         if version != STATE_VERSION or not isinstance(tree, dict) or "exempt" not in tree:
-            raise StateError(f"{name} has version {version!r}, this stayfinite reads {STATE_VERSION}")
+            raise StateError(f"{name} has version {version!r}; this stayfinite reads {STATE_VERSION}")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, StateError):
             raise
@@ -154,4 +154,4 @@ def _each(path: Path) -> Iterator[tuple[str, Tensor]]:
             for key in file.keys():  # noqa: SIM118
                 yield key, file.get_tensor(key)
     except (SafetensorError, OSError) as error:
-        raise StateError(f"{path.name} cannot be loaded: {error}") from error
+        raise StateError(f"cannot load {path.name}: {error}") from error

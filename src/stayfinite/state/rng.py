@@ -47,8 +47,8 @@ def restore_rng(state: dict[str, Any]) -> None:
     except (TypeError, ValueError, LookupError, RuntimeError) as error:
         _restore(before)
         raise StateError(
-            f"the saved state of the random number generators does not fit: {type(error).__name__}: {error}",
-            fix="resume with the python, numpy and torch that wrote it, or without the generators' state",
+            f"cannot restore the random states: {type(error).__name__}: {error}",
+            fix="resume with the same versions of python, numpy and torch, or without random states",
         ) from error
 
 

@@ -49,7 +49,7 @@ def doubtful(directory: Path) -> list[tuple[Path, str]]:
     found = []
     for path in _entries(directory):
         if PARTIAL.fullmatch(path.name):
-            found.append((path, "it is still written, or its process ended before it was finished"))
+            found.append((path, "it is being written, or writing was interrupted"))
         elif FINISHED.fullmatch(path.name):
             try:
                 read_manifest(path)

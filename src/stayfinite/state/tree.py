@@ -103,7 +103,7 @@ class _Encoder:
         try:
             return self._collection(value, path)
         except RecursionError:
-            raise StateError(f"{path[:80] or 'the state'} … is nested too deeply to be saved") from None
+            raise StateError(f"{path[:80] or 'the state'} … is nested too deeply to save") from None
         finally:
             self._open.discard(id(value))
 
@@ -127,8 +127,8 @@ class _Encoder:
             return _marked("set", [self.encode(each, f"a member of {path}") for each in value])
         raise StateError(
             f"{path or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be saved "
-            "without pickling it",
-            fix="let its owner's state_dict() return numbers, strings, tensors, and lists, tuples and dicts of them",
+            "without pickle",
+            fix="let state_dict() return numbers, strings, tensors, and lists, tuples and dicts of them",
         )
 
     def _tensor(self, tensor: Tensor, path: str) -> str:
@@ -136,7 +136,7 @@ class _Encoder:
             what = "meta" if tensor.is_meta else "quantized" if tensor.is_quantized else f"{tensor.layout}"
             raise StateError(f"{path or 'the state'} is a {what} tensor, which cannot be saved")
         if tensor.dtype not in STORED:
-            raise StateError(f"{path or 'the state'} is a tensor of {tensor.dtype}, which safetensors cannot hold")
+            raise StateError(f"{path or 'the state'} is a tensor of {tensor.dtype}, which safetensors does not support")
         key: Any = id(tensor)
         if type(tensor) in (Tensor, torch.nn.Parameter, torch.nn.Buffer) and tensor.numel():
             key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
@@ -179,7 +179,7 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
             return torch.device(inner)
         case "tensor" | "array":
             if inner not in tensors:
-                raise StateError(f"the tensor {inner!r} is named by the saved tree and is not there")
+                raise StateError(f"the saved tensor {inner!r} is missing")
             return tensors[inner] if kind == "tensor" else tensors[inner].numpy().copy()
         case "tuple":
             return tuple(_decode(each, tensors) for each in inner)
@@ -189,8 +189,8 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
             pairs = [(_decode(key, tensors), _decode(each, tensors)) for key, each in inner]
             return dict(pairs) if kind == "dict" else OrderedDict(pairs) if kind == "ordered" else Counter(dict(pairs))
     raise StateError(
-        f"a saved tree holds a {kind!r}, which this stayfinite does not know",
-        fix="read it with the stayfinite that wrote it",
+        f"a saved tree holds a {kind!r}, which this version of stayfinite does not support",
+        fix="use the version of stayfinite that wrote it",
     )
 
 

@@ -73,9 +73,9 @@ def write_checkpoint(desk: Desk, step: int, number: int, state: TrainingState) -
     try:
         if bad := state.poisoned():
             raise PoisonedState(
-                f"the state of step {step} is poisoned and was not saved: {len(bad)} tensors are not finite, first "
+                f"the state of step {step} was not saved: {len(bad)} tensors hold NaN or inf, first "
                 f"{', '.join(bad[:SHOWN])}",
-                fix="go back to an earlier checkpoint; the last good one was kept",
+                fix="return to an earlier checkpoint; the last good one was kept",
             )
         partial.mkdir(parents=True, exist_ok=True)
         files = _write_share(desk, partial, step, state)
@@ -104,7 +104,7 @@ def _write_share(desk: Desk, partial: Path, step: int, state: TrainingState) -> 
         _check_opens(partial / name, tensors)
     for name, written in files.items():
         if (there := read_back(partial / name)) != written:
-            raise StateError(f"{name} is not on disk as it was written: {there.bytes} bytes of {written.bytes}")
+            raise StateError(f"{name} was not fully written: {there.bytes} of {written.bytes} bytes")
     return files
 
 
@@ -113,9 +113,9 @@ def _check_opens(path: Path, tensors: dict[str, Tensor]) -> None:
         with safe_open(path, framework="pt") as file:
             forms = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise StateError(f"{path.name} cannot be read back: {error}") from error
+        raise StateError(f"cannot read {path.name} back: {error}") from error
     if forms != {name: list(tensor.shape) for name, tensor in tensors.items()}:
-        raise StateError(f"{path.name} does not hold what was written to it")
+        raise StateError(f"{path.name} differs from what was written")
 
 
 def _finish(desk: Desk, partial: Path, step: int, state: TrainingState, own: dict[str, Written]) -> Path:
@@ -199,12 +199,12 @@ def _await_reports(desk: Desk, partial: Path) -> list[dict[str, Any]]:
         if turn is Turn.FINISH:
             return sorted(reports, key=lambda report: int(report["rank"]))
         if failed:
-            raise StateError(f"rank {failed[0]['rank']} could not write its share: {failed[0]['error']}")
+            raise StateError(f"rank {failed[0]['rank']} could not write its shard: {failed[0]['error']}")
         if turn is Turn.GIVE_UP:
             ranks = sorted(awaited.values())
             more = f" and {len(ranks) - SHOWN:,} more" if len(ranks) > SHOWN else ""
             named = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:SHOWN]))}{more}"
-            raise StateError(f"no word from {named} for {patience.waited:.0f} s; the checkpoint is given up")
+            raise StateError(f"no answer from {named} for {patience.waited:.0f} s; checkpoint abandoned")
         time.sleep(POLL)
 
 
@@ -227,7 +227,7 @@ def _await_finish(desk: Desk, partial: Path, step: int) -> Path:
         if turn is Turn.GIVE_UP and aside:
             raise StateError(f"rank 0 did not finish the checkpoint within {patience.waited:.0f} s")
         if turn is Turn.GIVE_UP:
-            raise StateError("rank 0 gave the checkpoint up; its own message says why")
+            raise StateError("rank 0 abandoned the checkpoint; see its log")
         time.sleep(POLL)
 
 

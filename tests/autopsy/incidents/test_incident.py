@@ -77,8 +77,8 @@ def test_a_missing_file_is_found_and_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "no JSON"), ("[]", "no object"), ('{"version": 2}', "version 2, this stayfinite reads 1"), ("{}", "None"),
-     ('{"version": 1, "step": 3}', "lacks decision"), ("[" * 100_000, "no JSON")],
+    [("{", "not JSON"), ("[]", "a JSON object"), ('{"version": 2}', "version 2, this stayfinite reads 1"),
+     ("{}", "None"), ('{"version": 1, "step": 3}', "lacks decision"), ("[" * 100_000, "not JSON")],
 )  # fmt: skip
 def test_a_record_that_is_none_is_refused(tmp_path, text, words):
     (tmp_path / "incident.json").write_text(text)
@@ -87,7 +87,7 @@ def test_a_record_that_is_none_is_refused(tmp_path, text, words):
 
 
 def test_what_is_no_incident_is_said_to_be_none(tmp_path):
-    with pytest.raises(StateError, match="is no incident.*\n.*RUN/incidents/0001"):
+    with pytest.raises(StateError, match="is not an incident.*\n.*RUN/incidents/0001"):
         read_incident(tmp_path / "nowhere")
 
 
@@ -96,7 +96,7 @@ def test_a_file_outside_of_the_incident_is_not_touched(tmp_path):
     record = json.loads((incident / "incident.json").read_text())
     record["files"]["../../run.json"] = {"bytes": 1, "sha256": ""}
     (incident / "incident.json").write_text(json.dumps(record))
-    with pytest.raises(StateError, match="names a file outside of it"):
+    with pytest.raises(StateError, match="names a file outside its directory"):
         read_incident(incident)
 
 

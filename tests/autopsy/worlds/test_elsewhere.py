@@ -220,4 +220,4 @@ def test_an_incident_of_another_device_that_is_finite_here_is_called_that_and_no
     said = conclude(Evidence(readings, {"same": step.run()}, {"same": True}, [], materials))
     assert said.cause == "hardware"
     assert said.confidence <= 0.5
-    assert "was bad on cuda and is finite on cpu" in said.why
+    assert "failed on cuda and is finite on cpu" in said.why

@@ -1,4 +1,4 @@
-"""A finite batch that was passed over comes back once, and what was never learned from is told."""
+"""A finite batch that was skipped comes back once, and what was never learned from is told."""
 
 from __future__ import annotations
 
@@ -204,5 +204,5 @@ def test_a_ledger_of_the_first_version_is_read():
     ledger = Ledger.from_state({"version": 1, "batches": [[0, 7]]})
     assert (0, 7) in ledger
     assert ledger.next_return() is None
-    with pytest.raises(StateError, match="not a ledger"):
+    with pytest.raises(StateError, match="not a saved ledger"):
         Ledger.from_state({"version": 1, "batches": [["x"]]})

@@ -115,7 +115,7 @@ def test_a_homemade_schedule_without_state_dict_works_where_the_host_decides():
 def test_a_homemade_schedule_without_state_dict_is_refused_by_the_device_gate():
     model = TinyNet()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    with pytest.raises(OptimizerError, match="no state_dict and load_state_dict") as caught:
+    with pytest.raises(OptimizerError, match="lacks state_dict and load_state_dict") as caught:
         Guard(model, optimizer, Homemade(optimizer), policy=Policy(gate="device"))
     assert "leave gate at 'auto'" in caught.value.fix
 

@@ -1,4 +1,4 @@
-"""A guarded step as a CUDA graph: the veto inside it, no host wait, and what goes on beside it.
+"""A guarded step as a CUDA graph: the veto inside it, no host sync, and what goes on beside it.
 
 Where pytest is missing:  PYTHONPATH=src:tests python3 tests/guard/graphing/test_graphs_on_cuda.py
 """

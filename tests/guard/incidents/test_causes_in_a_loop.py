@@ -98,7 +98,7 @@ def test_a_buffer_that_the_loop_spoils_is_named_and_one_that_it_sets_is_left_in_
 @pytest.mark.filterwarnings("ignore::stayfinite.state.checkpoints.CheckpointWarning")
 @pytest.mark.parametrize("size", [1e25, 1.0])
 def test_statistics_that_overflow_in_a_finite_step_make_a_run_sick(size, tmp_path):
-    """The loss does not show it: the row is normalised away, and the model is of no use once it is in eval()."""
+    """The loss does not show it: the row is normalized away, and the model is of no use once it is in eval()."""
     torch.manual_seed(0)
     model, loaded = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)), batches()
     loaded[BAD]["x"][0] = size
@@ -106,7 +106,7 @@ def test_statistics_that_overflow_in_a_finite_step_make_a_run_sick(size, tmp_pat
     assert bool(model[1].running_var.isfinite().all()) == (size == 1.0)
     found = diagnose(tmp_path)
     assert [each.cause for each in found.findings] == ["nan-weights"] * (size > 1.0)
-    assert found.verdict == ("sick" if size > 1.0 else "healthy")
+    assert found.verdict == ("unhealthy" if size > 1.0 else "healthy")
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
@@ -298,12 +298,12 @@ def determinant(model: nn.Module, factor: float) -> Callable[[Any], Tensor]:
 @pytest.mark.parametrize(
     ("loss", "cause", "words"),
     [
-        (weighted, "loss-formula-singularity", "mul in the loss is given the number inf"),
-        (with_gradient_hook, "loss-formula-singularity", "is given the number inf"),
+        (weighted, "loss-formula-singularity", "mul in the loss gets the Python number inf"),
+        (with_gradient_hook, "loss-formula-singularity", "gets the Python number inf"),
         (with_module_hook, "loss-formula-singularity", "a backward hook of a module, at test_causes_in_a_loop.py:"),
-        (divided, "loss-formula-singularity", "div gets an input at the edge"),
-        (with_class_weights, "nan-weights", "neither a parameter nor a buffer of the model nor in the batch"),
-        (determinant, "loss-formula-singularity", "the logarithm of a negative determinant"),
+        (divided, "loss-formula-singularity", "division by zero"),
+        (with_class_weights, "nan-weights", "it is not a parameter, a buffer or in the batch"),
+        (determinant, "loss-formula-singularity", "the log of a negative determinant"),
     ],
 )
 def test_what_the_program_puts_in_by_itself_is_named_and_a_finite_number_is_left_in_peace(loss, cause, words, tmp_path):

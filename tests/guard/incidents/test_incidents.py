@@ -298,7 +298,7 @@ def test_where_no_batch_is_bad_by_itself_nothing_is_claimed(tmp_path):
     training.guard.close()
     assert read_incident(tmp_path / "incidents/0001").record["batch"]["sure"] is False
     (skipped,) = events(tmp_path, "autopsy-skipped")
-    assert "none of its 10 batches is known to be bad by itself" in skipped["reason"]
+    assert "none of its 10 batches is bad alone" in skipped["reason"]
 
 
 def test_a_forward_pass_that_empties_its_batch_can_be_run_again(tmp_path):
@@ -379,8 +379,8 @@ def test_a_strict_stop_says_what_the_autopsy_found(tmp_path):
     with pytest.raises(BadStep, match="Autopsy: bad-data-row") as stop:
         training.steps(1, NAN)
     assert stop.value.step == 4
-    assert stop.value.fix.startswith("no refused step has touched the weights. ")
-    assert "verified by a re-run (rows_removed)" in stop.value.fix
+    assert stop.value.fix.startswith("no refused step changed the weights. ")
+    assert "proved by re-run (rows_removed)" in stop.value.fix
     assert "learning rate" not in stop.value.fix, "no general advice where a change was seen to help"
     assert "Fix: " not in stop.value.message, "it is said once"
     assert incidents(tmp_path) == ["0001"]
@@ -571,7 +571,7 @@ def test_an_autopsy_that_takes_long_says_what_training_is_waiting_for(tmp_path, 
     training.steps(3)
     training.steps(1, NAN)
     training.guard.close()
-    assert training.console.lines[0] == "stayfinite: step 4 is bad and is being explained, for up to 600 s"
+    assert training.console.lines[0] == "stayfinite: explaining step 4, up to 600 s"
 
 
 def test_a_loop_that_fails_is_not_kept_waiting_by_an_autopsy(tmp_path):

@@ -117,7 +117,7 @@ def test_watching_on_the_device_captures_the_batch_and_says_that_the_weights_are
         job.guard.close()
         incident = read_incident(folder / "incidents/0001")
         assert incident.weights() is None
-        assert "no longer those" in incident.record["weights"]["why"]
+        assert "the weights have changed" in incident.record["weights"]["why"]
         (skipped,) = events(folder, "autopsy-skipped")
         assert "changed the weights" in skipped["reason"]
 

@@ -231,7 +231,7 @@ def test_a_step_that_cannot_be_run_again_is_taken_and_the_reason_said_once(tmp_p
         training.guard.step(loss)
     assert training.refused == []
     (told,) = events(tmp_path, "replay-not-run")
-    reasons = {"writes": "writes to its own batch", "unused": "guard.forward", "twice": "twice"}
+    reasons = {"writes": "modifies its batch", "unused": "guard.forward", "twice": "twice"}
     assert reasons[what] in told["reason"]
 
 
@@ -246,7 +246,7 @@ def test_a_penalty_outside_of_forward_is_no_device_fault(tmp_path):
 
 def test_replay_needs_a_forward_pass():
     model = network()
-    with pytest.raises(UsageError, match="replay_every=10.* needs to know the forward pass"):
+    with pytest.raises(UsageError, match="replay_every=10.* needs a forward function"):
         Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), policy=Policy(replay_every=10))
 
 

@@ -214,9 +214,9 @@ def test_a_disk_that_refuses_stops_nothing(tmp_path):
 
 
 def test_wrong_moments_and_places_are_told(tmp_path):
-    with pytest.raises(UsageError, match="need a place"):
+    with pytest.raises(UsageError, match="no directory for checkpoints"):
         Training().guard.checkpoint()
-    with pytest.raises(UsageError, match="need a place"):
+    with pytest.raises(UsageError, match="no directory for checkpoints"):
         Training().guard.resume()
     with pytest.raises(PolicyError, match="no run_dir"):
         Training(policy=Policy(checkpoint_steps=10))

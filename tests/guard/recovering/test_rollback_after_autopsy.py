@@ -1,4 +1,4 @@
-"""An autopsy tries the last known-good weights, and must leave them as good as they were."""
+"""An autopsy tries last known-good weights, and must leave them as good as they were."""
 
 from __future__ import annotations
 

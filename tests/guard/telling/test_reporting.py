@@ -155,7 +155,7 @@ def test_only_the_first_rank_draws(tmp_path):
     recorder = Recorder(tmp_path, Lines(), rank=1)
     recorder.launch(0, dict)
     recorder.trouble("incident", 3)
-    recorder.finish("closed", 3, "the guard was closed")
+    recorder.finish("closed", 3, "the guard is closed")
     assert not (tmp_path / "report.html").exists()
 
 

@@ -34,7 +34,7 @@ def test_a_veto_is_one_line_with_step_code_and_reason(policy):
     training.guard.flush()
     (line,) = training.console.lines
     assert line.startswith("stayfinite: step 3 refused, gradient-not-finite: loss is ")
-    assert line.endswith("1 of 6 gradients are NaN or infinite, first up.weight")
+    assert line.endswith("1 of 6 gradients are NaN or inf, first up.weight")
 
 
 def test_the_summary_counts_steps_vetoes_scale_and_worst_layers(tmp_path):
@@ -95,7 +95,7 @@ def test_the_summary_names_a_rank_that_the_others_wait_for(share, told):
         "signs": {},
     }
     words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "slowest": (3, "node7", share, 0.22)}
-    line = "rank 3 (node7) is the slowest: 41% of each step is its own, mean 22%"
+    line = "rank 3 (node7) is slowest: 41% of each step (mean 22%)"
     assert (line in summed_up(steps=9, vetoes={}, clipped=0, lowest_scale=None, **words)) is told
 
 
@@ -147,7 +147,7 @@ def test_without_a_console_lines_go_to_stderr_unbroken(capsys):
     assert captured.out == ""
     line = captured.err.splitlines()[0]
     assert line.startswith("stayfinite: step 1 refused")
-    assert line.endswith("all 6 gradients are NaN or infinite")
+    assert line.endswith("all 6 gradients are NaN or inf")
 
 
 def test_slow_trouble_is_said_once_with_its_remedy():
@@ -157,7 +157,7 @@ def test_slow_trouble_is_said_once_with_its_remedy():
     said = [line for line in training.console.lines if "zero-gradient" in line]
     assert len(said) == 1
     assert "every gradient is exactly zero" in said[0]
-    assert "look for a detached or clamped loss" in said[0]
+    assert "check for a detached or clamped loss" in said[0]
 
 
 def test_a_terminal_that_has_gone_away_does_not_stop_training(monkeypatch):

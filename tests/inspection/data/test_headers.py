@@ -50,7 +50,7 @@ def test_a_word_above_numbers_is_a_name(tmp_path: Path) -> None:
     rows = [("left", "right", "kilometres"), *((one, two, str(n)) for n, (one, two, _) in enumerate(ROWS))]
     assert len(read_pairs([write(tmp_path / "pairs.tsv", rows)], Columns())) == len(ROWS)
     gaps = [(one, two, "") for one, two, _ in rows]
-    with pytest.raises(UsageError, match="may be names"):
+    with pytest.raises(UsageError, match="may be a header"):
         read_pairs([write(tmp_path / "gaps.tsv", gaps)], Columns())
 
 
@@ -59,9 +59,9 @@ def test_a_word_above_numbers_is_a_name(tmp_path: Path) -> None:
 def test_a_table_without_names_is_refused_and_no_row_is_lost(tmp_path: Path, width: int, ending: str) -> None:
     between = "\t" if ending == "tsv" else ","
     path = write(tmp_path / f"pairs.{ending}", [row[:width] for row in ROWS], between)
-    with pytest.raises(UsageError, match=r"the first row \('Go\.', 'Va !'.*\) may be names(?s:.)*put a line of names"):
+    with pytest.raises(UsageError, match=r"the first row \('Go\.', 'Va !'.*\) may be a header(?s:.)*add a header"):
         read_pairs([path], Columns())
-    with pytest.raises(UsageError, match="may be names of columns or a row"):
+    with pytest.raises(UsageError, match="may be a header or data"):
         predictions.read_texts(Path(path), None)
     named = write(
         tmp_path / f"named.{ending}", [("source", "target", "licence")[:width], *(r[:width] for r in ROWS)], between
@@ -72,7 +72,7 @@ def test_a_table_without_names_is_refused_and_no_row_is_lost(tmp_path: Path, wid
 
 def test_whoever_names_a_column_says_that_there_are_names(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", [("left", "right"), *(row[:2] for row in ROWS)])
-    with pytest.raises(UsageError, match="may be names"):
+    with pytest.raises(UsageError, match="may be a header"):
         read_pairs([path], Columns())
     assert len(read_pairs([path], Columns(source="left", target="right"))) == len(ROWS)
     assert len(read_pairs([path], Columns(), usual=Columns(source="left", target="right"))) == len(ROWS)
@@ -84,7 +84,7 @@ def test_the_first_text_of_a_table_of_one_column_is_a_text(tmp_path: Path) -> No
     texts = [f"This is sentence number {n} of all" for n in range(20)]
     found = read_texts([write(tmp_path / "a.csv", [(text,) for text in texts])])
     assert found.texts == texts
-    assert any("its first row is a text too" in remark for remark in found.remarks)
+    assert any("the first row is read as text" in remark for remark in found.remarks)
     for name in ("text", "line", "my_column"):
         assert read_texts([write(tmp_path / "b.csv", [(name,), *((text,) for text in texts)])]).texts == texts
     other = read_texts(
@@ -95,6 +95,6 @@ def test_the_first_text_of_a_table_of_one_column_is_a_text(tmp_path: Path) -> No
 
 def test_a_check_of_data_says_that_the_first_row_was_taken_for_names(tmp_path: Path) -> None:
     without = inspect_data([write(tmp_path / "pairs.tsv", ROWS)])
-    assert any("The first row is taken for names, none of which is usual" in text for _, text in without.banner)
+    assert any("The first row is read as column names, none of them usual" in text for _, text in without.banner)
     named = inspect_data([write(tmp_path / "named.tsv", [("en", "fr", "by"), *ROWS])])
-    assert not any("taken for names" in text for _, text in named.banner)
+    assert not any("read as column names" in text for _, text in named.banner)

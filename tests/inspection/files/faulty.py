@@ -147,7 +147,7 @@ PLANTED = [
     ),
     _one("double-fp16", "loop.py", LOOP.replace("Net()", "Net().cuda().half()"), "loads fp16 weights"),
     _one("clip-before-unscale", "clip.py", LOOP.replace("scaler.unscale_(optimizer)", "pass"), "never unscaled"),
-    _one("no-zero-grad", "pile.py", LOOP.replace("    optimizer.zero_grad()\n", ""), "no zero_grad between them"),
+    _one("no-zero-grad", "pile.py", LOOP.replace("    optimizer.zero_grad()\n", ""), "step without zero_grad"),
     *(
         _one("softmax-before-cross-entropy", f"softmax{number}.py", CLASSIFIER.format(model=model, out=out), says)
         for number, (model, out, says) in enumerate(
@@ -187,7 +187,7 @@ PLANTED = [
     _one(
         "lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "out of scale"
     ),
-    _one("lr-too-low", "lora_low.py", LORA.format(more="bf16=True").replace("3e-4", "1e-8"), "moves nothing"),
+    _one("lr-too-low", "lora_low.py", LORA.format(more="bf16=True").replace("3e-4", "1e-8"), "is too low"),
     _one("lr-too-low", "sgd_low.yaml", "optimizer: SGD\nlr: 1e-8\nepochs: 90\nbatch_size: 256\n", "SGD"),
     _one("lr-schedule-bug", "warm.yaml", BERT + "warmup_steps: 2000\nmax_steps: 1000\n", "never reached"),
     _one("lr-schedule-bug", "ratio.yaml", BERT + "warmup_ratio: 10\n", "whole training"),
@@ -240,13 +240,13 @@ PLANTED = [
         "config-contradiction",
         "best.yaml",
         BERT + "load_best_model_at_end: true\neval_strategy: epoch\nsave_strategy: steps\n",
-        "both alike",
+        "the same for both",
     ),
     _one(
         "config-contradiction",
         "best_default.py",
         TRAINER.format(loading="", more="load_best_model_at_end=True", data=", eval_dataset=valid"),
-        "left at its default, 'no'",
+        "has its default, 'no'",
     ),
     _one(
         "config-contradiction",
@@ -289,7 +289,7 @@ PLANTED = [
         "config-contradiction",
         "offload.json",
         '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}',
-        "stage 3 alone",
+        "needs stage 3",
     ),
     Planted(
         "config-contradiction",
@@ -368,7 +368,7 @@ PLANTED = [
         "did you mean --learning_rate",
         given=("run.sh",),
     ),
-    _one("config-contradiction", "cut.json", '{"learning_rate": 1e-4, "num_train_epochs": 3, "output_', "not whole"),
+    _one("config-contradiction", "cut.json", '{"learning_rate": 1e-4, "num_train_epochs": 3, "output_', "incomplete"),
     _one("config-contradiction", "tabs.yaml", "lr: 1e-4\nmodel:\n\tname: x\n  b: [1\n", "no YAML"),
     _one("bf16-unsupported", "v100.yaml", BERT + "bf16: true\n", "V100", gpu="V100"),
     _one(
@@ -382,14 +382,14 @@ PLANTED = [
         "bf16-unsupported",
         "launcher.json",
         DS.format(micro=1, stage=2, more='"bf16": {"enabled": true}'),
-        "and a T4 (Turing) does not compute in bf16",
+        "but a T4 (Turing) has no bf16",
         gpu="T4",
     ),
     _one(
         "bf16-unsupported",
         "accelerate.yaml",
         "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 2\n",
-        "and a V100 (Volta) does not compute in bf16",
+        "but a V100 (Volta) has no bf16",
         gpu="V100",
     ),
     _one(
@@ -448,14 +448,14 @@ PLANTED = [
         "lr-too-high",
         "gpt.py",
         "learning_rate = 6e-1\nmax_iters = 600000\nbeta1 = 0.9\nbeta2 = 0.95\ngrad_clip = 1.0\nwarmup_iters = 2000\n",
-        "out of scale for Adam",
+        "too high for Adam",
     ),
     _one(
         "lr-too-high",
         "rcnn.py",
         "optim_wrapper = dict(optimizer=dict(type='SGD', lr=20, momentum=0.9), clip_grad=dict(max_norm=35))\n"
         "train_cfg = dict(max_epochs=12)\ntrain_dataloader = dict(batch_size=2)\n",
-        "out of scale for SGD",
+        "too high for SGD",
     ),
     _one(
         "pure-fp16-weights",

@@ -36,7 +36,7 @@ def test_a_planted_fault_is_found_with_its_place(planted: Planted, here: Path) -
     assert planted.cause in causes, causes
     assert planted.says in "; ".join(causes[planted.cause].evidence)
     assert causes[planted.cause].where
-    assert (found.verdict, found.exit_code) == ("sick", 1)
+    assert (found.verdict, found.exit_code) == ("unhealthy", 1)
     assert set(causes) == {planted.cause}, "one fault is one finding"
 
 
@@ -144,7 +144,7 @@ def test_no_plan_of_a_run_that_went_well_is_warned_of(here: Path) -> None:
         ("learning_rate: -1e-4\n", "above 0"),
         ("learning_rate: 10\noptimizer: adamw\n", "well below 0.001"),
         ("warmup_steps: 900\nmax_steps: 900\n", "shorten the warmup"),
-        ("gradient_accumulation_steps: 0\n", "from 1 on"),
+        ("gradient_accumulation_steps: 0\n", "1 or more"),
         ("load_best_model_at_end: true\neval_strategy: epoch\nsave_strategy: steps\n", "both"),
         ("metric_for_best_model: loss\ngreater_is_better: true\n", "greater_is_better=False"),
         ("load_best_model_at_end: true\neval_strategy: steps\nsave_strategy: steps\neval_steps: 50\nsave_steps: 70\n",

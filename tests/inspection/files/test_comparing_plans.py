@@ -79,7 +79,7 @@ def test_frameworks_that_call_a_thing_differently_are_matched(here: Path) -> Non
     [
         ("lr: 1e-4\nfp16: true\nseed: 1\n", "lr: 1e-3\nbf16: true\nseed: 2\n", ["precision", "lr", "seed"]),
         ("seed: 1\nclip_norm: 0\nwarmup: 0\n", "seed: 2\nclip_norm: 1\nwarmup: 9\n", ["warmup", "clip_norm", "seed"]),
-        ("batch_size: 8\noptim: sgd\n", "batch_size: 4\noptim: adamw\n", ["batch (rows an update)", "optim"]),
+        ("batch_size: 8\noptim: sgd\n", "batch_size: 4\noptim: adamw\n", ["batch (rows per update)", "optim"]),
     ],
 )
 def test_what_is_weightier_for_stability_comes_first(one: str, other: str, first: list[str], here: Path) -> None:

@@ -52,7 +52,7 @@ def test_an_unknown_name_is_answered_with_near_names_and_a_way_out() -> None:
     with pytest.raises(UsageError, match="did you mean t5-small") as caught:
         find_shape("t6-small")
     assert "config.json" in caught.value.fix
-    with pytest.raises(UsageError, match="no file or directory"):
+    with pytest.raises(UsageError, match="no such file or directory"):
         find_shape("./nowhere/config.json")
 
 
@@ -67,8 +67,8 @@ def test_an_unknown_name_is_answered_with_near_names_and_a_way_out() -> None:
         ({"attention_dropout": float("nan")}, "should be a number from 0 to 1"),
         ({"model_type": "mamba"}, "'mamba', which is not known here"),
         ({"model_type": None}, "not known here"),
-        ({"model_type": "llava", "text_config": {}}, "made of several models"),
-        ({"num_attention_heads": 100}, "100 heads do not fit into a width of 64"),
+        ({"model_type": "llava", "text_config": {}}, "combines several models"),
+        ({"num_attention_heads": 100}, "100 heads do not divide a width of 64"),
         ({"num_key_value_heads": 3}, "4 heads cannot share 3 keys"),
     ],
 )

@@ -47,7 +47,7 @@ def test_the_table_has_every_kind_of_memory_for_every_precision_with_and_without
     for table in (without, again):
         assert table["columns"] == ["", "fp32", "bf16 or fp16 autocast", "pure bf16"]
         names = [row[0] for row in table["rows"]]
-        wanted = ["weights", "gradients", "optimizer (adamw)", "activations", "logits and loss", "most at once"]
+        wanted = ["weights", "gradients", "optimizer (adamw)", "activations", "logits and loss", "peak"]
         assert [name for name in names if name in wanted] == wanted
         assert names[-1] == "largest batch"
         assert all(int(cell) > 2 for cell in table["rows"][-1][1:])
@@ -72,7 +72,7 @@ def test_a_t5_is_never_advised_fp16_without_a_word(capsys: Any) -> None:
 def test_bf16_on_a_card_without_it_is_told_from_a_lack_of_memory(capsys: Any) -> None:
     code, found = asked(capsys, "vit-base", "--batch", "64", "--gpu", "T4", "--precision", "pure-bf16")
     assert code == 0
-    assert found["banner"]["suggestion"] == "T4 does not compute in bf16: take --precision fp16"
+    assert found["banner"]["suggestion"] == "T4 has no bf16: use --precision fp16"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_bf16_on_a_card_without_it_is_told_from_a_lack_of_memory(capsys: Any) ->
         (("t5-base", "--batch", "200", "--gpu", "T4"), "gradient_accumulation_steps="),
         (("llama-3-8b", "--gpu", "L4"), "adapters"),
         (("llama-2-13b", "--gpu", "T4"), "--base 4bit"),
-        (("llama-2-13b", "--gpu", "GTX 1060"), "shard it over several"),
+        (("llama-2-13b", "--gpu", "GTX 1060"), "shard it (FSDP, ZeRO 3)"),
     ],
 )
 def test_the_suggestion_says_what_would_make_it_fit(words: tuple[str, ...], says: str, capsys: Any) -> None:
@@ -102,8 +102,8 @@ def test_without_a_card_the_usual_ones_are_listed_and_nothing_is_judged(capsys: 
         ({"batch": 10**12}, "--batch should be"),
         ({"seq": -1}, "--seq should be"),
         ({"lora": 0}, "--lora should be"),
-        ({"lora": 1000}, "a rank above the width"),
-        ({"gpu": "T5000"}, "no card is known"),
+        ({"lora": 1000}, "exceeds the width"),
+        ({"gpu": "T5000"}, "unknown GPU"),
         ({"optimizer": "adafactr"}, "did you mean adafactor"),
         ({"base": "4bit"}, "cannot be trained"),
         ({"precision": "int8"}, "should be one of fp32"),

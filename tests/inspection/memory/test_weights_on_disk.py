@@ -42,7 +42,7 @@ def test_weights_that_fit_their_config_are_not_spoken_of(tmp_path: Path) -> None
 
 def test_weights_that_do_not_fit_their_config_are(tmp_path: Path) -> None:
     banner = dict(inspect_memory(MemoryRequest(model=str(written(tmp_path, 2 * COUNT)))).banner)
-    assert banner["weights"] == f"{2 * COUNT:,} numbers lie on disk; the config describes {COUNT:,}, and is believed"
+    assert banner["weights"] == f"{2 * COUNT:,} numbers on disk, {COUNT:,} in the config, which is used"
 
 
 def test_broken_weights_and_none_are_passed_over(tmp_path: Path) -> None:

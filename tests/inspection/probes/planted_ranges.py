@@ -78,7 +78,7 @@ class Language(nn.Module):
 
 
 class Images(nn.Module):
-    """Convolutions with normalisation after each."""
+    """Convolutions with normalization after each."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -127,7 +127,7 @@ def test_workers_that_draw_the_same_numbers_are_told_from_those_that_draw_their_
     assert causes(found_in(DataLoader(Noisy(own=True), batch_size=8, num_workers=2))) == ["workers-alike"]
     found = found_in(DataLoader(Noisy(own=False), batch_size=8, num_workers=2))
     assert causes(found) == []
-    assert "each draws its own" in line(found, "workers").seen
+    assert "different random numbers" in line(found, "workers").seen
 
 
 def test_a_stream_that_every_worker_reads_whole_is_told_from_one_that_is_split() -> None:

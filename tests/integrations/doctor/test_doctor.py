@@ -70,7 +70,7 @@ def test_a_script_that_has_the_line_already_keeps_its_own(tmp_path, script, caps
     ).replace("import torch\n", "import torch\nfrom stayfinite.integrations.transformers import StayFinite\n", 1)
     run(["--json", script(with_line), "--output", str(tmp_path / "out")])
     said = capsys.readouterr()
-    assert "has a StayFinite of its own" in said.err
+    assert "already has a StayFinite callback" in said.err
     assert not (tmp_path / "out" / "stayfinite-2").exists()
 
 
@@ -104,13 +104,13 @@ def test_an_accelerate_script_is_guarded(tmp_path, script, capsys):
 def test_a_program_that_does_not_train_is_told_so_in_one_sentence_and_keeps_its_exit_code(script, capsys, own):
     assert run(["--json", script(f"import sys\nprint('nothing')\nsys.exit({own})\n")]) == own
     said = json.loads(capsys.readouterr().out)
-    assert said["verdict"] != "sick"
+    assert said["verdict"] != "unhealthy"
     assert "before it trained" in said["ended"] if own else "without training" in said["ended"]
 
 
 def test_a_script_that_is_not_there_is_wrong_use(tmp_path, capsys):
     assert run([str(tmp_path / "nowhere.py")]) == 2
-    assert "there is no script" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
 
 
 @pytest.mark.slow

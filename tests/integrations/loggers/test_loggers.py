@@ -218,7 +218,7 @@ def test_a_missing_logger_names_the_line_that_installs_it(monkeypatch, sink, pac
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="holds no steps.jsonl"):
+    with pytest.raises(UsageError, match="has no steps.jsonl"):
         mirror(tmp_path / "nothing", Book())
     with pytest.raises(UsageError, match="above 0"), following(tmp_path, Book(), every=0):
         pass

@@ -52,7 +52,7 @@ def test_who_uses_composer_is_told_what_to_do_and_who_does_not_is_left_alone():
 
         Trainer()
     assert not found.guards
-    assert "could not be attached to Trainer: composer's Trainer runs backward" in said[0]
+    assert "cannot attach to Trainer: composer's Trainer runs backward" in said[0]
     from composer.models import ComposerModel
 
     model = ComposerModel(2, 2)

@@ -268,7 +268,7 @@ def test_a_loop_of_ones_own_that_steps_past_training_step_is_left_alone_and_that
             self.control.should_training_stop = True
 
     trainer = tiny_trainer(tmp_path / "out", StayFinite(), kind=OwnLoop)
-    with pytest.warns(NotGuarded, match="without its training_step"):
+    with pytest.warns(NotGuarded, match="steps without training_step"):
         trainer.train()
     plain = tiny_trainer(tmp_path / "plain", kind=OwnLoop)
     plain.train()

@@ -16,7 +16,7 @@ def test_an_engine_without_reach_is_recognised_and_explained(tmp_path):
         reason = seams.why_not(trainer)
     finally:
         trainer.accelerator.state.distributed_type = DistributedType.NO
-    assert "out of reach" in reason
+    assert "inside its own engine" in reason
     assert seams.why_not(trainer) == ""
 
 

@@ -33,7 +33,7 @@ def test_a_pickle_that_would_run_a_command_is_named_and_not_run(tmp_path, form):
     assert not trace.exists()
     dangerous = [finding for finding in result.findings if "would run code" in finding.title]
     assert "posix.system" in dangerous[0].evidence[0]
-    assert result.verdict == "sick"
+    assert result.verdict == "unhealthy"
     pickle.loads(pickle.dumps(state["extra"]))
     assert trace.exists()  # so the bomb was a real one
 
@@ -41,7 +41,7 @@ def test_a_pickle_that_would_run_a_command_is_named_and_not_run(tmp_path, form):
 def test_a_memo_of_four_billion_places_takes_no_memory(tmp_path):
     torch_file(tmp_path / "m.pt", b"\x80\x02Kr\xff\xff\xff\xff.")
     torch_file(tmp_path / "n.pt", b"\x80\x02K\x01r\xff\xff\xff\xff.")
-    assert scan([tmp_path]).verdict in ("healthy", "sick")
+    assert scan([tmp_path]).verdict in ("healthy", "unhealthy")
 
 
 def test_nested_tuples_as_a_key_do_not_take_for_ever(tmp_path):
@@ -54,7 +54,7 @@ def test_nested_tuples_in_place_of_a_storage_are_not_printed(tmp_path):
     laughs = b"K\x01\x85" + b"2\x86" * 60
     storage = b"(X\x07\x00\x00\x00storage" + laughs + b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
     torch_file(tmp_path / "m.pt", b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00))tR.")
-    assert "its storage is a tuple" in read_file(tmp_path / "m.pt").troubles[0].text
+    assert "has an unknown storage type: tuple" in read_file(tmp_path / "m.pt").troubles[0].text
 
 
 def test_lists_within_lists_ten_thousand_deep_are_survived(tmp_path):
@@ -101,7 +101,7 @@ def test_tensors_that_lie_over_one_another_a_thousand_times_are_not_read_a_thous
     ("content", "words"),
     [
         (b"", "empty"),
-        (b"\x00" * 5000, "begins with zeros"),
+        (b"\x00" * 5000, "starts with zeros"),
         (bytes(range(7, 200)) * 20, ""),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
         (b"<!DOCTYPE html><html>", "web page"),
@@ -112,7 +112,7 @@ def test_tensors_that_lie_over_one_another_a_thousand_times_are_not_read_a_thous
 def test_rubble_is_called_by_its_name(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     result = scan([tmp_path / name])
-    assert result.verdict == "sick"
+    assert result.verdict == "unhealthy"
     assert result.findings[0].code == "SF703"
     assert words in result.findings[0].evidence[0]
 
@@ -120,7 +120,7 @@ def test_rubble_is_called_by_its_name(tmp_path, name, content, words):
 def test_a_gguf_package_is_no_training_checkpoint(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
     result = scan([tmp_path / "model.gguf"])
-    assert "GGUF package" in result.findings[0].evidence[0]
+    assert "GGUF file" in result.findings[0].evidence[0]
     assert result.verdict == "unknown"
     assert scan([tmp_path]).checkpoints == ()
 

@@ -191,7 +191,7 @@ def test_what_is_no_file_is_refused_with_a_reason(tmp_path):
         (loop, "cannot be read"),
         (pipe, "not a regular file"),
         ("/dev/zero", "not a regular file"),
-        ("a\0b", "is no path"),
+        ("a\0b", "is not a path"),
         (tmp_path / ("x" * 5000), "cannot be read"),
     ]:
         with pytest.raises(UsageError, match=words):

@@ -83,7 +83,7 @@ def test_half_a_notebook_yields_its_whole_cells(tmp_path):
     path.write_text(whole[: whole.index("loss.backward")])
     settings = read_config(path)
     assert settings.value("fp16") is True
-    assert any("not whole" in text for _, text in settings.notes)
+    assert any("incomplete" in text for _, text in settings.notes)
 
 
 def test_the_notebooks_of_2014_keep_their_cells_in_worksheets(tmp_path):

@@ -72,7 +72,7 @@ def test_a_tar_that_is_cut_between_two_files_says_so(tmp_path):
         places = [member.offset for member in archive]
     path.write_bytes(path.read_bytes()[: places[4]])
     rows, broken = rows_of(path)
-    assert "end mark is missing" in broken[0].why
+    assert "no end mark" in broken[0].why
     assert len(rows) == 1
 
 

@@ -154,5 +154,5 @@ def test_a_log_that_is_packed_again_and_again_is_refused_in_words(tmp_path: Path
             (tmp_path / "twice.log.gz").write_bytes(data)
     (tmp_path / "often.log.gz").write_bytes(data)
     assert read_log(tmp_path / "twice.log.gz")[0].points_seen == 10
-    with pytest.raises(UnreadableLog, match="is packed more than 4 times"):
+    with pytest.raises(UnreadableLog, match="is compressed more than 4 times"):
         read_log(tmp_path / "often.log.gz")

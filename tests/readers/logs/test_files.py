@@ -188,7 +188,7 @@ def test_tensorboard_with_damaged_bytes_loses_one_record_and_says_so() -> None:
     parts[3] = parts[3][:20] + b"\xff" + parts[3][21:]
     (series,) = series_of(b"".join(parts))
     assert same(points_of(series), [{"step": 10.0, "loss": 2.5, "lr": 0.25}, TB_POINTS[1]])
-    assert "1 records of the event file are damaged" in series.messages[-1].text
+    assert "skipped 1 damaged records" in series.messages[-1].text
 
 
 def test_tensorboard_with_a_damaged_length_goes_on_at_the_next_record() -> None:

@@ -1,4 +1,4 @@
-"""How real logs are dirty: colours, carriage returns, prefixes, ranks, encodings, half lines, monsters."""
+"""How real logs are dirty: colors, carriage returns, prefixes, ranks, encodings, half lines, monsters."""
 
 from __future__ import annotations
 

@@ -146,5 +146,5 @@ def test_the_older_form_of_torch_is_followed_to_its_fourth_pickle():
 
 @pytest.mark.parametrize("version", [1002, pytest.param(10**5000, id="huge"), None])
 def test_an_older_form_of_an_unknown_version_is_refused(version):
-    with pytest.raises(Malformed, match="not of version 1001"):
+    with pytest.raises(Malformed, match="not version 1001"):
         read_old(old(MAGIC, version, {}, {}), BOUNDS)

@@ -15,7 +15,7 @@ def test_a_truncated_image_is_an_error_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "cut.png"
     Image.effect_noise((64, 64), 80).save(path)
     path.write_bytes(path.read_bytes()[:-600])
-    with pytest.raises(UsageError, match=r"cut.png: this image cannot be read"):
+    with pytest.raises(UsageError, match=r"cannot read image .*cut.png"):
         decode(str(path))
 
 
@@ -23,7 +23,7 @@ def test_a_truncated_image_is_an_error_with_its_name(tmp_path: Path) -> None:
 def test_what_is_no_image_is_an_error_with_its_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.jpg"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"x.jpg: this image cannot be read"):
+    with pytest.raises(UsageError, match=r"cannot read image .*x.jpg"):
         decode(str(path))
 
 

@@ -47,7 +47,7 @@ def test_images_kept_apart_stand_on_one_side_only() -> None:
 def test_a_column_of_folds_decides() -> None:
     given = [replace(pair, fold=7 if number < 10 else 3) for number, pair in enumerate(PAIRS)]
     assert len(split(given, folds=5, fold=7).validation) == 10
-    with pytest.raises(UsageError, match="--fold 0: there are folds 3 to 7"):
+    with pytest.raises(UsageError, match="--fold 0: expected 3 to 7"):
         split(given, folds=5, fold=0)
 
 
@@ -63,7 +63,7 @@ def test_one_fold_holds_nothing_out() -> None:
 
 
 def test_too_few_pairs_for_a_side_are_an_error() -> None:
-    with pytest.raises(UsageError, match="no pair is left for"):
+    with pytest.raises(UsageError, match="no pairs left for"):
         split(PAIRS[:1], folds=5, fold=0)
 
 

@@ -53,4 +53,4 @@ def test_a_class_that_no_pair_has_weighs_nothing_and_is_told() -> None:
     pairs = _pairs(FIRST, SECOND)
     weights = class_weights(pairs, balanced=True)
     assert weights == [1, 1, 0]
-    assert "Similar none: it is never learned" in classes_in_words(pairs, weights)
+    assert "Similar none: never learned" in classes_in_words(pairs, weights)

@@ -54,7 +54,7 @@ def two(folder: Path, table: str) -> dict[str, Played]:
 
 def test_two_ranks_with_half_the_batch_learn_what_one_does(two, folder, table):
     two["half"].check()
-    assert two["half"].said.count("The best model is in") == 1, "one rank speaks"
+    assert two["half"].said.count("Saved the best model to") == 1, "one rank speaks"
     one = small_settings(folder, train=table, **WHOLE, output_dir=str(folder / "alone"))
     alone = train(one, lambda _: None)
     assert alone.steps == len(steps_of(folder / "half"))

@@ -117,7 +117,7 @@ def test_a_dry_run_shows_every_check_and_writes_nothing(tmp_path: Path) -> None:
     text = "\n".join(said)
     for check in ("model, batch and optimizer devices", "parameter coverage",
                   "training mode", "graph of the loss", "gradient coverage",
-                  "labels", "6 steps would be taken"):  # fmt: skip
+                  "labels", "6 steps planned"):  # fmt: skip
         assert check in text, check
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
 
@@ -183,7 +183,7 @@ def test_flags_and_a_config_file_say_the_same(tmp_path: Path) -> None:
 
 def test_the_command_names_a_missing_table_and_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "--train", str(tmp_path / "gone.csv"), "--output-dir", str(tmp_path / "run")]) == 2
-    assert "gone.csv: there is no such file" in capsys.readouterr().err
+    assert "gone.csv: no such file" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -206,7 +206,7 @@ def test_a_detached_loss_is_named_by_the_check_and_by_the_guard(
 ) -> None:
     plain = Comparison.logits
     monkeypatch.setattr(Comparison, "logits", lambda self, batch: plain(self, batch).detach())
-    with pytest.raises(NotReady, match="the check before the first step found"):
+    with pytest.raises(NotReady, match="the check before step 1 found"):
         train(small_settings(tmp_path, check="stop", batch_size=2), _silent)
     assert not (tmp_path / "run/steps.jsonl").exists()
     with pytest.raises(LossError, match="grad"):

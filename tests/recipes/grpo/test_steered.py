@@ -30,7 +30,7 @@ def run_away(place: Path, config: Grpo) -> tuple[Steered, list[str]]:
 def test_a_policy_that_runs_away_is_acted_on_one_rung_at_a_time(tmp_path: Path) -> None:
     steered, said = run_away(tmp_path, Grpo(kl=0.02, updates=1))
     assert said[:3] == [f"steering: raised the KL coefficient to {kl}" for kl in ("0.04", "0.08", "0.16")]
-    assert said[3] == "steering: cut the learning rate for a while"
+    assert said[3] == "steering: cut the learning rate"
     assert steered.kl == 0.16
     assert '"kl-raised"' in (tmp_path / "events.jsonl").read_text()
 

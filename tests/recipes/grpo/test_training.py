@@ -161,7 +161,7 @@ def test_a_start_without_an_adapter_and_a_start_beside_a_model_are_wrong_use(tmp
 
 
 def test_fewer_questions_than_a_sampling_asks_are_refused(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="64 questions to train on, and one sampling asks 80"):
+    with pytest.raises(UsageError, match="64 training questions, but one sampling round needs 80"):
         train(small(start, tmp_path / "run", prompts=40), quiet)
 
 

@@ -69,7 +69,7 @@ def test_a_frozen_parameter_that_changes_is_found():
     frozen = Frozen(built, to_freeze(built, "l2t", "stream"))
     with torch.no_grad():
         built.latent_in.weight[3, 1] += 1e-6
-    with pytest.raises(TrainingStopped, match="have changed by step 7: latent_in.weight"):
+    with pytest.raises(TrainingStopped, match="changed by step 7: latent_in.weight"):
         frozen.check(7)
 
 

@@ -118,12 +118,12 @@ def test_what_cannot_be_drawn_is_refused(trained, tmp_path):
     np.save(tmp_path / "odd.npy", np.ones((2, 5)))
     np.savez(tmp_path / "long.npz", input_ids=np.ones((1, 40), dtype=int), attention_mask=np.ones((1, 40)))
     for settings, words in (
-        ({"run": str(tmp_path)}, "no model was saved there"),
-        ({"run": own, "latents": str(tmp_path / "broken.npy")}, r"not finite in rows \[2\]"),
-        ({"run": own, "latents": str(tmp_path / "odd.npy")}, r"shape \[2, 5\]; the model's latents are \[4, 9, 9\]"),
+        ({"run": str(tmp_path)}, "no model in"),
+        ({"run": own, "latents": str(tmp_path / "broken.npy")}, r"NaN or inf in rows \[2\]"),
+        ({"run": own, "latents": str(tmp_path / "odd.npy")}, r"shape \[2, 5\], expected \[4, 9, 9\]"),
         ({"run": own, "latents": str(tmp_path / "none.npy")}, "none.npy is missing"),
         ({"run": own, "tokens": str(tmp_path / "long.npz")}, "the model has 9 places"),
-        ({"run": own, "latents": "a", "tokens": "b"}, "one side is drawn from the other"),
+        ({"run": own, "latents": "a", "tokens": "b"}, "one is sampled from the other"),
         ({"run": own, "length": 99}, "the model has 9 places"),
         ({"run": own, "steps": 0}, "--steps 0: expected a number of at least 1"),
     ):
@@ -137,5 +137,5 @@ def test_the_built_in_set_is_written_where_a_person_can_look_at_it(tmp_path, cap
     assert (tmp_path / "pairs" / "vocab.json").exists()
     with pytest.raises(UsageError, match="holds data already"):
         main(["toy", str(tmp_path / "pairs")])
-    with pytest.raises(UsageError, match="expected one directory"):
+    with pytest.raises(UsageError, match="expected one output directory"):
         main(["toy"])

@@ -47,7 +47,7 @@ def test_a_row_that_float32_cannot_hold_is_named_without_a_warning_of_numpy(data
     latents = np.load(path).astype(np.float64)
     latents[3] = 1e300
     np.save(path, latents)
-    with pytest.raises(NotReady, match=r"scenes-001.npy row 3: 324 of 324 values are not finite in float32"):
+    with pytest.raises(NotReady, match=r"scenes-001.npy row 3: 324 of 324 values are NaN or inf in float32"):
         supply(data)
 
 
@@ -67,7 +67,7 @@ def test_a_text_without_a_token_is_named(data):
     held = dict(np.load(path))
     held["attention_mask"][7] = 0
     np.savez(path, **held)
-    with pytest.raises(NotReady, match=r"scenes-001.npz row 7: no token is left"):
+    with pytest.raises(NotReady, match=r"scenes-001.npz row 7: no tokens"):
         supply(data)
 
 
@@ -77,7 +77,7 @@ def test_bad_rows_can_be_left_out_and_are_still_named(data):
     said: list[str] = []
     rest = supply(data, said, bad_rows="skip")
     assert len(rest.training) + len(rest.validation) == 119
-    assert "1 rows are left out" in said[0]
+    assert "1 rows are dropped" in said[0]
     assert "scenes-001.npy row 3" in said[0]
     assert torch.isfinite(rest.scale.mean).all()
     assert torch.allclose(rest.scale.spread, clean.scale.spread, rtol=0.2)
@@ -107,19 +107,19 @@ def test_a_copy_of_a_training_row_is_left_out_of_validation(data):
     source, target = corpus.rows[training[0]].pair, corpus.rows[validation[0]].pair
     target.tokens.write_bytes(source.tokens.read_bytes())
     target.latents.write_bytes(source.latents.read_bytes())
-    with pytest.raises(UsageError, match="no row is left for validation"):
+    with pytest.raises(UsageError, match="no rows left for validation"):
         supply(data)
 
 
 def test_one_file_cannot_be_split(tmp_path):
     write_toy_set(tmp_path, rows=20)
-    with pytest.raises(UsageError, match="a file is never on both sides"):
+    with pytest.raises(UsageError, match="need different files"):
         supply(tmp_path)
 
 
 def test_training_sees_latents_of_mean_0_and_spread_1(data):
     found = supply(data)
-    normal = torch.stack([found.scale.normalise(found.corpus.latent(index)) for index in found.training])
+    normal = torch.stack([found.scale.normalize(found.corpus.latent(index)) for index in found.training])
     assert float(normal.mean((0, 1)).abs().max()) < 1e-4
     assert torch.allclose(normal.flatten(0, 1).std(0), torch.ones(36), atol=1e-2)
     assert torch.allclose(found.scale.restore(normal[0]), found.corpus.latent(found.training[0]), atol=1e-5)
@@ -132,6 +132,6 @@ def test_a_channel_that_never_changes_is_not_blown_up(data):
         np.save(path, latents)
     corpus = read_corpus(data, patch=3)
     scale = scale_of(corpus, range(len(corpus)))
-    normal = scale.normalise(corpus.latent(0))
+    normal = scale.normalize(corpus.latent(0))
     assert torch.isfinite(normal).all()
     assert float(normal[:, 18:27].abs().max()) < 1e-3

@@ -57,7 +57,7 @@ def played(folder: Path) -> dict[str, Played]:
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_two_processes_train_as_one_with_the_same_global_batch(played, folder, tmp_path, accumulation):
     played[f"accumulation-{accumulation}"].check()
-    assert played[f"accumulation-{accumulation}"].said.count("The best model is in") == 1, "one process speaks"
+    assert played[f"accumulation-{accumulation}"].said.count("Saved the best model to") == 1, "one process speaks"
     two = folder / f"two-{accumulation}"
     run(folder / "pairs", tmp_path / "one", **half_a_batch(accumulation) | {"batch_size": 8})
     for one, other in zip(steps_of(tmp_path / "one"), steps_of(two), strict=True):

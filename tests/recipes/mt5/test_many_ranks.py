@@ -71,7 +71,7 @@ def three(folder: Path, two: dict[str, Played]) -> dict[str, Played]:
 
 def test_two_ranks_with_half_the_batch_learn_what_one_does(two, folder):
     two["half"].check()
-    assert two["half"].said.count("The best model is in") == 1, "one rank speaks"
+    assert two["half"].said.count("Saved the best model to") == 1, "one rank speaks"
     train(chosen(folder, "alone", **WHOLE), lambda _: None)
     assert steps_of(folder / "half") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
     mine, theirs = (load_file(folder / name / "best" / "model.safetensors") for name in ("half", "alone"))
@@ -88,7 +88,7 @@ def test_a_run_of_two_ranks_goes_on_on_three_and_then_on_one(three, folder):
     assert three["to-one"].ends == [-signal.SIGKILL] * 3
     said: list[str] = []
     train(chosen(folder, "to-one", **BUILT), said.append)
-    assert any("ranks 2 -> 1: they share the same batches" in line for line in said), said
+    assert any("ranks 2 -> 1: batches and steps stay the same" in line for line in said), said
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
 
 

@@ -41,7 +41,7 @@ def test_a_run_of_two_ranks_goes_on_with_one_and_says_what_comes_again(shards, m
     again = launched(1, shards, model, tmp_path / "run", "--max-steps", "12")
     assert again.returncode == 0, again.stderr[-2000:]
     assert "resumed after step 8" in again.stdout
-    assert "the run had 2 ranks x 1 readers and has 1 x 1 now" in again.stdout
+    assert "the run had 2 ranks x 1 readers, now 1 x 1" in again.stdout
     assert "No row is lost" in again.stdout
 
 
@@ -50,7 +50,7 @@ def test_a_shard_that_is_cut_stops_every_rank(shards, model, tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     ended = launched(2, shards, model, tmp_path / "run")
     assert ended.returncode != 0
-    assert "part-3.jsonl.gz: cannot be unpacked" in ended.stderr + ended.stdout
+    assert "cannot unpack " in ended.stderr + ended.stdout
 
 
 def test_a_rank_without_rows_stops_every_rank(model, tmp_path):
@@ -61,4 +61,4 @@ def test_a_rank_without_rows_stops_every_rank(model, tmp_path):
     (folder / "few.txt").write_text("\n".join(texts), encoding="utf-8")
     ended = launched(2, folder, model, tmp_path / "run", "--shuffle-rows", "64")
     assert ended.returncode != 0
-    assert "has not one batch in epoch 0" in ended.stderr + ended.stdout
+    assert "has no batch in epoch 0" in ended.stderr + ended.stdout

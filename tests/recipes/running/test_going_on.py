@@ -34,13 +34,13 @@ def test_checkpoints_go_elsewhere_and_are_found_through_the_run(tmp_path):
     keep_checkpoints_in(output, str(place))
     (output / "checkpoints" / "step-00000001").mkdir()
     assert (place / "step-00000001").is_dir()
-    with pytest.raises(UsageError, match="has its checkpoints in"):
+    with pytest.raises(UsageError, match="keeps its checkpoints in"):
         keep_checkpoints_in(output, str(tmp_path / "other"))
 
 
 def test_checkpoints_that_are_there_are_not_left_behind(tmp_path):
     (tmp_path / "checkpoints" / "step-00000001").mkdir(parents=True)
-    with pytest.raises(UsageError, match="has its checkpoints in"):
+    with pytest.raises(UsageError, match="keeps its checkpoints in"):
         keep_checkpoints_in(tmp_path, str(tmp_path / "other"))
     keep_checkpoints_in(tmp_path, None)
     keep_checkpoints_in(tmp_path, str(tmp_path / "checkpoints"))

@@ -131,8 +131,8 @@ def test_other_settings_are_said(tmp_path):
     begun(tmp_path, Settings(epochs=3))
     said = []
     assert goes_on(tmp_path, "translate", Settings(epochs=5), {"train"}, said.append)
-    where = f"writing to {tmp_path}: going on with the run there"
-    assert said == [where, "going on with other settings than before: epochs 3 -> 5"]
+    where = f"resuming the run in {tmp_path}"
+    assert said == [where, "resuming with changed settings: epochs 3 -> 5"]
     said.clear()
     assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
     assert said == [where]
@@ -145,8 +145,8 @@ def test_it_is_said_where_a_run_is_written_and_whether_it_goes_on(tmp_path):
     shutil.rmtree(tmp_path / "checkpoints")
     assert not goes_on(tmp_path, "translate", Settings(), {"train"}, said.append)
     assert said == [
-        f"writing to {tmp_path / 'new'}; the same command resumes the run from its last checkpoint",
-        f"writing to {tmp_path}: the run there has no checkpoint yet, so it starts from the beginning",
+        f"writing to {tmp_path / 'new'}; resume with the same command",
+        f"writing to {tmp_path}: its run has no checkpoint yet, starting from the beginning",
     ]
 
 

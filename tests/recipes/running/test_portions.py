@@ -35,7 +35,7 @@ def test_what_fits_is_not_made_smaller_and_what_does_not_is_halved_once(capsys):
     card = Card(room=5)
     in_portions(list(range(16)), 8, card.work)
     assert card.tried == [8, 4, 4, 4, 4]
-    assert capsys.readouterr().err == "8 rows at a time do not fit into memory: going on with 4\n"
+    assert capsys.readouterr().err == "out of memory with 8 rows at a time: continuing with 4\n"
     card = Card(room=8)
     in_portions(list(range(16)), 8, card.work)
     assert card.tried == [8, 8]

@@ -55,7 +55,7 @@ def test_weights_add_up_to_one_over_the_batches_of_a_step():
 
 @pytest.mark.parametrize(
     ("rows", "batch", "words"),
-    [(3, None, "4 ranks and 3 rows to train on: 1 would"), (9, 2, "4 ranks share batches of 2 rows: 2 would")],
+    [(3, None, "4 ranks but 3 training rows: 1 ranks would"), (9, 2, "4 ranks but batches of 2 rows: 2 ranks would")],
 )
 def test_a_rank_without_a_row_is_refused(rows, batch, words):
     with pytest.raises(UsageError, match=words):
@@ -82,7 +82,7 @@ def test_a_run_that_goes_on_keeps_the_rows_of_its_steps(begun, ranks, size, coun
     config = Settings(size)
     assert goes_on(begun, "mt5", config, {"batch_size"}, said.append, ranks=ranks, per_rank=("batch_size",))
     assert ranks_in_batch(begun, config, ranks, ("batch_size",), resuming=True) == counted
-    assert any("they share the same batches" in line for line in said) == (size == 8 and ranks != 2)
+    assert any("batches and steps stay the same" in line for line in said) == (size == 8 and ranks != 2)
 
 
 def test_another_batch_over_all_ranks_is_refused(begun):
@@ -116,6 +116,6 @@ def test_work_that_is_shared_out_comes_back_in_order():
 
 
 def test_what_cannot_be_sharded_is_refused_by_its_flag():
-    with pytest.raises(UsageError, match="--shard with --load-in-8bit: the two do not work together"):
+    with pytest.raises(UsageError, match="--shard and --load-in-8bit cannot be combined"):
         refuse_unshardable(Settings(), compile=False, load_in_8bit=True)
     refuse_unshardable(Settings(shard=False), load_in_8bit=True)

@@ -40,7 +40,7 @@ def test_a_place_that_only_can_be_read_is_refused_with_the_reason(tmp_path, monk
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    with pytest.raises(UsageError, match=r"--output-dir .*run: nothing can be written in .*: Read-only file system"):
+    with pytest.raises(UsageError, match=r"--output-dir .*run: cannot write in .*: Read-only file system"):
         require_room(tmp_path / "run")
 
 

@@ -100,7 +100,7 @@ def test_embeddings_are_made_to_fit_the_tokenizer(tokenizer):
     assert rows % 64 == 0
     assert fit_vocabulary(model, tokenizer) == 0
     model.resize_token_embeddings(len(tokenizer) - 50)
-    with pytest.raises(UsageError, match="ids up to"):
+    with pytest.raises(UsageError, match="ids go up to"):
         check_ids(tokenizer, model)
     assert fit_vocabulary(model, tokenizer) == 50
     check_ids(tokenizer, model)

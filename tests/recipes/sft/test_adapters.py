@@ -80,7 +80,7 @@ def test_an_adapter_of_another_shape_is_refused_even_if_nothing_is_said_about_it
     (tmp_path / "sft.json").unlink()
     torch.manual_seed(0)
     other = build_base("small", train_tokenizer(["How many m are 3 km?"]))
-    with pytest.raises(UsageError, match=r"does not fit: model.layers.0.mlp.down_proj has 1024 there, the adapter 256"):
+    with pytest.raises(UsageError, match=r"does not fit: model.layers.0.mlp.down_proj has 1024, the adapter 256"):
         load_adapter(other.model, tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_a_fresh_adapter_is_never_saved_over_a_trained_one(tmp_path: Path) -> No
     base = base_of()
     fresh = attach(base.model, rank=4, alpha=8, dropout=0.0)
     assert is_fresh(weights_of(fresh))
-    with pytest.raises(UsageError, match="holds a trained adapter, and this one is fresh"):
+    with pytest.raises(UsageError, match="holds a trained adapter; an untrained one was not saved"):
         save_adapter(fresh, base.tokenizer, tmp_path, {})
     assert (tmp_path / WEIGHTS).read_bytes() == before
     with pytest.raises(UsageError, match="fresh"):

@@ -79,7 +79,7 @@ def test_a_model_is_not_asked_beyond_its_last_place(
     assert generate(model, prompting, [long], new_tokens=12) == generate(
         model, prompting, [long], new_tokens=12, limit=64 - 12
     )
-    with pytest.raises(UsageError, match="nothing of the question fits"):
+    with pytest.raises(UsageError, match="no room for the question"):
         generate(model, prompting, [long], new_tokens=60)
 
 

@@ -77,7 +77,7 @@ def test_an_answer_that_cannot_fit_is_an_error_with_its_row(prompting: Prompting
     # Even where the answer fits: the frame without a question would be all that is left.
     for limit in (32, needed + 4):
         with pytest.raises(
-            UsageError, match=rf"pairs.csv:17: its answer has {needed} tokens.*--max-length {limit}"
+            UsageError, match=rf"pairs.csv:17: its answer of {needed} tokens.*--max-length {limit}"
         ) as caught:
             prompting.examples([question], limit)
         assert "--max-length" in caught.value.fix
@@ -85,7 +85,7 @@ def test_an_answer_that_cannot_fit_is_an_error_with_its_row(prompting: Prompting
 
 def test_a_question_of_which_nothing_fits_is_an_error_and_not_an_empty_question(prompting: Prompting) -> None:
     frame = len(prompting.prompt(""))
-    with pytest.raises(UsageError, match=f"nothing of the question fits.*room for {frame} tokens") as caught:
+    with pytest.raises(UsageError, match=f"no room for the question: {frame} tokens") as caught:
         prompting.prompt("Convert 47 mm to cm.", frame)
     assert "--max-length" in caught.value.fix
     assert "Convert" in prompting.tokenizer.decode(prompting.prompt("Convert 47 mm to cm.", frame + 6))

@@ -43,7 +43,7 @@ def test_an_answer_that_could_not_be_found_between_its_tags_is_an_error_with_its
     tmp_path: Path, answer: str
 ) -> None:
     (tmp_path / "a.csv").write_text(f"question,answer\nx,1\ny,{answer}\n")
-    with pytest.raises(UsageError, match=r"a.csv:3: answer has tags in it"):
+    with pytest.raises(UsageError, match=r"a.csv:3: answer contains answer tags"):
         read_questions([str(tmp_path / "a.csv")], Columns())
 
 
@@ -81,7 +81,7 @@ def test_a_row_that_is_no_json_is_an_error_with_its_line(tmp_path: Path) -> None
 @pytest.mark.parametrize("text", ["", "question,answer\n"])
 def test_a_file_without_rows_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(UsageError, match="not one row"):
+    with pytest.raises(UsageError, match="no rows"):
         read_questions([str(tmp_path / "a.csv")], Columns())
 
 

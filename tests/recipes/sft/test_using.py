@@ -123,7 +123,7 @@ def test_a_model_that_a_training_builds_cannot_be_asked_without_one(
 ) -> None:
     assert main(["sft", "datagen", "--model", "tiny", "--output", str(tmp_path / "never.jsonl")]) == 2
     assert main(["sft", "test", "--base", "small"]) == 2
-    assert capsys.readouterr().err.count("there is no such model to ask") == 2
+    assert capsys.readouterr().err.count("there is nothing to ask") == 2
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
@@ -135,14 +135,14 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
         assert main([*words, "--output", str(tmp_path / "file" / "said.jsonl")]) == 2
         assert main([*words, "--output", str(tmp_path)]) == 2
     shown = capsys.readouterr()
-    assert shown.err.count("name a file in a directory that can be written") == 4
+    assert shown.err.count("name a file in a writable directory") == 4
     assert not shown.out
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_an_adapter_that_was_taken_from_its_run_asks_for_its_base(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "best", tmp_path / "alone")
-    with pytest.raises(UsageError, match="which is not there") as caught:
+    with pytest.raises(UsageError, match="which is missing") as caught:
         make_ready(str(tmp_path / "alone"), None, device="cpu", precision="fp32")
     assert "--base" in caught.value.fix
     make_ready(str(tmp_path / "alone"), str(run / "base"), device="cpu", precision="fp32")
@@ -189,7 +189,7 @@ def test_sampling_that_finds_nothing_right_writes_nothing(run: Path, tmp_path: P
         adapter=str(run / "best"), task="metric", rows=2, samples=2, new_tokens=4, device="cpu",
         output=str(tmp_path / "out.jsonl"),
     )  # fmt: skip
-    with pytest.raises(UsageError, match="not one sample was right"):
+    with pytest.raises(UsageError, match="no correct sample"):
         datagen(config, lambda _: None)
     assert not list(tmp_path.iterdir())
 
@@ -212,12 +212,12 @@ def test_sampling_keeps_what_is_right(run: Path, tmp_path: Path, monkeypatch: py
     assert [json.loads(line) for line in out.read_text().splitlines()] == [
         {"question": "3 km in m?", "answer": "3000", "reasoning": "So:"}
     ]
-    assert "1 of 4 samples are right; 1 of 2 questions have one" in lines[0]
+    assert "1 of 4 samples are correct; 1 of 2 questions solved" in lines[0]
 
 
 def test_check_quick_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--quick", "nothing"]) == 2
-    assert "no quick look" in capsys.readouterr().err
+    assert "not supported for this recipe" in capsys.readouterr().err
     assert main(["check", "--quick", "sft", "--learning-rate", "0"]) == 2
     assert "--learning-rate" in capsys.readouterr().err
 
@@ -229,7 +229,7 @@ def test_a_gguf_is_read_once_and_what_was_kept_is_the_same_model(tmp_path: Path)
     said: list[str] = []
     first, second = (load_base("smollm2", cache_dir=str(tmp_path), say=said.append) for _ in range(2))
     assert said[0].startswith("reading SmolLM2-135M-Instruct.Q4_1.gguf (98 MB)")
-    assert "unpacked before" in said[-1]
+    assert "from its cache" in said[-1]
     assert fingerprint(first.model) == fingerprint(second.model)
     for text in ("How many g is 2 kg?", "  two  spaces, ä\n\ttab <answer>12</answer>"):
         assert first.tokenizer(text).input_ids == second.tokenizer(text).input_ids

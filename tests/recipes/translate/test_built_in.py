@@ -1,4 +1,4 @@
-"""The built-in task: made here, always the same, and learnt by the program without a single flag."""
+"""The built-in task: made here, always the same, and learned by the program without a single flag."""
 
 import json
 import math

@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     """What a training leaves behind, as far as these commands need it."""
     folder = tmp_path_factory.mktemp("run")
     byte_model(folder / "best", letters=10.0)
-    settings = {"normalise": ["subscripts", "spaces"], "prefix": "> ", "max_source_length": 16, "max_target_length": 8}
+    settings = {"normalize": ["subscripts", "spaces"], "prefix": "> ", "max_source_length": 16, "max_target_length": 8}
     (folder / "best" / "translate.json").write_text(json.dumps(settings | {"source": "akk", "target": None}))
     (folder / "run.json").write_text("{}")
     write_pairs(folder / "pairs.csv", short_pairs(12))
@@ -38,11 +38,11 @@ def test_lines_are_translated_in_their_order_and_a_blank_one_stays_blank(run, tm
         rows = list(csv.DictReader(file))
     assert [row["source"] for row in rows] == lines
     assert rows[1]["translation"] == ""
-    assert rows[0]["translation"] == rows[4]["translation"] != ""  # normalised as in training
+    assert rows[0]["translation"] == rows[4]["translation"] != ""  # normalized as in training
     translator = load_translator(find_model(str(run)), device="cpu")
     alone = [translator.translate([line], beams=1)[0] for line in lines]
     assert [row["translation"] for row in rows] == alone
-    assert f"5 translations are in {into}" in capsys.readouterr().out
+    assert f"Saved 5 translations to {into}" in capsys.readouterr().out
 
 
 def test_a_table_keeps_its_columns_and_the_column_of_the_training_is_taken(run, tmp_path):
@@ -111,13 +111,13 @@ def test_a_perfect_translation_scores_100(run, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["translate", "RUN", "nowhere.txt"], "nowhere.txt: there is no such file"),
-        (["translate", "runs/nowhere", "RUN/pairs.csv"], "runs/nowhere: there is no such directory"),
-        (["translate", "RUN", "RUN/pairs.csv", "--source", "nope"], "there is no column 'nope'"),
+        (["translate", "RUN", "nowhere.txt"], "nowhere.txt: no such file"),
+        (["translate", "runs/nowhere", "RUN/pairs.csv"], "runs/nowhere: no such directory"),
+        (["translate", "RUN", "RUN/pairs.csv", "--source", "nope"], "no column 'nope'"),
         (["translate", "RUN", "RUN/pairs.csv", "--beams", "0"], "--beams 0: expected a number of at least 1"),
-        (["translate", "tiny", "RUN/pairs.csv"], "'tiny' is a size that training builds with fresh weights"),
-        (["evaluate", "RUN"], "expected data to score on"),
-        (["evaluate", "RUN", "RUN/pairs.csv", "--target", "nope"], "there is no column 'nope'"),
+        (["translate", "tiny", "RUN/pairs.csv"], "'tiny' has random weights"),
+        (["evaluate", "RUN"], "no data to score"),
+        (["evaluate", "RUN", "RUN/pairs.csv", "--target", "nope"], "no column 'nope'"),
         (["evaluate", "RUN", "RUN/pairs.csv", "--device", "abacus"], "--device abacus"),
     ],
 )
@@ -130,4 +130,4 @@ def test_a_run_without_a_model_yet_says_so(tmp_path, capsys):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "new.txt").write_text("a\n")
     assert main(["translate", str(tmp_path), str(tmp_path / "new.txt")]) == 2
-    assert "the run has no best model yet" in capsys.readouterr().err
+    assert "no best model yet" in capsys.readouterr().err

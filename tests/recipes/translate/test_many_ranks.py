@@ -83,7 +83,7 @@ def result_of(output: Path) -> dict[str, Any]:
 
 def test_two_ranks_with_half_the_batch_learn_what_one_does(two, folder):
     two["half"].check()
-    assert two["half"].said.count("The best model is in") == 1, "one rank speaks"
+    assert two["half"].said.count("Saved the best model to") == 1, "one rank speaks"
     alone = train(quick_settings(folder, output_dir=str(folder / "alone"), **WHOLE), lambda _: None)
     assert alone.steps == len(steps_of(folder / "half"))
     assert steps_of(folder / "half") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
@@ -102,7 +102,7 @@ def test_a_run_of_two_ranks_goes_on_on_one(two, folder):
     assert two["to-one"].ends == [-signal.SIGKILL, -signal.SIGKILL]
     said: list[str] = []
     train(quick_settings(folder, output_dir=str(folder / "to-one"), **BUDGET), said.append)
-    assert any(line.startswith("ranks 2 -> 1: they share the same batches") for line in said), said
+    assert any(line.startswith("ranks 2 -> 1: batches and steps stay the same") for line in said), said
     assert steps_of(folder / "to-one") == pytest.approx(steps_of(folder / "whole"), rel=1e-4)
 
 
@@ -125,7 +125,7 @@ def test_accelerate_launch_starts_ranks_too(folder, tmp_path):
     done = finish([*command, "train", "translate", "--config", file])
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads((folder / "accelerate" / "run.json").read_text())["ranks_in_batch"] == 2
-    assert done.stdout.count("The best model is in") == 1, "one rank speaks"
+    assert done.stdout.count("Saved the best model to") == 1, "one rank speaks"
 
 
 def test_all_ranks_end_together_when_the_time_is_over(two, folder):
@@ -146,7 +146,7 @@ def test_what_one_rank_cannot_read_ends_all_of_them_with_its_words(two):
 
 def test_more_ranks_than_rows_are_refused_on_every_rank(four):
     assert four["idle"].ends == [2] * 4
-    assert four["idle"].said.count("4 ranks and 3 rows to train on: 1 would have none") == 4
+    assert four["idle"].said.count("4 ranks but 3 training rows: 1 ranks would have none") == 4
 
 
 def test_ranks_that_hold_a_part_each_learn_what_those_do_that_hold_all(two, folder):

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.corpus import pairs_for
-from stayfinite.recipes.seq2seq.normalising import normaliser
+from stayfinite.recipes.seq2seq.normalizing import normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 
 ROWS = [("a-na", "to"), ("LUGAL", "the king"), ("be-li2", "my lord")]
-plain = normaliser(["nfc", "spaces"])
+plain = normalizer(["nfc", "spaces"])
 
 
 def written(tmp_path, name, text):
@@ -71,7 +71,7 @@ def test_sources_that_are_trained_on_and_scored_on_are_counted(tmp_path):
     for files, counted in (((val,), True), ((), False)):
         said = []
         pairs_for([train], files, Columns(), forms=["nfc"], max_ratio=8.0, share=0.3, say=said.append)
-        assert any("2 sources of the validation are trained on too" in line for line in said) is counted
+        assert any("2 validation sources are in the training data" in line for line in said) is counted
 
 
 def test_columns_are_guessed_and_the_guess_is_said(tmp_path):
@@ -89,14 +89,14 @@ def test_columns_are_guessed_and_the_guess_is_said(tmp_path):
 
 def test_a_column_that_is_not_there_lists_those_that_are(tmp_path):
     path = written(tmp_path, "p.csv", "akk,eng\na,b\n")
-    with pytest.raises(UsageError, match=r"p.csv: there is no column 'akkk'; did you mean akk\?") as caught:
+    with pytest.raises(UsageError, match=r"p.csv: no column 'akkk'; did you mean akk\?") as caught:
         read_pairs([path], Columns(source="akkk", target="eng"))
     assert "akk, eng" in caught.value.fix
 
 
 def test_a_table_of_one_column_says_what_is_missing(tmp_path):
     path = written(tmp_path, "p.csv", "source\nx\ny\n")
-    with pytest.raises(UsageError, match="which column is the source and which the target"):
+    with pytest.raises(UsageError, match="cannot find the source and target columns"):
         read_pairs([path], Columns())
 
 
@@ -128,15 +128,15 @@ def test_one_text_alone_or_with_a_table_is_refused(tmp_path, files):
 
 
 def test_a_missing_and_an_empty_file_are_named(tmp_path):
-    with pytest.raises(UsageError, match="nowhere.csv: there is no such file"):
+    with pytest.raises(UsageError, match="nowhere.csv: no such file"):
         read_pairs([str(tmp_path / "nowhere.csv")], Columns())
-    with pytest.raises(UsageError, match="empty.csv: there is no pair in it"):
+    with pytest.raises(UsageError, match="empty.csv: no pairs"):
         read_pairs([written(tmp_path, "empty.csv", "source,target\n")], Columns())
 
 
 def test_half_a_row_is_refused_where_it_stands(tmp_path):
     path = written(tmp_path, "p.csv", "source,target\na,b\nc\nd,e\n")
-    with pytest.raises(UsageError, match=r"p.csv:3: 1 fields where the header has 2"):
+    with pytest.raises(UsageError, match=r"p.csv:3: 1 fields, but the header has 2"):
         read_pairs([path], Columns())
 
 
@@ -145,7 +145,7 @@ def test_what_is_left_out_is_counted():
     kept = clean(pairs, plain, max_ratio=8)
     assert as_rows(kept.pairs) == [("a", "b")]
     assert (kept.repeated, kept.empty, kept.uneven, kept.unreadable) == (1, 2, 1, 1)
-    assert str(kept) == ("1 pairs (left out: 2 empty, 1 repeated, 1 of uneven length, 1 with bytes that are no text)")
+    assert str(kept) == ("1 pairs (left out: 2 empty, 1 repeated, 1 with very different lengths, 1 with invalid bytes)")
 
 
 names = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("stuvwxyz")), min_size=2, max_size=60)
@@ -155,7 +155,7 @@ names = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("stuvwxy
 def test_no_group_and_no_source_is_ever_on_both_sides(rows, share):
     pairs = [Pair(source, f"{number}", group) for number, (group, source) in enumerate(rows)]
     if len({pair.group for pair in pairs}) < 2:
-        with pytest.raises(UsageError, match="none can be kept back"):
+        with pytest.raises(UsageError, match="no group can be held out"):
             split(pairs, share)
         return
     training, validation = split(pairs, share)

@@ -126,7 +126,7 @@ def test_a_head_request_gets_no_body_and_no_stream(served):
 def test_no_path_reaches_the_disk(served, path):
     answer, content = served.ask(path)
     assert answer.status == 404
-    assert content == b"there is nothing here\n"
+    assert content == b"not found\n"
 
 
 def test_a_name_that_was_pointed_here_is_turned_away(served):

@@ -20,7 +20,7 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]name\u202e\n\ttwo"
 
 
 def a_status(**more):
-    health = Health(word=HealthWord.HEALTHY, reason="nothing is wrong in 50 steps")
+    health = Health(word=HealthWord.HEALTHY, reason="no problem in 50 steps")
     told = {"name": "first", "path": "runs/first", "health": health, "state": "running", "step": 50, "seen": 50}
     figures = {"total_steps": 200, "loss": 2.5, "grad_norm": 1.0, "lr": 1e-4, "rate": 2.0, "eta_seconds": 75.0}
     return RunStatus(**told | figures | more)
@@ -60,7 +60,7 @@ def test_one_run_is_shown_in_full():
     losses = strokes_of([3.0, 2.5], 2)
     veto = Happening(step=49, event="veto", text="loss is nan", time="2026-11-15T12:00:00+00:00", grave=True)
     text = drawn([a_status(losses=losses, happenings=[veto], refused=1)])
-    for words in ("healthy", "first", "nothing is wrong", "step 50 of 200 (25%)", "2 steps/s, 1 min 15 s to go", "█▁",
+    for words in ("healthy", "first", "no problem", "step 50 of 200 (25%)", "2 steps/s, 1 min 15 s to go", "█▁",
                   "lr 0.0001", "1 refused", "veto", "loss is nan"):  # fmt: skip
         assert words in text
 
@@ -75,7 +75,7 @@ def test_many_runs_are_a_table_no_wider_and_no_taller_than_the_terminal(width):
     assert max(map(len, lines)) <= width
     if width >= 80:
         assert any("the-sick-one" in line and "critical" in line for line in lines)
-        assert any("more runs are not shown" in line for line in lines)
+        assert any("more runs do not fit" in line for line in lines)
 
 
 def test_nothing_in_a_run_acts_on_the_terminal():

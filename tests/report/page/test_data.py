@@ -39,8 +39,7 @@ def test_a_proved_cause_is_verified_and_a_guess_is_not(tmp_path):
     assert first["evidence"] == ["mm in encoder.wo reaches 250,622 in fp16."]
     assert not any(finding["verified"] for finding in others)
     assert run["sentence"] == (
-        "3 of 120 steps were refused before they could touch the weights. "
-        "Cause: fp16-overflow (96%), verified by a re-run."
+        "3 of 120 steps were refused before they could touch the weights. Cause: fp16-overflow (96%), proved by re-run."
     )
 
 
@@ -88,7 +87,7 @@ def test_a_loss_scale_that_was_looked_for_and_found_leaves_a_run_healthy(tmp_pat
     run = shown_run(plant_course(tmp_path, [SEARCH] * 14 + [TAKEN] * 60))
     assert run["verdict"] == "healthy"
     assert run["sentence"] == (
-        "Healthy: 14 of 74 steps were skipped while the loss scale was looked for; the last loss is 1.014."
+        "Healthy: 14 of 74 steps were skipped while the loss scale was searched; the last loss is 1.014."
     )
     assert ["lowest loss scale", "1,048,576"] in run["figures"]
 
@@ -96,9 +95,9 @@ def test_a_loss_scale_that_was_looked_for_and_found_leaves_a_run_healthy(tmp_pat
 def test_a_stop_is_marked_once_and_a_run_of_nothing_but_refusals_says_so(tmp_path):
     run = shown_run(plant_course(tmp_path, [REFUSED] * 5 + [STOP]))
     assert [mark["from"] for mark in run["marks"] if mark["kind"] == "stop"] == [6]
-    assert run["sentence"].startswith("Training was stopped after 6 steps, all of them refused.")
+    assert run["sentence"].startswith("Training stopped after 6 steps, all of them refused.")
     run = shown_run(plant_course(tmp_path, [TAKEN] + [REFUSED] * 5 + [STOP]))
-    assert run["sentence"].startswith("Training was stopped after 7 steps, 6 of them refused.")
+    assert run["sentence"].startswith("Training stopped after 7 steps, 6 of them refused.")
 
 
 def test_one_of_a_thing_is_not_many(tmp_path):
@@ -139,7 +138,7 @@ def test_a_step_that_another_program_left_out_is_called_skipped_and_not_refused(
 
 def test_a_log_without_steps_says_so(tmp_path):
     (tmp_path / "train.log").write_text("".join(f"{{'loss': {5 / n:.3f}, 'epoch': {n / 10}}}\n" for n in range(1, 40)))
-    assert "names no steps" in shown_run(tmp_path / "train.log")["note"]
+    assert "has no step numbers" in shown_run(tmp_path / "train.log")["note"]
 
 
 def test_epochs_that_count_their_steps_anew_follow_one_another(tmp_path):
@@ -149,7 +148,7 @@ def test_epochs_that_count_their_steps_anew_follow_one_another(tmp_path):
     (tmp_path / "train.log").write_text("".join(lines))
     run = shown_run(tmp_path / "train.log")
     assert run["series"]["loss"]["x"] == list(range(0, 150, 5))
-    assert run["note"].endswith("here they are counted on.")
+    assert run["note"].endswith("steps are counted on.")
     assert run["figures"][0] == ["measurements", "30"]
 
 
@@ -197,7 +196,7 @@ def test_a_log_of_a_resumed_run_has_each_step_once(tmp_path):
     run = shown_run(tmp_path / "train.log")
     assert run["series"]["loss"]["x"] == list(range(1, 501))
     assert run["figures"][0] == ["measurements", "500"]
-    assert "100 measurements came twice" in run["note"]
+    assert "100 steps were measured twice" in run["note"]
 
 
 def test_a_resumed_run_has_each_step_once_and_one_restart(tmp_path):
@@ -291,7 +290,7 @@ def test_a_loop_that_somebody_ended_is_no_failure(tmp_path):
 
 
 def test_a_failure_that_was_taken_up_again_is_past(tmp_path):
-    again = (event("restart", 120), event("closed", 120, reason="the guard was closed"))
+    again = (event("restart", 120), event("closed", 120, reason="the guard is closed"))
     run = shown_run(plant_failure(tmp_path, "the training loop ended with OSError", "no space left", *again))
     assert (run["verdict"], run["trouble"]) == ("healthy", [])
     assert run["sentence"].startswith("Healthy: 120 steps")
@@ -302,7 +301,7 @@ def test_a_log_that_ends_in_a_crash_says_so(tmp_path):
         "step 1 loss 2.5\nstep 2 loss 2.4\nstep 3 loss 2.3\nRuntimeError: disk on fire\n"
     )
     run = shown_run(tmp_path / "train.log")
-    assert run["sentence"] == "The run crashed. No cause was recognised."
+    assert run["sentence"] == "The run crashed. Cause unknown."
 
 
 def test_a_mere_guess_is_called_one(tmp_path):
@@ -313,7 +312,7 @@ def test_a_mere_guess_is_called_one(tmp_path):
 def test_where_nothing_tells_why_no_cause_is_named(tmp_path):
     run = shown_run(plant_run(tmp_path, vetoes=(40,)))
     assert run["sentence"] == (
-        "1 of 120 steps was refused before it could touch the weights. Nothing that was read tells why."
+        "1 of 120 steps was refused before it could touch the weights. Nothing read explains it."
     )
 
 
@@ -335,7 +334,7 @@ def test_a_hundred_thousand_steps_stay_under_a_megabyte(tmp_path):
         )
         if bad:
             spans = run.events.marks.setdefault("veto", Spans(400))
-            spans.add("veto", step, text="loss is nan; all 39 gradients are NaN or infinite " * 4)
+            spans.add("veto", step, text="loss is nan; all 39 gradients are NaN or inf " * 4)
     data = page_data([run_data(run, NOTHING)])
     assert len(page_html(data).encode()) < 1_000_000
     assert sum(mark["count"] for mark in data["runs"][0]["marks"] if mark["kind"] == "veto") == 2_003

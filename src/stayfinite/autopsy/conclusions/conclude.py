@@ -55,7 +55,7 @@ OF_GOOD_STEPS = (machinery.does_not_return, precision.underflow)
 def conclude(evidence: Evidence) -> Conclusion:
     """The likeliest cause of the step."""
     if _fine(evidence):
-        return Conclusion(cause="", confidence=0.0, why="The step is finite: there is nothing to explain", fix="")
+        return Conclusion(cause="", confidence=0.0, why="The step is finite: nothing to explain", fix="")
     order = OF_GOOD_STEPS if evidence.good("same") else OF_FINITE_SPIKES if evidence.finite_spike else ORDER
     return next((found for judge in order if (found := judge(evidence)) is not None), None) or _undecided(evidence)
 
@@ -73,22 +73,22 @@ def _fine(e: Evidence) -> bool:
 def _undecided(e: Evidence) -> Conclusion:
     good = [name for name, is_good in e.is_good.items() if is_good]
     tried = set(e.is_good) - {"same"}
-    known = f"it is finite with {', '.join(good)}" if good else "no change that was tried makes it finite"
+    known = f"finite with {', '.join(good)}" if good else "no change tried makes it finite"
     if not tried:
-        known = "there was no time to try anything, or nothing could be tried"
+        known = "nothing could be tried in the time allowed"
     missing = [name for name in BEFORE if name not in e.is_good]
-    decide = f"; {' and '.join(missing)} could not be tried and might decide it" if missing else ""
+    decide = f"; not tried: {' and '.join(missing)}" if missing else ""
     if (
         "other_device" not in e.is_good
         and (here := device_of(e.readings.step.model)) is not None
         and here.type != "cpu"
     ):
-        decide += f"; whether {here.type} is to blame would be told by stayfinite replay --device cpu"
+        decide += f"; to test {here.type} itself: stayfinite replay --device cpu"
     if e.finite_spike:
-        known = known.replace("finite", "within the usual")
+        known = known.replace("finite", "normal")
     return Conclusion(
         cause=UNDECIDED_SPIKE.get(e.materials.trigger, UNDECIDED) if e.finite_spike else UNDECIDED,
         confidence=0.3,
-        why=f"the worlds do not decide: {known}{decide}",
-        fix="run `stayfinite replay` with --world to try further changes",
+        why=f"cause not proved: {known}{decide}",
+        fix="try further changes: `stayfinite replay --world NAME`",
     )

@@ -35,7 +35,7 @@ class Conclusion:
         """The fix in words, which speak of what was verified: the world, and what a person would do to live in it."""
         if not world or world in (self.covers or self.worlds[:1]):
             return self.fix
-        return f"{remedy}; better, though no re-run has shown it: {self.fix}"
+        return f"{remedy}; better, but not proved by re-run: {self.fix}"
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,13 @@ def bad_item(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="bad-data-row",
             confidence=0.5,
-            why=f"{origin.leaf}, {what}, is not finite{in_rows(e.suspects)}; but the forward pass writes to its own "
-            "batch, and what it held before is not known",
-            fix="let forward(batch) leave the batch as it is (x / n instead of x.div_(n)), and look again",
-            worlds=("rows_removed", "inputs_sanitised"),
-            covers=("rows_removed", "inputs_sanitised"),
+            why=(
+                f"{origin.leaf}, {what}, is NaN or inf{in_rows(e.suspects)}; the forward pass overwrites its batch, "
+                "so the original values are lost"
+            ),
+            fix="do not modify the batch in forward(batch): x / n instead of x.div_(n). Then run again",
+            worlds=("rows_removed", "inputs_sanitized"),
+            covers=("rows_removed", "inputs_sanitized"),
         )
     made = _made_by_a_cast(origin.tensor) or _bad_column(origin.tensor)
     if made is not None:
@@ -42,17 +44,17 @@ def bad_item(e: Evidence) -> Conclusion | None:
             confidence=0.9,
             why=f"{origin.leaf}, {what}, {why}",
             fix=fix,
-            worlds=("inputs_sanitised", "rows_removed"),
-            covers=("inputs_sanitised", "rows_removed"),
+            worlds=("inputs_sanitized", "rows_removed"),
+            covers=("inputs_sanitized", "rows_removed"),
         )
     return Conclusion(
         cause="bad-data-row",
         confidence=0.97,
-        why=f"{origin.leaf}, {what}, holds a NaN or an infinity before anything is computed{in_rows(e.suspects)}",
-        fix=f"drop or repair {in_rows(e.suspects, '', '') or 'such rows'}: check torch.isfinite when reading",
+        why=f"{origin.leaf}, {what}, holds NaN or inf before anything is computed{in_rows(e.suspects)}",
+        fix=f"drop or repair {in_rows(e.suspects, '', '') or 'such rows'}: check torch.isfinite when loading",
         setting={"rows": e.suspects} if e.suspects else {},
-        worlds=("rows_removed", "inputs_sanitised"),
-        covers=("rows_removed", "inputs_sanitised"),
+        worlds=("rows_removed", "inputs_sanitized"),
+        covers=("rows_removed", "inputs_sanitized"),
     )
 
 
@@ -63,7 +65,7 @@ def _made_by_a_cast(item: Tensor | None) -> tuple[str, str, str] | None:
     finite = item[item.isfinite()]
     if not finite.numel() or float(finite.abs().max()) < LARGE_IN_FP16:
         return None
-    return "fp16-overflow", "was cast to fp16, which ends at 65,504: larger numbers became inf", (
+    return "fp16-overflow", "was cast to fp16 (limit 65,504): larger numbers became inf", (
         "keep it in fp32, or scale it before the cast"
     )  # fmt: skip
 
@@ -79,7 +81,7 @@ def _bad_column(item: Tensor | None) -> tuple[str, str, str] | None:
     named = ", ".join(str(int(number)) for number in columns.nonzero()[:8, 0])
     several = int(columns.sum()) > 1
     return "constant-feature", f"is NaN or inf in every row of column{'s' if several else ''} {named}", (
-        "a constant column divided by its spread of 0 becomes NaN: divide by std.clamp_min(1e-6), or drop the column"
+        "a constant column divided by its std of 0 is NaN: divide by std.clamp_min(1e-6), or drop the column"
     )  # fmt: skip
 
 
@@ -90,8 +92,8 @@ def no_rows(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="empty-batch",
         confidence=0.97,
-        why="the batch has no rows: a mean over none of them is 0/0",
-        fix="let the loader leave empty batches out (look at its filters and at how the last batch is made)",
+        why="the batch has no rows: its mean is 0/0",
+        fix="drop empty batches in the loader: check its filters and its last batch",
     )
 
 
@@ -102,7 +104,7 @@ def nothing_to_learn(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="all-labels-masked",
         confidence=0.95,
-        why=f"{e.readings.no_labels} leaves nothing to be supervised: the mean over no element is 0/0",
+        why=f"all of {e.readings.no_labels} is masked: the mean over 0 labels is 0/0",
         fix="raise the length limit or drop such batches, and divide by max(1, number of labels)",
         worlds=("origin_guarded",),
     )
@@ -115,7 +117,7 @@ def too_short_for_its_label(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="bad-data-row",
         confidence=0.9,
-        why=f"the CTC loss of an input that is shorter than its label is infinite{in_rows(e.suspects)}",
+        why=f"the CTC loss is infinite: an input is shorter than its label{in_rows(e.suspects)}",
         fix="drop rows whose input is shorter than their label, or nn.CTCLoss(zero_infinity=True)",
         setting={"zero_infinity": True},
         worlds=("origin_guarded", "rows_removed"),

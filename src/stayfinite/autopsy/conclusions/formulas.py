@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
-from stayfinite.autopsy.conclusions.readings import HUGE
+from stayfinite.autopsy.conclusions.readings import HUGE, Readings
 from stayfinite.autopsy.conclusions.updates import BEFORE
 from stayfinite.autopsy.tracing.edges import WITHIN_ONE
 
@@ -23,8 +23,8 @@ def masked_row(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="attention-fully-masked-row",
         confidence=0.95,
-        why=f"a softmax is taken over a row of nothing but minus infinity{in_rows(e.suspects)}",
-        fix="leave each query at least one key, or set fully masked rows to 0 after the softmax",
+        why=f"softmax over a fully masked row (all -inf){in_rows(e.suspects)}",
+        fix="keep at least one key per query, or set fully masked rows to 0 after the softmax",
         worlds=("origin_guarded", "rows_removed"),
     )
 
@@ -36,15 +36,15 @@ def impossible_label(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.88,
-        why=f"the label{in_rows(e.suspects, ' of ', '')} has a probability of 0: its logit is minus infinity",
-        fix="mask the logits with a large negative number, or leave such labels out (ignore_index)",
+        why=f"the label{in_rows(e.suspects, ' of ', '')} has probability 0: its logit is -inf",
+        fix="mask logits with a large negative number, or exclude such labels (ignore_index)",
         worlds=("mask_finite", "rows_removed", "origin_guarded"),
         covers=("mask_finite", "rows_removed"),
     )
 
 
 def norm_without_eps(e: Evidence) -> Conclusion | None:
-    """A normalisation of something that does not vary."""
+    """A normalization of something that does not vary."""
     if e.readings.in_backward or e.readings.operator not in NORMS or e.readings.overflowed:
         return None
     if e.readings.largest_input > HUGE:  # its square overflows: something else is wrong
@@ -52,8 +52,11 @@ def norm_without_eps(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="norm-eps",
         confidence=0.88,
-        why=f"{e.readings.operator} in {e.readings.place} divides by a spread of 0 without an eps{in_rows(e.suspects)}",
-        fix="give the normalisation an eps of 1e-5 (1e-3 in fp16)",
+        why=(
+            f"{e.readings.operator} in {e.readings.place} divides by a variance of 0 without an "
+            f"eps{in_rows(e.suspects)}"
+        ),
+        fix="give the normalization an eps of 1e-5 (1e-3 in fp16)",
         setting={"eps": 1e-5},
         worlds=("origin_guarded", "rows_removed"),
     )
@@ -67,14 +70,14 @@ def constant_feature(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="grpo-zero-advantage",
             confidence=0.85,
-            why=f"the rewards of a group are all equal: their standard deviation is 0{in_rows(e.suspects)}",
-            fix="divide by (std + 1e-4), and leave such groups out: they teach nothing",
+            why=f"all rewards of a group are equal: their standard deviation is 0{in_rows(e.suspects)}",
+            fix="divide by (std + 1e-4), and drop such groups: they have no gradient",
             worlds=("origin_guarded", "rows_removed"),
         )
     return Conclusion(
         cause="constant-feature",
         confidence=0.9,
-        why=f"a division by a standard deviation of 0{in_rows(e.suspects)}",
+        why=f"division by a standard deviation of 0{in_rows(e.suspects)}",
         fix="drop the constant feature, or divide by (std + 1e-6)",
         worlds=("origin_guarded", "rows_removed"),
     )
@@ -88,8 +91,8 @@ def spread_of_one(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.92,
-        why=f"{readings.operator} in {readings.place} is taken of a single value: with n - 1 below, that is 0/0",
-        fix=f"{readings.operator}(..., correction=0), or leave such batches out (drop_last=True)",
+        why=f"{readings.operator} of a single value in {readings.place}: the unbiased estimate is 0/0",
+        fix=f"{readings.operator}(..., correction=0), or skip such batches (drop_last=True)",
         setting={"correction": 0},
         worlds=("origin_guarded",),
     )
@@ -102,7 +105,7 @@ def unused_branch(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="where-nan-branch",
         confidence=0.93,
-        why=f"the derivative of {e.readings.operator} is not finite where its result is not used",
+        why=f"the gradient of {e.readings.operator} is NaN or inf in the branch that torch.where discards",
         fix="mask the input first: safe = torch.where(ok, x, 1.0); torch.where(ok, f(safe), 0.0)",
         worlds=("origin_guarded", "rows_removed"),
     )
@@ -119,8 +122,10 @@ def naive_exponential(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="naive-exp",
         confidence=0.94,
-        why=f"{readings.operator} of {readings.largest_input:.4g}, where {readings.dtype} ends at exp({limit:g})"
-        f"{in_rows(e.suspects)}",
+        why=(
+            f"{readings.operator} of {readings.largest_input:.4g} overflows {readings.dtype} (limit "
+            f"exp({limit:g})){in_rows(e.suspects)}"
+        ),
         fix="subtract the maximum first: torch.logsumexp, log_softmax, softplus, binary_cross_entropy_with_logits",
         worlds=("origin_guarded", "fp32", "rows_removed"),
     )
@@ -131,11 +136,10 @@ def edge(e: Evidence) -> Conclusion | None:
     readings = e.readings
     if not readings.at_edge:
         return None
-    moment = "its derivative there is NaN or inf" if readings.in_backward else "its value there is NaN or inf"
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.92,
-        why=f"{readings.operator} gets an input at the edge of its domain{in_rows(e.suspects)}: {moment}",
+        why=f"{_undefined(readings)}{in_rows(e.suspects)}",
         fix=_away(readings.operator),
         worlds=("origin_guarded", "fp32", "rows_removed"),
     )
@@ -147,10 +151,8 @@ def bad_number(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="loss-formula-singularity",
             confidence=0.8,
-            why=f"the formula that {e.readings.reader} belongs to has no value for what it is given, as the logarithm "
-            "of a negative determinant has none",
-            fix="keep its input where it is defined: a matrix with a positive determinant (add 1e-6 to its diagonal), "
-            "or slogdet with its sign",
+            why=f"{e.readings.reader} is undefined for its input, for example the log of a negative determinant",
+            fix="keep the input valid: a positive determinant (add 1e-6 to the diagonal), or slogdet with its sign",
         )
     number = e.readings.bad_number
     if number is None:
@@ -158,9 +160,8 @@ def bad_number(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.85,
-        why=f"{e.readings.operator} in {e.readings.place} is given the number {number}, which the program has computed "
-        "outside of torch",
-        fix="look where that number comes from: a count of 0, a schedule at its end, a weight that was never set",
+        why=f"{e.readings.operator} in {e.readings.place} gets the Python number {number}",
+        fix="trace that number: a count of 0, a schedule past its end, a weight never set",
     )
 
 
@@ -173,34 +174,55 @@ def custom_backward(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="loss-formula-singularity",
             confidence=0.85,
-            why=f"a backward hook of {e.readings.hooked} makes NaN or infinity of finite gradients",
-            fix="correct the hook (register_full_backward_hook), or leave it out",
+            why=f"a backward hook of {e.readings.hooked} turns finite gradients into NaN or inf",
+            fix="fix or remove the hook (register_full_backward_hook)",
         )
     return Conclusion(
         cause="loss-formula-singularity",
         confidence=0.93 if e.good("derived_backward") else 0.8,
-        why=f"the backward of the custom autograd function {function} makes NaN or infinity of finite numbers"
-        + ("; the backward that autograd derives from its forward does not" if e.good("derived_backward") else ""),
-        fix=f"correct {function}.backward (torch.autograd.gradcheck shows where it is wrong), or leave it out",
+        why=f"the backward of the custom autograd function {function} turns finite numbers into NaN or inf"
+        + ("; autograd's own backward of its forward is finite" if e.good("derived_backward") else ""),
+        fix=f"fix {function}.backward (torch.autograd.gradcheck shows where it is wrong), or remove it",
         worlds=("derived_backward", "rows_removed", "other_device"),
     )
+
+
+def _undefined(readings: Readings) -> str:
+    """What went wrong in a formula: a division by zero, a log of 0."""
+    operator = readings.operator
+    if readings.in_backward:
+        at = " at 0" if operator in (*ROOTS, "sqrt", "rsqrt", "pow") else ""
+        return f"the gradient of {operator} is NaN or inf{at}"
+    if operator in ("div", "true_divide", "reciprocal"):
+        return "division by zero (0/0)" if readings.makes_nan else "division by zero"
+    if operator.startswith("log") or operator == "xlogy":
+        return f"{operator} of a negative number" if readings.makes_nan else f"{operator} of 0"
+    if operator in WITHIN_ONE:
+        return f"{operator} of a number outside -1 to 1"
+    if operator == "mul":
+        return "0 times infinity"
+    if operator == "mean":
+        return "mean of an empty tensor (0/0)"
+    if operator in ("sqrt", "rsqrt"):
+        return f"{operator} of a negative number" if readings.makes_nan else f"{operator} of 0"
+    return f"{operator} is undefined for its input"
 
 
 def _away(operator: str) -> str:
     if operator in ("sqrt", "rsqrt"):
         return f"keep the input above 0: {operator}(x.clamp_min(0) + 1e-6); in fp16 use 1e-3"
     if operator in ROOTS:
-        return f"add a small number inside: {operator}(x + 1e-8), or clamp the input; 1e-8 is 0 in fp16, use 1e-4 there"
+        return f"add an epsilon inside: {operator}(x + 1e-8), in fp16 1e-4; or clamp the input"
     if operator in WITHIN_ONE:
         return f"clamp the input: {operator}(x.clamp(-1 + 1e-6, 1 - 1e-6))"
     if operator.startswith("log") or operator == "xlogy":
-        return "clamp the input: log(x.clamp_min(1e-6)), or use a fused loss that works on logits"
+        return "clamp the input: log(x.clamp_min(1e-6)), or use a fused loss on logits"
     if "weight_norm" in operator:
-        return "give every row of the weight a length: a row of zeros has no direction (initialise it, or leave it out)"
+        return "a weight row of zeros has no direction: initialize it, or remove it"
     if operator == "pow":
         return "keep the base away from 0: x.clamp_min(1e-6) ** y"
     if operator == "mul":
-        return "write masks with masked_fill or torch.where instead of multiplying: 0 times infinity is NaN"
+        return "mask with masked_fill or torch.where, not by multiplying: 0 * inf is NaN"
     if operator == "mean":
-        return "leave out batches with nothing to average, or divide the sum by max(1, count)"
+        return "skip batches with nothing to average, or divide the sum by max(1, count)"
     return "keep the denominator away from 0: x / (y + 1e-6), or x / count.clamp_min(1) for a count"

@@ -18,26 +18,26 @@ def does_not_return(e: Evidence) -> Conclusion | None:
     lost = same is not None and not same.finite and not same.error
     differs = _differs(e)
     if lost and e.readings.trace.finite and not e.good("eager"):
-        again = f"of several runs with {SAME}, some are finite and some are not"
+        again = f"some runs with {SAME} are finite and some are not"
     elif e.good("same") and e.materials.spike_limit is not None:
         if differs:
             return _by_chance(e, differs)
-        again = f"run again with {SAME}, the step is within the usual"
+        again = f"re-run with {SAME}, the step is normal"
     elif e.good("same") and (e.materials.trigger != "manual" or not e.readings.trace.finite):
         with_what = f"the same batch, but {' and '.join(differs)}" if differs else SAME
-        again = f"run again with {with_what}, the step is finite"
+        again = f"re-run with {with_what}, the step is finite"
     else:
         return None
     rebuilt = bool(e.materials.notes.get("rebuilt"))
-    kept = "what build() makes anew" if rebuilt else "a counter, a cache, another model"
+    kept = "state that build() makes anew" if rebuilt else "a counter, a cache, another model"
     return Conclusion(
         cause="hardware",
         confidence=0.4 if differs or rebuilt else 0.6,
-        why=f"{again}: the device has failed for once, or forward goes by something that a re-run does not bring back "
-        f"({kept})",
-        fix="see whether forward keeps anything between calls that is not in the model; if it does not, look for Xid "
-        "and ECC lines in the kernel log, try another device, and look for races with "
-        "torch.use_deterministic_algorithms(True)",
+        why=f"{again}: a transient device fault, or forward uses state outside the model ({kept})",
+        fix=(
+            "if forward keeps state outside the model, put it in the model. Otherwise look for Xid and ECC lines in "
+            "the kernel log, try another device, and try torch.use_deterministic_algorithms(True)"
+        ),
         worlds=("same",),
     )
 
@@ -55,9 +55,8 @@ def _by_chance(e: Evidence, differs: list[str]) -> Conclusion:
     return Conclusion(
         cause=UNDECIDED_SPIKE.get(e.materials.trigger, "loss-diverging"),
         confidence=0.3,
-        why=f"run again with {' and '.join(differs)}, the same batch is within the usual: it spikes by chance",
-        fix="leave it to the guard as long as it is rare; where it becomes frequent, lower the learning rate or take "
-        "larger batches",
+        why=f"re-run with {' and '.join(differs)}, the same batch is normal: a random spike",
+        fix="rare: let the guard handle it; frequent: lower the learning rate or use larger batches",
     )
 
 
@@ -69,7 +68,7 @@ def attention_kernel(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="sdpa-kernel-bug",
         confidence=0.93,
-        why="only the fused attention kernel is bad; the same attention by its plain formula is finite",
+        why="only the fused attention kernel fails; the math kernel is finite",
         fix='use another kernel: attn_implementation="eager", sdpa_kernel(SDPBackend.MATH), or a newer torch',
         setting={"attn_implementation": "eager"},
         worlds=(world,),
@@ -83,8 +82,8 @@ def compiler(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="upstream-bug",
         confidence=0.85,
-        why="the compiled step is bad and the same step run eagerly is finite",
-        fix="leave torch.compile off for the module, or try a newer torch",
+        why="only the compiled step fails; the same step in eager mode is finite",
+        fix="disable torch.compile for the module, or try a newer torch",
         setting={"torch_compile": False},
         worlds=("eager",),
     )
@@ -96,15 +95,16 @@ def device(e: Evidence) -> Conclusion | None:
     if here is None or e.readings.at_edge or not (e.bad("same") and e.good("other_device")):
         return None
     there = "an accelerator" if here.type == "cpu" else "the CPU"
-    dropout = ", both without dropout," if e.readings.trace.uses_dropout else ""
+    dropout = ", both without dropout" if e.readings.trace.uses_dropout else ""
     another = "" if here.type == "cpu" else f" and on another device (stayfinite replay --device {here.type}:1)"
     return Conclusion(
         cause="upstream-bug",
         confidence=0.6,
-        why=f"{e.readings.operator or 'the step'} in {e.readings.place} is bad on {device_in_words(here)} each time, "
-        f"and with the same weights, batch and precision{dropout} finite on {there}: a kernel of this build, code that "
-        "does something else on that device, or the device itself is wrong",
-        fix=f"compute it on {there}; to know which it is, replay the incident with another version of torch{another}",
+        why=(
+            f"{e.readings.operator or 'the step'} in {e.readings.place} fails on {device_in_words(here)} every time "
+            f"and is finite on {there}{dropout}: a kernel, device-specific code or the device is wrong"
+        ),
+        fix=f"compute it on {there}; to find which, replay with another version of torch{another}",
         worlds=("other_device",),
     )
 
@@ -116,8 +116,12 @@ def _fine_elsewhere(e: Evidence, here: str) -> Conclusion:
     return Conclusion(
         cause="hardware",
         confidence=0.5,
-        why=f"the step was bad on {before} and is finite{drawn} on {here} with the same weights and batch: "
-        f"a fault that came and went, or a kernel or a device of kind {before} that is wrong",
-        fix=f"run it again where it was bad (stayfinite replay --device {before}): finite there as well, it came and "
-        "went, so look for Xid and ECC lines in the kernel log; bad again, try another version of torch",
+        why=(
+            f"the step failed on {before} and is finite{drawn} on {here} with the same weights and batch: a "
+            f"transient fault, a wrong kernel or a bad {before} device"
+        ),
+        fix=(
+            f"replay where it failed: stayfinite replay --device {before}. If finite there, look for Xid and ECC "
+            "lines in the kernel log. If bad again, try another version of torch"
+        ),
     )

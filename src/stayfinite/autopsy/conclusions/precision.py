@@ -18,9 +18,11 @@ def scaled_too_far(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="fp16-overflow",
         confidence=0.93,
-        why=f"a gradient in {e.readings.place} leaves fp16's range under the loss scale {e.readings.step.scale:g}; "
-        "with a scale of 1 it does not",
-        fix="let torch.amp.GradScaler find the scale by backing off, or use bf16",
+        why=(
+            f"a gradient in {e.readings.place} overflows fp16 at loss scale {e.readings.step.scale:g}; at scale 1 it "
+            "is finite"
+        ),
+        fix="let torch.amp.GradScaler lower the scale, or use bf16",
         setting={"loss_scale": 1.0},
         worlds=("small_loss_scale", "bf16", "fp32"),
         covers=("small_loss_scale", "bf16"),
@@ -37,8 +39,8 @@ def overflow(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="loss-formula-singularity",
             confidence=0.7,
-            why=f"{readings.operator} in {readings.place} is finite in fp32 and not in bf16, which has 8 bits",
-            fix=f"compute {readings.place} in fp32 (torch.autocast(..., enabled=False) round it)",
+            why=f"{readings.operator} in {readings.place} is finite in fp32 but not in bf16 (8-bit precision)",
+            fix=f"compute {readings.place} in fp32: torch.autocast(..., enabled=False)",
             setting={"fp32_module": readings.place},
             worlds=("origin_fp32", "fp32"),
             covers=("origin_fp32", "fp32"),
@@ -46,10 +48,10 @@ def overflow(e: Evidence) -> Conclusion | None:
     if readings.dtype != "float16" and not e.good("fp32"):
         return None
     beyond = e.reached is not None and e.reached > FP16_LIMIT
-    size = f"reaches {e.reached:,.0f}" if beyond else "leaves the range"
+    size = f"reaches {e.reached:,.0f}" if beyond else "overflows"
     subject = f"{readings.operator} in {readings.place}"
     if readings.operator == "_to_copy":  # a cast: what does not fit is what was cast
-        subject, size = f"a cast in {readings.place}", f"is given {readings.largest_input:,.0f}"
+        subject, size = f"a cast in {readings.place}", f"gets {readings.largest_input:,.0f}"
         if readings.first_input:
             subject = f"{readings.first_input}, cast in {readings.place},"
     finite = " and ".join(name for name in ("bf16", "fp32") if e.good(name)) or "fp32 in that module"
@@ -77,7 +79,7 @@ def underflow(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="fp16-underflow",
         confidence=0.92,
-        why=f"{same.zero_share:.0%} of the gradients are exactly 0 in fp16 and {full.zero_share:.0%} in fp32",
+        why=f"{same.zero_share:.0%} of the gradients are exactly 0 in fp16 ({full.zero_share:.0%} in fp32)",
         fix="scale the loss (torch.amp.GradScaler), or use bf16",
         setting={"loss_scale": 65536.0},
         worlds=("large_loss_scale", "bf16", "fp32"),
@@ -91,26 +93,28 @@ def eight_bits(e: Evidence) -> Conclusion | None:
         return None
     readings, modules = e.readings, e.modules.get("module_bf16", ())
     named = ", ".join(modules[:3]) + (f" and {len(modules) - 3} more" if len(modules) > 3 else "")
-    usual = "finite" if not e.finite_spike else "within the usual"
+    usual = "finite" if not e.finite_spike else "normal"
     if "float8" in readings.dtype and readings.largest_input > _END[readings.dtype]:
         # A scale that was made from the tensor itself puts its largest value inside the range.
         return Conclusion(
             cause="fp8-stale-scale",
             confidence=0.93,
-            why=f"{named} casts {readings.largest_input:,.0f} to {readings.dtype} (limit {_END[readings.dtype]:,.0f}): "
-            f"its scale was not made from this tensor; in bf16 the step is {usual}",
-            fix=f"make the scale from the tensor itself, or from a longer history; or keep {named} in bf16",
+            why=(
+                f"{named} casts {readings.largest_input:,.0f} to {readings.dtype} (limit "
+                f"{_END[readings.dtype]:,.0f}) with a stale scale; in bf16 the step is {usual}"
+            ),
+            fix=f"compute the scale from the tensor itself or a longer history, or keep {named} in bf16",
             setting={"bf16_modules": list(modules)},
             worlds=("module_bf16",),
             covers=("module_bf16",),
         )
     rows = e.good("rowwise_scale")
-    also = ", and with a scale for each row" if rows else ""
-    but = "; a scale for each row does not help" if e.bad("rowwise_scale") else ""
+    also = ", and with rowwise scales" if rows else ""
+    but = "; rowwise scales do not help" if e.bad("rowwise_scale") else ""
     return Conclusion(
         cause="fp8-saturation",
         confidence=0.95 if rows or but else 0.85,
-        why=f"the step is {usual} with {named} in bf16{also}{but}: one fp8 scale does not hold its values",
+        why=f"the step is {usual} with {named} in bf16{also}{but}: one fp8 scale cannot hold its values",
         fix=f'use rowwise scales (recipe "rowwise"), or keep {named} in bf16' if rows else f"keep {named} in bf16",
         setting={"float8_recipe": "rowwise"} if rows else {"bf16_modules": list(modules)},
         worlds=("rowwise_scale", "module_bf16") if rows else ("module_bf16",),

@@ -137,6 +137,11 @@ class Readings:
         """The name of the origin's first input, if it is a parameter or an item of the batch."""
         return self._inputs[0].name if self._inputs else ""
 
+    @property
+    def makes_nan(self) -> bool:
+        """Whether the origin's output holds NaN, not only infinities."""
+        return self.look is not None and self.look.output is not None and self.look.output.nans > 0
+
     @cached_property
     def overflowed(self) -> bool:
         """Finite numbers went in, infinities came out, and no input stood at an edge."""

@@ -31,9 +31,8 @@ def written_by_optimizer(e: Evidence, leaf: str, *, proved: bool) -> Conclusion 
         return Conclusion(
             cause="lr-schedule-bug",
             confidence=0.95 if proved else 0.9,
-            why=f"the learning rate is {rates[0]}, and an update at that rate has written it into {leaf}",
-            fix="look where the schedule divides by a number of steps that may be 0, then go back to the last good "
-            "checkpoint",
+            why=f"the learning rate is {rates[0]}, and an update with it corrupted {leaf}",
+            fix="fix the schedule (it may divide by 0 steps), then return to the last good checkpoint",
             worlds=BEFORE,
             covers=BEFORE,
         )
@@ -42,7 +41,7 @@ def written_by_optimizer(e: Evidence, leaf: str, *, proved: bool) -> Conclusion 
             cause="adam-eps-underflow",
             confidence=0.95 if proved else 0.9,
             why=f"the optimizer's eps is 0: where a second moment of {leaf} is 0, the update is 0/0",
-            fix="give the optimizer an eps, 1e-8 in fp32, and go back to the last good checkpoint",
+            fix="set the optimizer's eps (1e-8 in fp32), and return to the last good checkpoint",
             setting={"eps": 1e-8},
             worlds=BEFORE,
             covers=BEFORE,
@@ -51,7 +50,7 @@ def written_by_optimizer(e: Evidence, leaf: str, *, proved: bool) -> Conclusion 
         return Conclusion(
             cause="adam-eps-underflow",
             confidence=0.95 if proved else 0.85,
-            why="the weights are in fp16, where the optimizer's eps is 0: with a second moment of 0 the update is 0/0",
+            why="the optimizer's eps rounds to 0 in fp16 weights: with a second moment of 0 the update is 0/0",
             fix="keep fp32 master weights, or set eps to 1e-4 for fp16 weights",
             setting={"eps": 1e-4},
             worlds=BEFORE,
@@ -60,7 +59,7 @@ def written_by_optimizer(e: Evidence, leaf: str, *, proved: bool) -> Conclusion 
         return Conclusion(
             cause="pure-fp16-weights",
             confidence=0.85 if proved else 0.7,
-            why=f"{leaf} is not finite before the step, and fp16 weights are updated without a master copy",
+            why=f"{leaf} is NaN or inf before the step; fp16 weights are updated without fp32 master weights",
             fix="load the weights in fp32 and train under autocast, or use bf16",
             worlds=BEFORE,
         )

@@ -11,14 +11,14 @@ from stayfinite.autopsy.tracing.origin import UNNAMED
 from stayfinite.autopsy.worlds.worlds import too_large
 
 EXPLODED = 1e6
-"""Weights of this size are not learnt."""
+"""Weights of this size are not learned."""
 
 GROWN = 1e12
 """Numbers of this size have grown on their way through the model."""
 
 SLOWER_GROWTH = (
-    "bound what is passed on from layer to layer or from step to step (a normalisation, tanh, residual branches that "
-    "start small, smaller initial weights)"
+    "limit growth across layers or time steps: normalization, tanh, residual branches that start small, smaller "
+    "initial weights"
 )
 
 
@@ -34,18 +34,22 @@ def bad_weights(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="nan-weights",
             confidence=0.85,
-            why=f"a tensor that {e.readings.reader} is given is not finite, and it is neither a parameter nor a buffer "
-            "of the model nor in the batch",
-            fix="look where forward has it from: class weights, a mask, statistics that were computed once",
+            why=(
+                f"a tensor that {e.readings.reader} reads is NaN or inf; it is not a parameter, a buffer or in the "
+                "batch"
+            ),
+            fix="find where forward gets it: class weights, a mask, precomputed statistics",
             worlds=("leaf_mended",),
         )
-    undone = "; the last update put it there" if e.good("previous_update_undone") else ""
+    undone = "; the last update wrote it" if e.good("previous_update_undone") else ""
     return Conclusion(
         cause="nan-weights",
         confidence=0.97 if proved else 0.9,
-        why=f"{origin.leaf} holds a NaN or an infinity before the step begins{undone}",
-        fix="go back to the last good checkpoint (`stayfinite scan` names it) and find the update that wrote it; "
-        "stayfinite.Guard keeps bad steps from the weights",
+        why=f"{origin.leaf} holds NaN or inf before the step{undone}",
+        fix=(
+            "return to the last good checkpoint (`stayfinite scan` names it) and find the update that wrote it; "
+            "stayfinite.Guard refuses such updates"
+        ),
         worlds=(*BEFORE, "leaf_mended"),
         covers=BEFORE,
     )
@@ -61,9 +65,11 @@ def spike(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="toxic-batch",
             confidence=0.9 if e.bad("good_weights") else 0.8,
-            why=f"{in_rows(e.rows, '', '')} drive{'s' if len(e.rows) == 1 else ''} the spike: otherwise the loss is "
-            f"{e.outcomes['rows_removed'].loss:.4g} instead of {same.loss:.4g}",
-            fix="skip the batch and look at these rows",
+            why=(
+                f"{in_rows(e.rows, '', '')} drive{'s' if len(e.rows) == 1 else ''} the spike: loss {same.loss:.4g}, "
+                f"without {e.outcomes['rows_removed'].loss:.4g}"
+            ),
+            fix="skip the batch and inspect these rows",
             setting={"rows": e.rows},
             worlds=("rows_removed",),
         )
@@ -71,8 +77,8 @@ def spike(e: Evidence) -> Conclusion | None:
         return Conclusion(
             cause="toxic-batch",
             confidence=0.75,
-            why=f"on known-good weights this batch spikes as well (loss {e.outcomes['good_weights'].loss:.4g})",
-            fix="skip the batch and look at its rows",
+            why=f"the batch also spikes on known-good weights (loss {e.outcomes['good_weights'].loss:.4g})",
+            fix="skip the batch and inspect its rows",
         )
     return driven_off(e)
 
@@ -86,7 +92,7 @@ def driven_off(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="lr-too-high",
         confidence=0.9,
-        why=f"{words} the same batch gives a loss of {e.outcomes[world].loss:.4g}: the update did it",
+        why=f"{words} the same batch gives loss {e.outcomes[world].loss:.4g}: the update is the cause",
         fix="lower the learning rate, add warmup, clip gradients at 1.0",
         worlds=(world,),
     )
@@ -100,9 +106,11 @@ def too_large_to_square(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="exploding-gradient",
         confidence=0.85,
-        why=f"every gradient is finite, but they reach {same.largest:.3g}: squared, they overflow fp32 (loss "
-        f"{same.loss:.4g})",
-        fix=f"divide the loss as it should be, scale inputs and targets to about unit size, {SLOWER_GROWTH}",
+        why=(
+            f"every gradient is finite, but their squares overflow fp32 (largest {same.largest:.3g}, loss "
+            f"{same.loss:.4g})"
+        ),
+        fix=f"normalize the loss, scale inputs and targets to about unit size, {SLOWER_GROWTH}",
     )
 
 
@@ -114,8 +122,10 @@ def grown(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="exploding-gradient",
         confidence=0.7,
-        why=f"{'gradients' if readings.in_backward else 'values'} grow from one layer or step in time to the next, up "
-        f"to {readings.largest_input:.3g}, until {readings.operator} in {readings.place} overflows {readings.dtype}",
+        why=(
+            f"{'gradients' if readings.in_backward else 'values'} grow across layers or time steps, up to "
+            f"{readings.largest_input:.3g}, until {readings.operator} in {readings.place} overflows {readings.dtype}"
+        ),
         fix=SLOWER_GROWTH,
     )
 
@@ -133,6 +143,6 @@ def exploded(e: Evidence) -> Conclusion | None:
     return Conclusion(
         cause="lr-too-high",
         confidence=0.75,
-        why=f"{name} reaches {largest:.3g}: the weights have exploded before this step",
-        fix="go back to a good checkpoint, lower the learning rate, add warmup, clip gradients at 1.0",
+        why=f"{name} reaches {largest:.3g}: the weights exploded before this step",
+        fix="return to a good checkpoint, lower the learning rate, add warmup, clip gradients at 1.0",
     )

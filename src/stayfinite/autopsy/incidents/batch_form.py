@@ -171,7 +171,7 @@ class _Walk:
         if type(tensor) is not Tensor:
             tensor = tensor.as_subclass(Tensor)
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
-            return self._without(tensor, path, "is a tensor that is not stored as one block")
+            return self._without(tensor, path, "is a tensor not stored as one block")
         if tensor.dtype in STORED:
             return tensor.resolve_conj().resolve_neg()
         # A dtype that safetensors has no name for, such as complex128: its bytes are kept.
@@ -231,7 +231,7 @@ def _raised(value: Any) -> Any:
             raise
         raise StateError(f"the saved batch is damaged: {type(error).__name__}: {error}", fix=ANOTHER) from error
     raise StateError(
-        f"the saved batch holds a {kind!r}, which this stayfinite does not know",
+        f"the saved batch holds a {kind!r}, which this version of stayfinite does not support",
         fix="read it with the stayfinite that wrote it",
     )
 

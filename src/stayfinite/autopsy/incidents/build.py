@@ -25,7 +25,7 @@ def load_build(named: str | None, incident: Path) -> tuple[Any, Callable[[Any], 
         incident: of a run whose run.json may name a recipe, which then needs no ``named``.
 
     Raises:
-        UsageError: there is no such function, it fails, or returns something else.
+        UsageError: no such function, it fails, or returns something else.
     """
     if named is not None:
         return _parts(call_build(named), named)
@@ -43,7 +43,7 @@ def call_build(named: str, *arguments: Any, example: str = EXAMPLE) -> Any:
         example: one that would do, for the error.
 
     Raises:
-        UsageError: there is no such function, or it fails.
+        UsageError: no such function, or it fails.
     """
     module_name, _, function_name = named.partition(":")
     if not module_name or not function_name.isidentifier():
@@ -56,8 +56,8 @@ def call_build(named: str, *arguments: Any, example: str = EXAMPLE) -> Any:
     except Exception as error:
         place = _place(error)
         raise UsageError(
-            f"--build {named}: it failed with {type(error).__name__}{place}: {error}",
-            fix=f"mend it there; {function_name} is called without arguments" if place and not arguments else example,
+            f"--build {named} failed with {type(error).__name__}{place}: {error}",
+            fix=f"fix {function_name}; it is called without arguments" if place and not arguments else example,
         ) from error
 
 
@@ -68,7 +68,7 @@ def _function(module_name: str, function_name: str, example: str) -> Callable[..
         module = importlib.import_module(module_name)
     except Exception as error:
         raise UsageError(
-            f"--build: {module_name} cannot be imported: {type(error).__name__}{_place(error)}: {error}",
+            f"--build: cannot import {module_name}: {type(error).__name__}{_place(error)}: {error}",
             fix=f"run the command where {module_name.partition('.')[0]}.py is; keep training behind "
             "`if __name__ == '__main__':`",
         ) from error
@@ -102,7 +102,7 @@ def _parts(built: Any, named: str) -> tuple[Any, Callable[[Any], Any]]:
         model, forward = getattr(built, "model", None), getattr(built, "forward", None)
     if not isinstance(model, nn.Module) or not callable(forward):
         raise UsageError(
-            f"--build {named}: it has to return a model and forward(batch) -> loss, not {type(built).__name__}",
+            f"--build {named}: must return a model and forward(batch) -> loss, not {type(built).__name__}",
             fix=EXAMPLE,
         )
     return model, forward
@@ -117,6 +117,7 @@ def _of_recipe(run: Path) -> str:
         recipe = ""
     if not recipe.isidentifier():
         raise UsageError(
-            "the run does not say how its model is built", fix=f"--build my_train:build, with {EXAMPLE} in my_train.py"
+            ("the run does not record how to build its model"),
+            fix=f"--build my_train:build, with {EXAMPLE} in my_train.py",
         )
     return f"stayfinite.recipes.{recipe}:build"

@@ -73,7 +73,7 @@ class Incident:
         """The random number generators as they stood before the forward pass."""
         state = decode(self._tree(RNG), {})
         if not isinstance(state, dict):
-            raise _damaged(self.path, f"{RNG} holds no generators")
+            raise _damaged(self.path, f"{RNG} holds no random states")
         return state
 
     def weights(self) -> dict[str, Tensor] | None:
@@ -95,7 +95,7 @@ class Incident:
         try:
             return json.loads((self.path / name).read_bytes())
         except (OSError, ValueError, RecursionError) as error:
-            raise _damaged(self.path, f"{name} cannot be read: {error}") from error
+            raise _damaged(self.path, f"cannot read {name}: {error}") from error
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         if name not in self.record["files"]:
@@ -103,7 +103,7 @@ class Incident:
         try:
             held: dict[str, Tensor] = load_file(self.path / name)
         except (OSError, SafetensorError) as error:
-            raise _damaged(self.path, f"{name} cannot be read: {error}") from error
+            raise _damaged(self.path, f"cannot read {name}: {error}") from error
         return held
 
 
@@ -117,19 +117,22 @@ def read_incident(path: str | os.PathLike[str]) -> Incident:
     record = _record(path)
     for name, expected in record["files"].items():
         if "/" in name or name.startswith("."):
-            raise StateError(f"{path} names a file outside of it: {name}", fix="it was tampered with; do not use it")
+            raise StateError(
+                f"{path} names a file outside its directory: {name}",
+                fix=("the incident was tampered with: do not use it"),
+            )
         try:
             size = (path / name).stat().st_size
             if size != expected["bytes"]:
-                raise _damaged(path, f"{name} is truncated or grown: {size} bytes, written were {expected['bytes']}")
+                raise _damaged(path, f"{name} has {size} bytes, expected {expected['bytes']}")
             if read_back(path / name).sha256 != expected["sha256"]:
-                raise _damaged(path, f"{name} has changed since it was written: its hash differs")
+                raise _damaged(path, f"{name} was modified: its hash differs")
         except FileNotFoundError:
             raise _damaged(path, f"{name} is missing") from None
         except OSError as error:
-            raise _damaged(path, f"{name} cannot be read: {error.strerror or error}") from error
+            raise _damaged(path, f"cannot read {name}: {error.strerror or error}") from error
         except (KeyError, TypeError) as error:
-            raise _damaged(path, f"{INCIDENT} does not say what {name} holds") from error
+            raise _damaged(path, f"{INCIDENT} does not describe {name}") from error
     return Incident(path=path, record=record)
 
 
@@ -138,15 +141,15 @@ def _record(path: Path) -> dict[str, Any]:
         record = json.loads((path / INCIDENT).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise StateError(
-            f"{path} is no incident: it has no {INCIDENT}", fix="name a directory such as RUN/incidents/0001"
+            f"{path} is not an incident: {INCIDENT} is missing", fix="name a directory such as RUN/incidents/0001"
         ) from None
     except OSError as error:
-        text = f"{path / INCIDENT} cannot be read: {error.strerror or error}"
+        text = f"cannot read {path / INCIDENT}: {error.strerror or error}"
         raise StateError(text, fix="check the path and its permissions") from error
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"{INCIDENT} is no JSON: {error}") from error
+        raise _damaged(path, f"{INCIDENT} is not JSON: {error}") from error
     if not isinstance(record, dict):
-        raise _damaged(path, f"{INCIDENT} is no object")
+        raise _damaged(path, f"{INCIDENT} is not a JSON object")
     if record.get("version") != VERSION:
         raise StateError(
             f"{path} has version {record.get('version')!r}, this stayfinite reads {VERSION}",

@@ -126,7 +126,7 @@ def write_autopsy(incident: Path, record: Mapping[str, Any], name: str = AUTOPSY
 def rng_tree(rng: Mapping[str, Any]) -> Any:
     """The generators as plain JSON."""
     encoded = encode(dict(rng))
-    assert not encoded.tensors, "generators are captured as numbers and bytes"
+    assert not encoded.tensors, "a random state holds numbers and bytes only"
     return encoded.tree
 
 

@@ -24,7 +24,7 @@ from stayfinite.state.parts import buffers_of, plain_name, unwrapped
 from stayfinite.state.reading import load
 
 SHOWN = 5
-OTHER_FORM = "build() has to give the model that was trained: the same configuration, dtype and adapters"
+OTHER_FORM = "build() must return the trained model: same configuration, dtype and adapters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +54,13 @@ def rebuild(
         model.to(device)
     inner = unwrapped(model)
     device = device or next((p.device for p in inner.parameters()), torch.device("cpu"))
-    notes = [f"left out of the batch: {each}" for each in incident.record["batch"].get("left_out", [])]
+    notes = [f"missing from the batch: {each}" for each in incident.record["batch"].get("left_out", [])]
     weights = _weights(incident, notes)
     if weights is not None:
         left_out = frozenset(map(str, incident.record["weights"].get("left_out", ())))
         load_weights(inner, weights, incident.path, left_out)
         if left_out:
-            notes.append(f"{len(left_out)} frozen tensors are those that build() gave: the run did not keep them")
+            notes.append(f"{len(left_out)} frozen tensors come from build(): the run did not save them")
     _set_modes(inner, incident.record.get("modules") or {})
     precision = incident.record["precision"]
     step = Step(
@@ -78,7 +78,7 @@ def rebuild(
         trigger=incident.trigger,
         compiled=is_compiled(model),
         device=incident.device.type,
-        notes=dict(incident.record.get("notes") or {}) | {"rebuilt": "in another process, by build()"},
+        notes=dict(incident.record.get("notes") or {}) | {"rebuilt": "in another process, with build()"},
     )
     return Rebuilt(step=step, materials=materials, notes=notes)
 
@@ -115,7 +115,7 @@ def load_weights(
     if unknown:
         words.append(f"{len(unknown)} of its tensors are not in the built model: {_some(unknown)}")
     if odd:
-        words.append(f"{len(odd)} have another form: {_some(odd)}")
+        words.append(f"{len(odd)} differ in shape or dtype: {_some(odd)}")
     if words:
         raise StateError(f"the weights of {source} do not fit the built model: {'; '.join(words)}", fix=OTHER_FORM)
     for name, tensor in live.items():
@@ -128,7 +128,7 @@ def _weights(incident: Incident, notes: list[str]) -> dict[str, Tensor] | None:
     about = incident.record["weights"]
     written = incident.weights()
     if about.get("later"):
-        notes.append(f"the weights are {about['later']} steps newer than the refused step: it was heard of late")
+        notes.append(f"the weights are {about['later']} steps newer than the refused step")
     if written is not None:
         return written
     if named := about.get("checkpoint"):
@@ -136,15 +136,15 @@ def _weights(incident: Incident, notes: list[str]) -> dict[str, Tensor] | None:
         try:
             state = load(path)
         except StateError as error:
-            notes.append(f"the weights were too large to be written, and the checkpoint is of no use: {error.message}")
+            notes.append(f"the weights were too large to save, and the checkpoint cannot be used: {error.message}")
         else:
-            notes.append(f"the weights are those of {named}, the newest checkpoint before the refused step")
+            notes.append(f"weights from {named}, the newest checkpoint before the refused step")
             return {
                 name.removeprefix("model."): tensor
                 for name, tensor in state.tensors.items()
                 if name.startswith("model.")
             }
-    notes.append("the weights are those that build() gave: the incident holds none")
+    notes.append("weights from build(): the incident holds none")
     return None
 
 
@@ -173,7 +173,7 @@ def _optimizer(incident: Incident, model: nn.Module, notes: list[str]) -> Optimi
         plan_optimizer(writes, optimizer, live, saved, set())
         writes.do()
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        notes.append(f"the optimizer's state is of no use here: {type(error).__name__}: {error}")
+        notes.append(f"the optimizer state cannot be loaded: {type(error).__name__}: {error}")
         return None
     return optimizer
 

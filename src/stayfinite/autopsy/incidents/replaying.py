@@ -50,8 +50,8 @@ def replay(
         raise
     except Exception as error:
         raise UsageError(
-            f"the forward pass failed when it was run again: {type(error).__name__}: {error}",
-            fix="forward(batch) has to take the batch of the incident and use the model that build() returned",
+            f"the forward pass failed in the re-run: {type(error).__name__}: {error}",
+            fix="forward(batch) must accept the batch of the incident and use the model that build() returned",
         ) from error
     return found.to_json(), list(rebuilt.notes)
 

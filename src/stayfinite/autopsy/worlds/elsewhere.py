@@ -185,7 +185,7 @@ class _Elsewhere(TorchDispatchMode):
         for item in tree_iter(result):
             # A number by itself may live on the CPU whatever the rest does.
             if isinstance(item, Tensor) and item.device.type == self._left and item.dim() and can_be_bad(item):
-                raise RuntimeError(f"the step computes on {item.device} wherever the model and the batch are ({func})")
+                raise RuntimeError(f"the step always computes on {item.device} ({func})")
         return result
 
 

@@ -30,7 +30,7 @@ TOO_LARGE_TO_SQUARE = math.sqrt(torch.finfo(torch.float32).max)
 ELSEWHERE = "other_device"
 """The world that may take longer than all others together."""
 
-REMEDY = "go back to weights from before the last update"
+REMEDY = "return to the weights before the last update"
 
 Context = Callable[[], AbstractContextManager[Any]]
 
@@ -111,9 +111,9 @@ def all_worlds(step: Step, trace: Trace, materials: Materials) -> Builders:
 def _of_the_batch(step: Step) -> Builders:
     if all(bool(item.isfinite().all()) for item in batch_items(step.batch).values() if item.is_floating_point()):
         return {}
-    change = "NaN and infinities of the batch are 0"
+    change = "NaN and inf in the batch set to 0"
     mended = partial(changes.finite_inputs, step.batch)
-    return {"inputs_sanitised": lambda: World("inputs_sanitised", change, step.changed(batch=mended()))}
+    return {"inputs_sanitized": lambda: World("inputs_sanitized", change, step.changed(batch=mended()))}
 
 
 def _of_precision(step: Step, trace: Trace) -> Builders:
@@ -125,11 +125,9 @@ def _of_precision(step: Step, trace: Trace) -> Builders:
     if low is torch.float16:
         worlds["bf16"] = lambda: precision_world(step, "bf16")
     if step.scale != 1.0:
-        worlds["small_loss_scale"] = lambda: World("small_loss_scale", "a loss scale of 1", step.changed(scale=1.0))
+        worlds["small_loss_scale"] = lambda: World("small_loss_scale", "loss scale 1", step.changed(scale=1.0))
     if low is torch.float16 and step.scale <= 1.0 and trace.finite:
-        worlds["large_loss_scale"] = lambda: World(
-            "large_loss_scale", "a loss scale of 65,536", step.changed(scale=65536.0)
-        )
+        worlds["large_loss_scale"] = lambda: World("large_loss_scale", "loss scale 65,536", step.changed(scale=65536.0))
     if low is not None and module and _has(step.model, module):
         in_fp32 = partial(changes.module_in_fp32, step.model, module)
         worlds["origin_fp32"] = lambda: World("origin_fp32", f"{module} in fp32", step.changed(in_fp32))
@@ -149,7 +147,7 @@ def _of_eight_bits(step: Step, trace: Trace, materials: Materials) -> Builders:
     if coarse:
         scaled = partial(eight_bits.rowwise, model, coarse)
         worlds["rowwise_scale"] = lambda: World(
-            "rowwise_scale", "a scale for each row in fp8", step.changed(scaled), "use rowwise scales", tuple(coarse)
+            "rowwise_scale", "rowwise fp8 scales", step.changed(scaled), "use rowwise scales", tuple(coarse)
         )
     return worlds
 
@@ -179,7 +177,7 @@ def _of_the_origin(step: Step, trace: Trace) -> Builders:
     if mask is not None and mask.place is not None:
         finite = partial(finite_constants, mask.place)
         worlds["mask_finite"] = lambda: World(
-            "mask_finite", "a large number in the mask, not infinity", step.changed(finite)
+            "mask_finite", "a large finite number in the mask, not inf", step.changed(finite)
         )
     return worlds
 
@@ -190,17 +188,19 @@ def _of_kernels(step: Step, trace: Trace, *, compiled: bool) -> Builders:
     model = step.model
     if trace.uses_attention:
         worlds["math_attention"] = lambda: World(
-            "math_attention", "attention by the math kernel", step.changed(changes.math_attention)
+            "math_attention", "math attention kernel", step.changed(changes.math_attention)
         )
     if hasattr(model, "set_attn_implementation") and _attention_of(model) not in ("", "eager"):
         written_out = partial(changes.eager_attention, model)
-        worlds["eager_attention"] = lambda: World("eager_attention", "attention written out", step.changed(written_out))
+        worlds["eager_attention"] = lambda: World(
+            "eager_attention", ("attention in plain operators"), step.changed(written_out)
+        )
     function = custom_function(trace.origin)
     if function:
-        change, derived = f"the backward of {function} derived by autograd", partial(changes.derived_backward, function)
+        change, derived = f"autograd's own backward for {function}", partial(changes.derived_backward, function)
         worlds["derived_backward"] = lambda: World("derived_backward", change, step.changed(derived))
     if compiled or _is_compiled(step):
-        worlds["eager"] = lambda: World("eager", "eager instead of compiled", step.changed(changes.eager))
+        worlds["eager"] = lambda: World("eager", "eager mode, not compiled", step.changed(changes.eager))
     if trace.uses_dropout:
         off = partial(changes.no_dropout, model)
         worlds["dropout_off"] = lambda: World("dropout_off", "no dropout", step.changed(off))
@@ -212,13 +212,11 @@ def _of_weights(step: Step, trace: Trace, materials: Materials) -> Builders:
     worlds: Builders = {}
     origin = trace.origin
     if origin is not None and origin.tensor is not None and not origin.leaf.startswith("batch"):
-        change, mended = f"what is not finite in {origin.leaf} is 0", partial(changes.mended, origin.tensor)
+        change, mended = f"NaN and inf in {origin.leaf} set to 0", partial(changes.mended, origin.tensor)
         worlds["leaf_mended"] = lambda: World("leaf_mended", change, step.changed(mended))
     if materials.good_weights is not None:
         good = partial(changes.weights_from, step.model, materials.good_weights)
-        worlds["good_weights"] = lambda: World(
-            "good_weights", "the last known-good weights", step.changed(good), REMEDY
-        )
+        worlds["good_weights"] = lambda: World("good_weights", "last known-good weights", step.changed(good), REMEDY)
     if materials.optimizer is not None:
         worlds["previous_update_undone"] = partial(_undone, step, materials.optimizer)
     return worlds
@@ -254,7 +252,7 @@ def _guarded(step: Step, trace: Trace) -> World | None:
     if not can_be_guarded(operator):
         return None
     place = origin.event.place
-    change = f"{operator} at {line_in_words(place.file, place.line)} kept away from its edge"
+    change = f"{operator} at {line_in_words(place.file, place.line)} clamped to its domain"
     # Compiled code is not what the guard sees.
     return World("origin_guarded", change, step.changed(changes.eager, partial(operator_guarded, place)))
 

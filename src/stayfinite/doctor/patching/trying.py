@@ -61,7 +61,7 @@ def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> 
     """
     top = next((each for each in seen.findings if each.loud), None)
     if top is None:
-        return NoPatch("the fault was read from text, and no line of the program was seen to cause it", "see its fix")
+        return NoPatch("no line of the program was identified", "see its fix")
     fix = top.finding.fix
     file = _file_of(top, seen, script)
     if file is None:

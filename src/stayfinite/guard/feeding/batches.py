@@ -164,7 +164,7 @@ class Batches:
             rng, generators = state["rng"], [bytes(each) for each in state["generators"]]
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(
-                f"this is not a position in the data: {error}", fix="pass what Batches.state_dict() returned"
+                f"not a saved data position: {error}", fix="pass what Batches.state_dict() returned"
             ) from error
         self._begun = 0
         self._epoch, self._next, self._errors, self._rng = epoch, number, errors, rng
@@ -288,16 +288,15 @@ class Batches:
                     f"{self._errors} batches failed to load, the last at epoch {self._epoch}, batch {self._next}: "
                     f"{type(failure).__name__}: {failure}",
                     code="loader-failed",
-                    fix="repair or drop the items named in events.jsonl, or raise Policy.max_loader_errors",
+                    fix="repair or drop the rows named in events.jsonl, or raise Policy.max_loader_errors",
                 )
             ) from failure
         if agreed is Supply.FAILED:
             raise self._stop(
                 LoaderFailed(
-                    f"the loader of another rank failed at epoch {self._epoch}, batch {self._next}; "
-                    "its own error says why",
+                    f"the loader of another rank failed at epoch {self._epoch}, batch {self._next}",
                     code="loader-failed",
-                    fix="see the log of the rank that failed",
+                    fix="see that rank's log",
                 )
             )
         if agreed is Supply.ENDED and batch is not None:

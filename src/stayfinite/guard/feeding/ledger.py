@@ -132,5 +132,5 @@ class Ledger:
                     epoch, number = each
                     ledger._entries[int(epoch), int(number)] = Entry(Fate.GIVEN_UP)
         except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"this is not a ledger: {error}", fix="pass what Ledger.state_dict() returned") from error
+            raise StateError(f"not a saved ledger: {error}", fix="pass what Ledger.state_dict() returned") from error
         return ledger

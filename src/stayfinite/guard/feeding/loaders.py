@@ -217,5 +217,5 @@ def read_ledgers(state: Mapping[str, Any]) -> list[Ledger]:
     """The ledgers that ``Loaders.ledger`` wrote, one a loader."""
     saved = state.get("loaders")
     if not isinstance(saved, list):
-        raise StateError("this is not a ledger: it has no list of loaders", fix="pass what guard.state_dict() returned")
+        raise StateError("not a saved ledger: it has no list of loaders", fix="pass what guard.state_dict() returned")
     return [Ledger.from_state(each) for each in saved]

@@ -19,38 +19,37 @@ def choose_gate(shop: Workshop, policy: Policy, state: SpikeState) -> tuple[Gate
     if shop.driven:
         return DrivenGate(shop), _cost_when_driven(shop, policy)
     if policy.mode == "watch":
-        return OpenGate(shop), "no cost beyond measuring"
+        return OpenGate(shop), "no extra cost"
     if policy.mode == "strict":
-        return HostGate(shop), "one host wait a step, so that it can stop at the bad one"
+        return HostGate(shop), "one host sync per step, to stop at the bad one"
     obstacle = _obstacle(shop)
     if policy.gate == "device":
         if obstacle:
             raise OptimizerError(
-                f"Policy(gate='device') cannot be had here: {obstacle[0]}",
+                f"Policy(gate='device') is not possible: {obstacle[0]}",
                 fix=f"{obstacle[1]}, or leave gate at 'auto'",
             )
-        return DeviceGate(shop, policy, state), "no host wait"
+        return DeviceGate(shop, policy, state), "no host sync"
     on_cpu = _on_cpu(shop)
     if policy.gate == "host" or on_cpu or obstacle:
         if on_cpu:
-            return HostGate(shop), "no wait: everything is on the CPU"
+            return HostGate(shop), "no host sync on the CPU"
         why = (
-            f"one host wait a step, because {obstacle[0]}; {obstacle[1]}"
+            f"one host sync per step: {obstacle[0]}; {obstacle[1]}"
             if obstacle
-            else "one host wait a step, as asked"
+            else "one host sync per step, as configured"
         )
         return HostGate(shop), why
-    return DeviceGate(shop, policy, state), "no host wait"
+    return DeviceGate(shop, policy, state), "no host sync"
 
 
 def _cost_when_driven(shop: Workshop, policy: Policy) -> str:
     if policy.gate == "device":
         raise OptimizerError(
-            "Policy(gate='device') cannot be had here: the framework asks at once whether its step was taken, and a "
-            "device would answer a few steps later",
+            "Policy(gate='device') is not possible: the framework asks at once whether its step was taken",
             fix="leave gate at 'auto'",
         )
-    return "no wait: everything is on the CPU" if _on_cpu(shop) else "one host wait a step"
+    return "no host sync on the CPU" if _on_cpu(shop) else "one host sync per step"
 
 
 def _on_cpu(shop: Workshop) -> bool:
@@ -62,12 +61,12 @@ def _obstacle(shop: Workshop) -> tuple[str, str] | None:
     if not takes_flag(shop.optimizer):
         names = ", ".join(known.__name__ for known in FLAGGED)
         return (
-            f"{type(shop.optimizer).__name__} as configured takes no flag from the device",
-            f"fused=True spares it for torch's {names}, where this torch has that kernel",
+            f"{type(shop.optimizer).__name__} as configured reads no flag on the device",
+            f"fused=True avoids it for torch's {names}",
         )
     if not shop.schedule.rewindable:
         return (
-            "the scheduler has no state_dict and load_state_dict, so an advance could not be taken back",
-            "give the scheduler both methods",
+            "the scheduler lacks state_dict and load_state_dict, so its step cannot be undone",
+            "add both methods to the scheduler",
         )
     return None

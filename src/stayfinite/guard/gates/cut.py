@@ -69,7 +69,7 @@ class LearningRateCut:
         """Continue a cut."""
         taken = state.get("taken")
         if taken is not None and not isinstance(taken, int):
-            raise StateError(f"this is not the state of a cut: {state!r}", fix="pass what state_dict() returned")
+            raise StateError(f"not a saved rate cut: {state!r}", fix="pass what state_dict() returned")
         self._taken = taken
 
 

@@ -16,7 +16,7 @@ class DrivenGate:
     (whether the schedule may move, what to log), so the answer cannot come late.
     """
 
-    sentence: ClassVar[str] = "the framework asks before its optimizer may step"
+    sentence: ClassVar[str] = "the framework asks before each optimizer step"
 
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop

@@ -117,7 +117,7 @@ class Gate(Protocol):
 class HostGate:
     """Reads the step's numbers, then decides. Works with every optimizer; on an accelerator it waits once a step."""
 
-    sentence: ClassVar[str] = "the host reads each step's numbers before the optimizer may step"
+    sentence: ClassVar[str] = "the host checks each step before the optimizer runs"
 
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop
@@ -176,7 +176,7 @@ class DeviceGate(_Listening):
     Until the host hears of a refusal, a few steps later, the schedule is one position ahead; it is then put right.
     """
 
-    sentence: ClassVar[str] = "the fused optimizer reads the verdict on the device; the host never waits"
+    sentence: ClassVar[str] = "the fused optimizer reads the verdict on the device; no host sync"
 
     def __init__(self, shop: Workshop, policy: Policy, state: SpikeState) -> None:
         super().__init__(shop)
@@ -242,7 +242,7 @@ class DeviceGate(_Listening):
 class OpenGate(_Listening):
     """Lets every step pass exactly as a plain loop would, and only listens."""
 
-    sentence: ClassVar[str] = "every step is taken as in a plain loop; the guard only watches"
+    sentence: ClassVar[str] = "monitor only: every step is taken"
 
     def take(self, reading: Reading) -> list[Heard]:
         """Do the step; return what is known by now."""

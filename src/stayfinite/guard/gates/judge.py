@@ -1,4 +1,4 @@
-"""The policy with its memory: the one place in the guard where judgements are remembered."""
+"""The policy with its memory: the one place in the guard where judgments are remembered."""
 
 from __future__ import annotations
 

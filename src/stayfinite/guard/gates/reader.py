@@ -90,7 +90,7 @@ class Reader:
         if not gradients.indices and first and not gradients.told:
             raise LossError(
                 "backward() gave no gradient to any parameter of the optimizer",
-                fix="the loss does not depend on the model that is trained: compute it from this model's output",
+                fix="compute the loss from this model's output",
             )
         return Reading(
             step=step,
@@ -109,10 +109,10 @@ class Reader:
         if self._shop.roster.device.type == "cpu":
             return ""
         if self.fused is None:
-            return "; torch reads the gradients"
+            return "; gradients read by torch"
         if self.fused.trouble:
-            return f"; torch reads the gradients, because the kernels could not be used: {self.fused.trouble}"
-        return "; one pass of its own kernels reads the gradients"
+            return f"; gradients read by torch, because the kernels failed: {self.fused.trouble}"
+        return "; gradients read by one fused kernel"
 
     def _kernels(self) -> Fused | None:
         # A framework that leaves its clipping to the guard is promised torch's norm to the last bit.

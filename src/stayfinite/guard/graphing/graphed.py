@@ -41,29 +41,29 @@ def check_graphable(guard: Machinery) -> DeviceGate:
     gate, shop = guard._after.gate, guard._shop
     if guard._forward.function is None:
         raise UsageError(
-            "guard.graphed() needs to know the forward pass",
+            "guard.graphed() needs a forward function",
             fix="build it with Guard(..., forward=lambda batch: model(**batch).loss)",
         )
     if not isinstance(gate, DeviceGate):
         raise OptimizerError(
-            f"guard.graphed() needs the gate that decides on the device, and this is another one: {guard._after.cost}",
+            f"guard.graphed() needs the device gate, not this one: {guard._after.cost}",
             fix="train on a CUDA device, with AdamW(..., fused=True) or another fused optimizer, and gate='auto'",
         )
     if shop.many:
         raise UsageError(
-            "guard.graphed() with several ranks: their agreement is not recorded in a graph",
+            "guard.graphed() does not support several ranks",
             fix="use guard.step(loss) there",
         )
     if guard._judge.policy.replay_every:
         raise UsageError(
-            "guard.graphed() with Policy(replay_every=...): a graph draws other random numbers when it is run again",
-            fix="leave one of them out",
+            "guard.graphed() does not support Policy(replay_every=...): a graph draws new random numbers in a re-run",
+            fix="use one of them",
         )
     rates = [group["lr"] for group in shop.optimizer.param_groups]
     if not all(isinstance(rate, Tensor) and rate.device == shop.roster.device for rate in rates):
         raise OptimizerError(
-            "guard.graphed() with a learning rate that is a plain number: a graph would keep the first one for ever",
-            fix=f"give it as a tensor: lr=torch.tensor(1e-3, device={str(shop.roster.device)!r})",
+            "guard.graphed() needs the learning rate as a tensor: a graph keeps plain numbers",
+            fix=f"lr=torch.tensor(1e-3, device={str(shop.roster.device)!r})",
         )
     return gate
 
@@ -149,9 +149,11 @@ class GraphedStep:
                 # Half a step leaves the scaler waiting for the other half.
                 shop.scaler._per_optimizer_states.pop(id(shop.optimizer), None)
             raise UsageError(
-                f"the step could not be recorded as a CUDA graph: {first_cause(error)}",
-                fix="what forward does must not depend on numbers (no .item(), no `if loss > 3`) nor make tensors on "
-                "the host; guard.step(guard.forward(batch)) works without a graph. No step was taken",
+                f"cannot record the step as a CUDA graph: {first_cause(error)}",
+                fix=(
+                    "forward must not read values (.item(), `if loss > 3`) or create tensors on the host. "
+                    "guard.step(guard.forward(batch)) works without a graph. No step was taken"
+                ),
             ) from error
         finally:
             guard._reader.fused = kept
@@ -197,10 +199,12 @@ class GraphedStep:
         moved = sorted({name for before, after in now for name in after if before.get(name) != after[name]})
         if moved:
             raise OptimizerError(
-                f"guard.graphed() with {', '.join(moved)} of the optimizer changing from step to step: a graph would "
-                "keep the first value for ever",
-                fix="let the schedule move the learning rate alone (OneCycleLR(..., cycle_momentum=False), say), or "
-                "use guard.step(guard.forward(batch))",
+                f"guard.graphed() needs constant optimizer settings, but {', '.join(moved)} changes: a graph keeps "
+                "the first value",
+                fix=(
+                    "let the schedule change the learning rate only, for example OneCycleLR(..., "
+                    "cycle_momentum=False), or use guard.step(guard.forward(batch))"
+                ),
             )
 
     def _present(self) -> tuple[Any, ...]:
@@ -277,6 +281,6 @@ def graphed(guard: Machinery, plainly: Callable[[Any], Tensor]) -> GraphedStep:
     device = guard._shop.roster.device
     if device.type != "cuda":
         raise UsageError(
-            f"guard.graphed() needs a CUDA device, and the model is on {device}", fix="use guard.step(loss) there"
+            f"guard.graphed() needs a CUDA device, but the model is on {device}", fix="use guard.step(loss)"
         )
     return GraphedStep(guard, CudaTape(device), plainly)

@@ -30,8 +30,8 @@ def form_of(batch: Any) -> Form:
     if batch is None or isinstance(batch, str | bytes | int | float | torch.dtype | torch.device):
         return ("value", batch)
     raise UsageError(
-        f"a graphed step was given a batch with a {type(batch).__name__} in it, which cannot be copied into place",
-        fix="make batches of tensors and plain values, in dicts, lists and tuples",
+        f"a graphed step cannot copy a batch with a {type(batch).__name__} in it",
+        fix="use tensors and plain values, in dicts, lists and tuples",
     )
 
 

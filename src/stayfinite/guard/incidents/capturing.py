@@ -147,9 +147,9 @@ def _weights(
     if left_out := parts.left_out():
         about["left_out"] = list(left_out)
     if case.later < 0:
-        about |= {"later": 0, "why": "the bad step was taken: the weights are no longer those that it began with"}
+        about |= {"later": 0, "why": "the bad step was taken, so the weights have changed"}
     elif is_sharded(parts.model):
-        about["why"] = "the weights are spread over ranks"
+        about["why"] = "the weights are sharded over ranks"
     elif size > limit:
         about["why"] = f"the weights take {size:,} bytes; Policy.incident_megabytes allows {limit:,}"
     else:

@@ -49,7 +49,7 @@ class ForwardPass:
         """
         if self.function is None:
             raise UsageError(
-                "guard.forward() needs to know the forward pass",
+                "guard.forward() needs a forward function",
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
             )
         self._intake.see(batch)

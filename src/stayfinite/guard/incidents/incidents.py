@@ -100,7 +100,7 @@ class Incidents:
             if self._passes.wanted:
                 self._consider(heard, step, taken=taken)
         except Exception as error:
-            self._say("incident-failed", decision.step, f"step {decision.step} could not be captured", error)
+            self._say("incident-failed", decision.step, f"cannot capture step {decision.step}", error)
         if taken:
             self._passes.settle(decision.step)
 
@@ -137,12 +137,12 @@ class Incidents:
                 good=self._known_good(),
                 later=0,
                 rank=self._ranks.rank,
-                notes={"weights": "those of the known-good state that the run went back to"},
+                notes={"weights": "weights of the known-good state the run returned to"},
             )
             try:
                 self._act(case if sure else self._search(case, passes))
             except Exception as error:
-                self._say("incident-failed", step, f"step {step} could not be captured", error)
+                self._say("incident-failed", step, f"cannot capture step {step}", error)
         if len(self._kinds) >= self._policy.max_incidents:
             self._passes.stop()
 
@@ -215,11 +215,11 @@ class Incidents:
         """What is not the same when the step is run again."""
         notes: dict[str, Any] = {}
         if bad.changed:
-            notes["batch"] = "the forward pass writes to its own batch: a re-run starts from what it left"
+            notes["batch"] = "the forward pass modifies its batch: a re-run starts from the modified one"
         if later:
-            notes["weights"] = f"heard of {later} steps late: the weights are that much newer"
+            notes["weights"] = f"reported {later} steps late: the weights are newer"
         if getattr(self._forward.function, "is_recorded", False):
-            notes["random"] = "what was recorded is run again as it is written: kernels may draw other random numbers"
+            notes["random"] = "recorded kernels are re-run as they are: random numbers may differ"
         return notes
 
     def _replayed(self, decision: Decision) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Incidents:
         try:
             number = self._capture(case)
         except Exception as error:
-            self._say("incident-failed", case.decision.step, f"step {case.decision.step} could not be captured", error)
+            self._say("incident-failed", case.decision.step, f"cannot capture step {case.decision.step}", error)
         # What a device has done once, no change to the step can prove.
         if self._seconds and case.trigger is not Code.REPLAY_MISMATCH:
             self._explain(case, number)
@@ -247,7 +247,7 @@ class Incidents:
         try:
             found = find_guilty(case, passes, self._parts, forward, seconds=self._seconds / 4, world=world)
         except Exception as error:
-            self._say("autopsy-failed", case.decision.step, "its batches could not be run again", error)
+            self._say("autopsy-failed", case.decision.step, "its batches could not be re-run", error)
             return case
         return case if found is None else replace(case, guilty=found, sure=True)
 
@@ -257,7 +257,7 @@ class Incidents:
             return None
         number = archive.number()
         if number is None:
-            reason = f"{archive.directory} holds {self._policy.max_incidents} incidents already"
+            reason = f"{archive.directory} already holds {self._policy.max_incidents} incidents"
             self._unsaid.append(("incident-not-kept", case.decision.step, "", {"reason": reason}))
             return None
         limit = self._policy.incident_megabytes << 20
@@ -273,15 +273,15 @@ class Incidents:
             from stayfinite.guard.incidents.rerunning import explain, obstacle
 
             if reason := obstacle(case, self._parts.model, self._ranks.world):
-                later = f"; `stayfinite replay` can, from {place}" if place else ""
-                line = f"step {step} cannot be explained here: {reason}{later}"
+                later = f"; use `stayfinite replay {place}`" if place else ""
+                line = f"step {step} cannot be explained now: {reason}{later}"
                 self._unsaid.append(("autopsy-skipped", step, line, {"reason": reason, "incident": place or None}))
                 return
             assert self._forward.function is not None
             with self._progress(step):
                 found = explain(case, self._parts, self._forward.function, self._seconds, self._ranks.world).to_json()
         except Exception as error:
-            self._say("autopsy-failed", step, f"step {step} could not be explained", error)
+            self._say("autopsy-failed", step, f"cannot explain step {step}", error)
             return
         self._found[case.trigger] = found
         details = {name: found.get(name) for name in ("cause", "confidence", "verdict", "origin", "rows", "fix")}
@@ -300,7 +300,7 @@ class Incidents:
     @contextmanager
     def _progress(self, step: int) -> Iterator[None]:
         """Say what training is waiting for, if it has to wait."""
-        line = f"step {step} is bad and is being explained, for up to {self._seconds:g} s"
+        line = f"explaining step {step}, up to {self._seconds:g} s"
         timer = threading.Timer(SOON, self._recorder.say, (line,))
         timer.daemon = True
         timer.start()

@@ -26,17 +26,17 @@ COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional")
 def obstacle(case: Case, model: nn.Module, world: int) -> str:
     """Why a step cannot be run again here and now; empty if it can."""
     if case.later < 0:
-        return "the bad step was taken and has changed the weights"
+        return "the bad step was taken and changed the weights"
     if case.guilty.overwritten:
-        return "its batch has been written over since"
+        return "its batch was overwritten"
     if is_sharded(model):
-        return "the weights are spread over ranks, and the others have gone on"
+        return "the weights are sharded, and the other ranks have moved on"
     if world > 1 and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
-        return "its SyncBatchNorm needs the other ranks, and they have gone on"
+        return "SyncBatchNorm needs the other ranks, which have moved on"
     if world > 1 and not case.decision.signals.bad_ranks:
-        return "no single rank is to blame for it"
+        return "no single rank caused it"
     if not case.sure:
-        return f"none of its {case.passes} batches is known to be bad by itself"
+        return f"none of its {case.passes} batches is bad alone"
     return ""
 
 
@@ -167,7 +167,10 @@ class _NoCollectives(TorchDispatchMode):
         """Run an operator unless it is a collective."""
         if func.namespace in COLLECTIVES:
             raise OrderError(
-                f"the forward pass talks to other ranks ({func.namespace}.{func._schema.name}), which have gone on",
+                (
+                    f"the forward pass communicates with other ranks ({func.namespace}.{func._schema.name}), which "
+                    "have moved on"
+                ),
                 fix="stayfinite replay runs the step in one process",
             )
         return func(*args, **(kwargs or {}))

@@ -32,13 +32,13 @@ from stayfinite.state.shards import is_spread
 def why_never(model: nn.Module, forward: Callable[[Any], Tensor] | None, world: int) -> str:
     """Why no step of this training can be run again; empty if it can."""
     if forward is None:
-        return "the forward pass is not known: give forward= to the guard"
+        return "no forward function: give forward= to the guard"
     if getattr(forward, "is_recorded", False):
-        return "the forward pass is a CUDA graph, which draws other random numbers when it is run again"
+        return "the forward pass is a CUDA graph, which draws new random numbers in a re-run"
     if is_sharded(model) and not computes_together(model):
-        return "ranks compute one result together (tensor parallel, ZeRO-3 or the older FSDP wrapper)"
+        return "ranks compute one result together (tensor parallel, ZeRO-3 or FSDP1)"
     if world > 1 and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
-        return "SyncBatchNorm computes with all ranks together"
+        return "SyncBatchNorm needs all ranks"
     return ""
 
 
@@ -57,13 +57,13 @@ def why_not_now(passes: list[Pass], let_go: int) -> str:
     if not passes:
         return "no batch went through guard.forward"
     if let_go:
-        return f"{let_go} of its batches were too large to be held"
+        return f"{let_go} of its batches were too large to keep"
     if any(each.changed for each in passes):
-        return "the forward pass writes to its own batch"
+        return "the forward pass modifies its batch"
     if any(each.overwritten for each in passes):
-        return "its batch has been written over since"
+        return "its batch was overwritten"
     if any(len(each.arrived) > 1 for each in passes):
-        return "backward has gone through one forward pass twice"
+        return "backward ran twice over one forward pass"
     if not any(each.arrived for each in passes):
         return "backward did not reach the loss of guard.forward"
     return ""

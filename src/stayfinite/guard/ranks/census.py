@@ -54,8 +54,7 @@ def of_stages(told: Sequence[Held], own: Sequence[str]) -> Census:
     at = {name: place for place, name in enumerate(counted)}
     if new := [name for name in own if name not in at]:
         raise ModelError(
-            f"{len(new)} parameters are trained now that were not when the guard was built, first {new[0]}; "
-            "the other stages do not know of them",
+            f"{len(new)} parameters became trainable after the guard was built, first {new[0]}",
             fix="unfreeze before building the guard, or close it and build a new one on every rank",
         )
     return Census(

@@ -44,8 +44,10 @@ def _finding(step: int, odd: list[str], parameters: int, world: int) -> Finding:
     more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
     return Finding(
         code="SF503", cause="rank-desync", severity="error", confidence=0.99, where=f"step {step}",
-        title="parameters that should be the same on several ranks are not",
-        evidence=(f"{len(odd)} of {parameters} differ between the {world} ranks: {', '.join(odd[:SHOWN])}{more}",),
-        fix="stop and resume from a checkpoint from before it; look for code that changes parameters on one rank only, "
-        "different seeds at construction, or a failing device",
+        title="replicated parameters differ between ranks",
+        evidence=(f"{len(odd)} of {parameters} differ between {world} ranks: {', '.join(odd[:SHOWN])}{more}",),
+        fix=(
+            "stop and resume from an earlier checkpoint. Look for code that changes parameters on one rank only, "
+            "different seeds, or a failing device"
+        ),
     )  # fmt: skip

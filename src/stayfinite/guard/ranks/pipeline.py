@@ -69,7 +69,7 @@ class Stages(nn.Module):
         """
         if parts:
             raise UsageError(
-                "guard.step(parts=...) in a pipeline: only the last stage has them, and rank 0 writes",
+                "guard.step(parts=...) does not work in a pipeline: only the last stage has them",
                 fix="leave parts out, and log them yourself on the last stage",
             )
         listed: list[Any] = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
@@ -108,12 +108,12 @@ def as_stages(model: object, tied: Mapping[str, nn.Parameter] | None) -> Stages 
         return Stages(listed, tied or {})
     if isinstance(model, list | tuple) and any(isinstance(each, nn.Module) for each in listed):
         raise ModelError(
-            "a list of modules says nothing about where they stand in the pipeline",
+            "a list of modules does not say which pipeline stages they are",
             fix="pass the PipelineStage objects: Guard([stage0, stage2], optimizer); or one nn.Module",
         )
     if tied:
         raise UsageError(
-            "tied=... is for copies of a parameter on different stages of a pipeline",
+            "tied=... is for pipeline stages only",
             fix="pass PipelineStage objects as the model, or leave tied out: a module's own tied weights count once",
         )
     return None
@@ -125,8 +125,8 @@ def check_pipeline(stages: Stages | None, **parts: object) -> None:
         return
     fixes = {
         "scaler": "train in bf16, which needs no scaler; scales of different stages would drift apart",
-        "forward": "leave it out: the schedule runs forward and backward, and a bad step is refused but not re-run",
-        "ema": "leave it out, and average the weights of each stage yourself after guard.step()",
+        "forward": "remove it: the schedule runs forward and backward. Bad steps are refused but not re-run",
+        "ema": "remove it, and average each stage's weights yourself after guard.step()",
     }
     for name, part in parts.items():
         if part is not None:

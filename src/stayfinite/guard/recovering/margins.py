@@ -86,7 +86,7 @@ class PlanMargins:
         if kind == "fp16" and not share <= NEAR:
             seen = f"{name} is at {share:.0%} of fp16's range" if share < 10 else f"{name} is beyond fp16's range"
         elif kind.startswith("fp8") and share > LOST:
-            seen = f"{share:.0%} of the inputs of {name} become 0 in fp8"
+            seen = f"{share:.0%} of the inputs of {name} round to 0 in fp8"
         else:
             return
         if (name, kind) in self._told:
@@ -94,7 +94,7 @@ class PlanMargins:
         self._told.add((name, kind))
         if self._alone:
             reached = raise_format(model, name)
-            then = f"it computes in {reached} from here on"
+            then = f"it computes in {reached} from now on"
         else:
             reached, then = kind, "plan again, or keep it in a wider format"
         self._recorder.announce(

@@ -110,7 +110,7 @@ class Recovery:
         """Between two steps: take a snapshot if it is time."""
         reason = settle(self._keeping.snapshot_if_due(step, self._take), self._ranks.highest)
         if reason:
-            self._give_up(step, f"snapshots are off, a rollback will not be possible: {reason}", reason)
+            self._give_up(step, f"snapshots are off, so rollback is not possible: {reason}", reason)
 
     def _take(self, step: int) -> str:
         assert self.ring is not None
@@ -214,11 +214,11 @@ class Recovery:
         if where := self._ranks.highest(0 if failed is None else self._ranks.rank + 1):
             if self._ranks.highest(int(failed is None)):
                 raise StateError(
-                    f"rollback to step {snapshot.step} failed on rank {where - 1}: the ranks hold different weights",
-                    fix="restart it; guard.resume() continues from the last checkpoint",
+                    f"rollback to step {snapshot.step} failed on rank {where - 1}: ranks hold different weights",
+                    fix="restart; guard.resume() continues from the last checkpoint",
                 ) from failed
             assert failed is not None
-            line = f"going back to step {snapshot.step} failed, nothing was changed: {failed}"
+            line = f"rollback to step {snapshot.step} failed, nothing changed: {failed}"
             self._give_up(step, line, failed.message)
             return failed.message
         if loops_own is not None:
@@ -242,7 +242,7 @@ class Recovery:
         if self.ring is None:
             return "no snapshots"
         good = self.ring.known_good()
-        kept = "none proved yet" if good is None else f"the last known-good one of step {good.step}"
+        kept = "none known-good yet" if good is None else f"last known-good at step {good.step}"
         return f"snapshots in memory, {kept}"
 
     def _give_up(self, step: int, line: str, reason: str) -> None:

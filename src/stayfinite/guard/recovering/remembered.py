@@ -59,8 +59,8 @@ class Remembered:
             version = state["version"]
             if version != VERSION:
                 raise StateError(
-                    f"the guard's state has version {version!r}, this stayfinite reads {VERSION}",
-                    fix="resume with the stayfinite that wrote it, or start the guard fresh",
+                    f"guard state has version {version!r}; this stayfinite reads {VERSION}",
+                    fix="resume with the version of stayfinite that wrote it, or start a new guard",
                 )
             LearningRateCut(Policy()).load_state_dict(state["cut"])
             PrecisionControl(None, torch.device("cpu")).load_state_dict(state["precision"])
@@ -79,6 +79,6 @@ class Remembered:
             if isinstance(error, StateError):
                 raise
             raise StateError(
-                f"this is not a guard's state: {type(error).__name__}: {error}",
+                f"not a guard state: {type(error).__name__}: {error}",
                 fix="pass what guard.state_dict() returned",
             ) from error

@@ -106,7 +106,7 @@ class Saving:
         """
         name, passed = self._choose()
         for other, reason in passed:
-            line = f"checkpoint {other} is passed over: {reason}"
+            line = f"checkpoint {other} skipped: {reason}"
             self._recorder.announce("checkpoint-passed-over", 0, line, checkpoint=other, reason=reason)
         if name is None:
             return None
@@ -118,7 +118,7 @@ class Saving:
         except StateError as error:
             failure = error
         if self._ranks.highest(int(found is None)) or found is None:
-            raise failure or StateError(f"another rank could not resume from {name}; its own error says why")
+            raise failure or StateError(f"another rank could not resume from {name}; see its log")
         step = found.remembered.step
         self._recorder.announce("resume", step, f"resumed from {name}", checkpoint=name)
         self.cadence.saved(step)
@@ -142,7 +142,7 @@ class Saving:
                 found = {"error": error.message}
         found = json.loads(self._ranks.from_first(json.dumps(found)))
         if "error" in found:
-            raise StateError(found["error"], fix="make the directory readable, or give the guard another run_dir")
+            raise StateError(found["error"], fix="make the directory readable, or use another run_dir")
         return found["name"], [(each[0], each[1]) for each in found["passed"]]
 
     def _read(self, path: Path) -> Found:

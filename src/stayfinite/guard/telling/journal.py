@@ -119,8 +119,8 @@ class Journal:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"cannot write to the run directory {self.directory}: {error.strerror or error}. Training goes on; "
-                f"what happens meanwhile is not recorded. Writing is tried again every {RETRY_AFTER:.0f} s.",
+                f"cannot write to {self.directory}: {error.strerror or error}. Training continues unrecorded; next "
+                f"try in {RETRY_AFTER:.0f} s.",
                 JournalWarning,
                 stacklevel=2,
             )

@@ -134,7 +134,7 @@ class Recorder:
             self._live.take(decision)
 
     def find(self, finding: Finding, step: int) -> None:
-        """A known way of failing was recognised."""
+        """A known way of failing was recognized."""
         self.causes.setdefault(finding.cause, step)
         if self._first:
             self._journal.line(EVENTS, finding_record(finding, step, now()))
@@ -231,9 +231,9 @@ class Recorder:
         self._journal.close()
         directory = None if self._journal.directory is None else str(self._journal.directory)
         if directory and drawn:
-            directory += f"; {REPORT} shows it"
+            directory += f"; see {REPORT}"
         if directory and self._journal.has_gaps:
-            directory += ", with gaps: it could not be written all the time"
+            directory += ", with gaps: some writes failed"
         self._voice.text(
             summary(**self._tally.figures(), unlearned=in_words(unlearned), groups=neglected, directory=directory)
         )
@@ -241,7 +241,7 @@ class Recorder:
     def _say_failed_report(self, step: int | None = None) -> None:
         if reason := self._reporter.failure():
             known = self.decisions[-1].step if step is None and self.decisions else step or 0
-            self.trouble("report-failed", known, f"{REPORT} could not be drawn: {reason}", reason=reason)
+            self.trouble("report-failed", known, f"cannot write {REPORT}: {reason}", reason=reason)
 
 
 def in_words(unlearned: Unlearned) -> str:

@@ -58,7 +58,7 @@ def shown_run(
     if run is not None and (run.steps.curves or run.events.counts or not measured):
         return run_data(run, found.to_json(), name=name)
     if best is None or not measured:
-        raise UsageError(f"{path}: no measurement was found in it", fix="give a training log or a run directory")
+        raise UsageError(f"{path}: no measurements found", fix="give a training log or a run directory")
     return log_data(best, found.to_json(), name=name, settings=reading.settings)
 
 

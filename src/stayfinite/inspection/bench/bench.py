@@ -84,7 +84,7 @@ class Bench:
         """One forward and backward pass as the training would do it, without the optimizer."""
         empty = without_values(self.model, self.batch)
         if empty:
-            return unable(self.model, f"{names_in_short(empty)}: on the meta device, where there are no values")
+            return unable(self.model, f"{names_in_short(empty)}: on the meta device, without values")
         return first_pass(self.model, self.step, self.scaler)
 
     @cached_property

@@ -21,9 +21,7 @@ def forward_for(model: nn.Module, batch: Any, forward: Callable[[Any], Any] | No
     if forward is not None and not callable(forward):
         raise UsageError(f"expected forward(batch) -> loss, not {type(forward).__name__}", fix=FORWARD)
     if forward is None and not isinstance(batch, Mapping):
-        raise UsageError(
-            f"the batch is a {type(batch).__name__}, which does not say how the loss is computed from it", fix=FORWARD
-        )
+        raise UsageError(f"cannot compute a loss from a batch of type {type(batch).__name__}", fix=FORWARD)
     run = forward or (lambda given: model(**given))
     return lambda given: loss_in(run(given))
 
@@ -45,4 +43,4 @@ def loss_in(returned: Any) -> Any:
     if hasattr(returned, "item") and callable(returned.item):  # a number of numpy, cut from its graph
         return returned.item() if getattr(returned, "size", 1) == 1 else returned
     hint = "put the labels into the batch" if hasattr(returned, "logits") else FORWARD
-    raise LossError(f"the forward pass returned {type(returned).__name__}, in which there is no loss", fix=hint)
+    raise LossError(f"the forward pass returned {type(returned).__name__} without a loss", fix=hint)

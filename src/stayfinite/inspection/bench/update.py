@@ -37,7 +37,7 @@ class Update:
 def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], first: FirstPass, kept: Keeping) -> Update:
     """Take the step that the first pass calls for, look, and undo it."""
     if not first.worked:
-        return Update(error="there are no gradients to step with")
+        return Update(error="no gradients to step with")
     moved, broken, ratios = set(), set(), {}
     lost = held = 0
     with kept.undone(), warnings.catch_warnings():

@@ -159,7 +159,7 @@ class Watch(FunctionChange):
         if bad.numel():
             name = self._names.get(id(table), "an embedding")
             self.seen.bad_ids[name] = bad.unique()[:8].tolist()
-            raise RefusedIndex(f"{name} has {rows} rows and is asked for {self.seen.bad_ids[name]}")
+            raise RefusedIndex(f"{name} has {rows} rows but gets id {self.seen.bad_ids[name]}")
         return args, kwargs
 
     def _loss(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -190,9 +190,7 @@ class Watch(FunctionChange):
         outside = name == "binary_cross_entropy" and not bool(((input >= 0) & (input <= 1)).all())
         if bad or (outside and bool(input.isfinite().all())):
             self._note_loss(name, input, target, settings, None)
-            raise RefusedIndex(
-                f"{name} is given labels outside its classes: {bad}" if bad else f"{name} is given scores"
-            )
+            raise RefusedIndex(f"{name} gets labels outside its classes: {bad}" if bad else f"{name} gets scores")
 
     def _note_shapes(self, name: str, args: tuple[Any, ...]) -> None:
         if len(args) < 2 or not all(isinstance(arg, Tensor) for arg in args[:2]):

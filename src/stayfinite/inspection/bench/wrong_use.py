@@ -15,7 +15,7 @@ def check_parts_of_training(model: object, optimizer: object, scaler: object, st
     lazy = [name for name, p in model.named_parameters() if is_lazy(p)]
     if lazy:
         raise ModelError(
-            f"{lazy[0]} has no shape yet", fix="run one batch through the model, then build the optimizer, then look"
+            f"{lazy[0]} has no shape yet", fix="run one batch through the model, then build the optimizer, then check"
         )
     if not all(hasattr(optimizer, name) for name in ("step", "zero_grad", "param_groups", "state")):
         raise OptimizerError(

@@ -52,7 +52,7 @@ NO_FEATURE = re.compile(
     r"const|constant|ones|pad|padding|zip|unnamed.*)$",
     re.IGNORECASE,
 )
-"""Numbers that nothing is learnt from, or that are constant on purpose."""
+"""Numbers that nothing is learned from, or that are constant on purpose."""
 
 
 def plain(name: str) -> str:

@@ -139,15 +139,15 @@ def _banner(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None,
         notes.heading(split.name, f"{shown} ({split.format or split.sources[0].kind}), {split.rows:,} rows")
     roles = splits[0].roles
     if roles is not None:
-        how = "" if roles.given else "; guessed, --source and --target override"
+        how = "" if roles.given else "; guessed, override with --source and --target"
         sure = roles.given or bool(roles.numbers) or is_header(splits[0].columns)
         if splits[0].sources[0].kind in WRITTEN and not sure:
-            how += ". The first row is taken for names, none of which is usual: if it is a row, put names above it"
+            how += ". The first row is read as column names, none of them usual: add a header row if it is data"
         notes.heading("columns", (roles.told() or ", ".join(splits[0].columns)) + how)
     if tokenizer is not None:
         size = f", {tokenizer.rows:,} ids" if tokenizer.rows is not None else ""
         sides = splits[0].tokens
-        together = "; prompt and answer are one text" if sides is not None and sides.joined else ""
+        together = "; prompt and answer in one text" if sides is not None and sides.joined else ""
         notes.heading("tokenizer", f"{tokenizer.name}{size}{together}")
     if limit is not None:
         notes.heading("limit", f"{limit:,} {tokenizer.measure.unit if tokenizer is not None else 'tokens'}")

@@ -78,13 +78,13 @@ def _by_id(train: Split, held: Split) -> tuple[Twins | None, str]:
         return shared, ""
     if roles.group_given:
         return shared, ""
-    share = f"{shared.copies.count:,} rows have a {roles.group} that the training data has too"
+    share = f"{shared.copies.count:,} rows share a {roles.group} with the training data"
     unique = not twins_in(train.groups).copies.count
     if unique and _counted(train) and _counted(held):
-        return None, f"{roles.group} is counted anew in each file"
+        return None, f"{roles.group} restarts in each file"
     if unique or names.SPLITS_BY.match(names.plain(roles.group)):
         return shared, ""
-    return None, f"{share}; --id {roles.group} makes that a finding"
+    return None, f"{share}; --id {roles.group} reports it as a finding"
 
 
 def _counted(split: Split) -> bool:

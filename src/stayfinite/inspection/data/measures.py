@@ -78,7 +78,7 @@ class Fast:
         if self._unknown is not None and self._unknown in ids:
             return None
         if self._tokenizer.decoder is None:
-            # It cannot put pieces together again, and nothing is to be learnt from how they look apart.
+            # It cannot put pieces together again, and nothing is to be learned from how they look apart.
             return character
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).strip(" ")
 

@@ -24,7 +24,7 @@ class Roles:
     """What the columns are for."""
 
     kind: Kind
-    """Pairs have a limit for each side; prompts and chats are one text, of which the answer is learnt."""
+    """Pairs have a limit for each side; prompts and chats are one text, of which the answer is learned."""
     source: tuple[str, ...] = ()
     """The first must not be empty; the others belong to it."""
     target: str | None = None
@@ -73,7 +73,7 @@ def _known(name: str | None, columns: Columns) -> None:
     near = get_close_matches(name, list(columns), n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
     have = ", ".join(columns) or "none"
-    raise UsageError(f"there is no column {name!r}{meant}", fix=f"choose one of: {have}")
+    raise UsageError(f"no column {name!r}{meant}", fix=f"choose one of: {have}")
 
 
 def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:

@@ -121,7 +121,7 @@ class Split:
             raise UsageError(
                 f"{chunk.path.name} has no column {lacking[0]!r}, which the training data has; "
                 f"it has {', '.join(chunk.columns)}",
-                fix="rename the columns alike",
+                fix="use the same column names",
             )
 
     def _begin(self, rows: int, total: int, done: int) -> None:

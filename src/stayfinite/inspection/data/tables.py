@@ -95,7 +95,7 @@ def mixture_table(split: Split) -> Table | None:
     hidden = [f"U+{ord(c):04X} {writing.characters[c]:,}" for c in HIDDEN if writing.characters.get(c)]
     if hidden:
         rows.append(("invisible characters", ", ".join(hidden)))
-    return Table(title="Mixed ways of writing", columns=("what", "how often"), rows=tuple(rows)) if rows else None
+    return Table(title="Mixed spellings", columns=("what", "count"), rows=tuple(rows)) if rows else None
 
 
 def characters_table(split: Split, lost: dict[str, str | None] | None) -> Table | None:

@@ -16,7 +16,7 @@ MOST_BAD = 8
 
 
 def tell_rows(splits: list[Split], notes: Notes) -> None:
-    """How many rows there are, and which of them nothing can be learnt from."""
+    """How many rows there are, and which of them nothing can be learned from."""
     train = splits[0]
     notes.saw("data.rows", train.rows, train.sources[0].path.name)
     bad = [text for split in splits for text in _bad_rows(split)]
@@ -25,22 +25,22 @@ def tell_rows(splits: list[Split], notes: Notes) -> None:
         notes.saw("data.bad_rows", bad, place.group() if place else "")
     rows = ", ".join(f"{split.rows:,} rows ({split.name})" for split in splits)
     elsewhere = [f"{name} {count:,}" for name, count in train.elsewhere.most_common(4)]
-    more = f"; empty, which does no harm: {', '.join(elsewhere)}" if elsewhere else ""
+    more = f"; empty but harmless: {', '.join(elsewhere)}" if elsewhere else ""
     notes.check("Rows", "row completeness", "bad-data-row", "empty-batch", seen=rows + more)
 
 
 def _bad_rows(split: Split) -> list[str]:
     told = [f"{name}:{broken.line} {broken.why}" for name, broken in split.broken[:FIRST]]
     if split.broken_count > len(told):
-        told.append(f"{split.broken_count - len(told):,} more that are broken")
+        told.append(f"{split.broken_count - len(told):,} more broken")
     told += [f"{split.places.tallied(tally)}: {name} is missing or empty" for name, tally in split.missing.items()]
     for name, numbers in split.numbers.items():
         if numbers.not_finite.count:
-            told.append(f"{split.places.tallied(numbers.not_finite)}: {name} is not finite")
+            told.append(f"{split.places.tallied(numbers.not_finite)}: {name} is NaN or inf")
         if numbers.gaps.count and _counts(split, name):
             told.append(f"{split.places.tallied(numbers.gaps)}: {name} is missing")
         if numbers.words.count and numbers.words.count <= 0.05 * max(1, split.rows) and _counts(split, name):
-            told.append(f"{split.places.tallied(numbers.words)}: {name} is no number")
+            told.append(f"{split.places.tallied(numbers.words)}: {name} is not a number")
     if split.ids is not None and split.ids.empty.count:
         told.append(f"{split.places.tallied(split.ids.empty)}: no token ids")
     return told if len(told) <= MOST_BAD else [*told[:MOST_BAD], f"and {len(told) - MOST_BAD} more kinds"]
@@ -84,8 +84,8 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
             for row, first in zip(leak.ids.copies.rows[:3], leak.ids.originals, strict=False)
         )
         notes.saw("data.id_overlap_share", leak.id_share, twin)
-    seen = f"{leak.text.copies.count:,} validation rows stand in the training data ({leak.text_share:.1%})"
-    seen += f", and {leak.short:,} short ones, as chance has it" if leak.short else ""
+    seen = f"{leak.text.copies.count:,} validation rows are in the training data ({leak.text_share:.1%})"
+    seen += f", and {leak.short:,} short ones, likely by chance" if leak.short else ""
     if leak.ids is not None:
         seen += f"; {leak.ids.copies.count:,} by id"
     seen += f"; {leak.id_note}" if leak.id_note else ""
@@ -107,9 +107,9 @@ def tell_writing(splits: list[Split], notes: Notes) -> None:
         notes.saw("data.damage_kinds", kinds)
     wrong = [source.encoding for split in splits for source in split.sources if source.encoding]
     if wrong:
-        notes.saw("data.not_utf8", wrong[0] + (f", and {len(wrong) - 1} files more" if len(wrong) > 1 else ""))
+        notes.saw("data.not_utf8", wrong[0] + (f", and {len(wrong) - 1} more files" if len(wrong) > 1 else ""))
     beyond = splits[0].writing.characters
-    seen = f"{len(beyond):,} different characters beyond ASCII" if beyond else "ASCII alone"
+    seen = f"{len(beyond):,} different characters beyond ASCII" if beyond else "ASCII only"
     seen += f"; {kinds}: {worst.places.tallied(damaged)}" if kinds else ""
     notes.check("Text", "text encoding", "corrupt-encoding", seen=seen)
 
@@ -121,7 +121,7 @@ def tell_difference(held: Split, foreign: dict[str, int], notes: Notes) -> None:
     if foreign:
         notes.saw("data.foreign_characters", list(foreign)[:12])
         notes.saw("data.foreign_rows_share", max(foreign.values()) / max(1, held.rows), held.sources[0].path.name)
-    seen = "no character is common in one and absent from the other"
+    seen = "no character is common in one split and absent in the other"
     notes.check("Text", "consistency between splits", "splits-written-differently", seen=seen)
 
 
@@ -137,9 +137,7 @@ def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: 
             notes.saw("data.unknown_token_share", share, places)
             if unknown:
                 notes.saw("data.unknown_characters", unknown[:20])
-        seen = (
-            f"{share:.2%} of the tokens are unknown" if tokens.tokenizer.measure.unknown else "nothing is unknown to it"
-        )
+        seen = f"{share:.2%} of the tokens are unknown" if tokens.tokenizer.measure.unknown else "no unknown tokens"
         changed = [f"{c} becomes {back}" for c, back in (lost or {}).items() if back]
         seen += f"; unknown: {' '.join(unknown[:12])}" if unknown else ""
         seen += f"; {len(changed)} characters change ({', '.join(changed[:3])})" if changed else ""
@@ -154,7 +152,7 @@ def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: 
         if found is not None and found.outside_rows.count:
             notes.saw("data.token_ids_out_of_range", sorted(found.outside), split.places.tallied(found.outside_rows))
             break
-    known = f"{rows:,} rows in the embedding" if rows is not None else "no --tokenizer: only negative ids are wrong"
+    known = f"{rows:,} rows in the embedding" if rows is not None else "no --tokenizer: only negative ids are found"
     largest = f"largest id {train.ids.largest:,}; " if train.ids is not None else ""
     notes.check("Text", "token ids", "token-id-out-of-range", seen=largest + known)
 
@@ -176,7 +174,7 @@ def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
         cut = train.words.over
         share = train.words.cut
         notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
-        seen = f"at least {share:.1%} are longer than {limit:,}: so many have more words; --tokenizer tells exactly"
+        seen = f"at least {share:.1%} are longer than {limit:,} by word count; --tokenizer counts exactly"
         notes.check("Lengths", "row lengths", "truncation", seen=seen)
     _tell_labels(train, limit, notes)
 
@@ -190,13 +188,13 @@ def _tell_labels(train: Split, limit: int | None, notes: Notes) -> None:
     if tokens is not None and tokens.joined and limit is not None:
         looked = True
         if tokens.masked.count:
-            reasons.append(f"{tokens.masked.count:,} prompts alone fill the limit of {limit:,}")
+            reasons.append(f"{tokens.masked.count:,} prompts alone reach the limit of {limit:,}")
             masked.count += tokens.masked.count * tokens.every
             masked.rows = sorted({*masked.rows, *tokens.masked.rows})[:FIRST]
     if ids is not None and ids.labels:
         looked = True
         masked = ids.masked
-        reasons = [f"{masked.count:,} rows have nothing but -100"] if masked.count else []
+        reasons = [f"{masked.count:,} rows have only -100"] if masked.count else []
         if not ids.supervised:
             notes.saw("labels.supervised_share", 0.0, train.places.tallied(ids.masked))
     if not looked:
@@ -204,8 +202,8 @@ def _tell_labels(train: Split, limit: int | None, notes: Notes) -> None:
     share = masked.count / max(1, rows)
     if masked.count:
         notes.saw("labels.masked_rows_share", share, train.places.tallied(masked))
-    seen = "; ".join(reasons) + f" ({train.places.tallied(masked)})" if reasons else "an answer is left in every row"
-    notes.check("Lengths", "rows that can be learned from", "all-labels-masked", seen=seen)
+    seen = "; ".join(reasons) + f" ({train.places.tallied(masked)})" if reasons else "every row has an answer"
+    notes.check("Lengths", "rows with labels", "all-labels-masked", seen=seen)
 
 
 def tell_classes(splits: list[Split], notes: Notes) -> None:

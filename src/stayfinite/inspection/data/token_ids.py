@@ -1,4 +1,4 @@
-"""Data that is tokenised already: ids that the embedding has no row for, labels that are all masked."""
+"""Data that is tokenized already: ids that the embedding has no row for, labels that are all masked."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from stayfinite.inspection.data.measures import Bytes, Fast, Measure, Pieces, Sl
 UNLIMITED = 1_000_000
 """A `model_max_length` from here on means that there is none."""
 SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
-_AGAIN = "write it again with tokenizer.save_pretrained, or download its files anew"
+_AGAIN = "save it again with tokenizer.save_pretrained, or download it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ def _from_directory(path: Path, name: str) -> Tokenizer:
         measure = _through_transformers(path)
     else:
         raise UsageError(
-            f"{path} holds no tokenizer: no tokenizer.json, no SentencePiece model, no vocab.txt",
-            fix="name a directory that tokenizer.save_pretrained wrote, a tokenizer.json, a .model file, or bytes",
+            f"no tokenizer in {path}: no tokenizer.json, SentencePiece model or vocab.txt",
+            fix="name a directory from tokenizer.save_pretrained, a tokenizer.json, a .model file, or `bytes`",
         )
     table = not config.get("rope_theta") and not config.get("rope_scaling") and not config.get("rope_parameters")
     positions = config.get("max_position_embeddings") if table else None
@@ -97,7 +97,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON: {error}", fix=_AGAIN) from error
+        raise UsageError(f"{path} is not valid JSON: {error}", fix=_AGAIN) from error
     return found if isinstance(found, dict) else {}
 
 
@@ -110,7 +110,7 @@ def _from_json(path: Path, settings: dict[str, Any] | None) -> Fast:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
     except Exception as error:  # tokenizers raises bare exceptions of its own
-        raise UsageError(f"{path}: cannot be read as a tokenizer: {str(error)[:160]}", fix=_AGAIN) from error
+        raise UsageError(f"{path} is not a valid tokenizer: {str(error)[:160]}", fix=_AGAIN) from error
     unknown = model.get("unk_token")
     if unknown is None and isinstance(model.get("unk_id"), int) and not model.get("byte_fallback"):
         unknown = tokenizer.id_to_token(model["unk_id"])
@@ -128,7 +128,7 @@ def _from_pieces(path: Path) -> Pieces:
     try:
         return Pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
     except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own kind
-        text = f"{path}: cannot be read as a SentencePiece model: {str(error)[:160]}"
+        text = f"{path} is not a valid SentencePiece model: {str(error)[:160]}"
         raise UsageError(text, fix=_AGAIN) from error
 
 
@@ -155,7 +155,7 @@ def _cached(name: str) -> Path:
         found = []
     if not found:
         raise UsageError(
-            f"the tokenizer {name!r} is no file, no directory and not in the local cache; nothing is downloaded here",
+            f"tokenizer {name!r} is not a file, a directory or in the local cache; nothing is downloaded",
             fix="name its directory, its tokenizer.json or .model file, or `bytes`; or load it once while online",
         )
     return found[-1]

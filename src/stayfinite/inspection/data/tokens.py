@@ -11,12 +11,12 @@ from stayfinite.inspection.data.places import Tally
 from stayfinite.inspection.data.tokenizers import Tokenizer
 
 MOST_ROWS = 200_000
-"""Rows that are tokenised; of more, every so many-th."""
+"""Rows that are tokenized; of more, every so many-th."""
 
 
 @dataclass(slots=True)
 class Tokens:
-    """What tokenising has shown of a split."""
+    """What tokenizing has shown of a split."""
 
     tokenizer: Tokenizer
     limit: int | None
@@ -26,7 +26,7 @@ class Tokens:
     target: Lengths
     whole: Lengths
     every: int = 1
-    """Of so many rows, one is tokenised."""
+    """Of so many rows, one is tokenized."""
     rows: int = 0
     cut: Tally = field(default_factory=Tally)
     masked: Tally = field(default_factory=Tally)
@@ -53,7 +53,7 @@ class Tokens:
         )
 
     def take(self, first: int, source: Sequence[str], target: Sequence[str] | None) -> None:
-        """Tokenise some rows; the first has this number."""
+        """Tokenize some rows; the first has this number."""
         begin = -first % self.every
         rows = range(first + begin, first + len(source), self.every)
         if not rows:

@@ -40,7 +40,7 @@ def look_at_batches(plan: Plan, notes: Notes) -> None:
     told = {id(each): each for each in found if each is not None and number_in(each.value) is not None}
     seen = [shown(each) for each in told.values()][:3]
     rows = batch_of(plan)
-    whole = f", {rows:g} rows an update on each card" if rows is not None and len(seen) > 1 else ""
+    whole = f", {rows:g} rows per update on each GPU" if rows is not None and len(seen) > 1 else ""
     notes.check(
         "Batch",
         "batch sizes",
@@ -57,7 +57,7 @@ def _impossible(plan: Plan) -> list[Remark]:
         value = None if setting is None or isinstance(setting.value, bool) else number_in(setting.value)
         if setting is not None and value is not None and value < 1:
             found.append(
-                (f"{setting.name}: {setting.value} cannot be below 1", setting.where, "write a whole number from 1 on")
+                (f"{setting.name}: {setting.value} must be at least 1", setting.where, "use a whole number, 1 or more")
             )
     return found
 
@@ -78,7 +78,7 @@ def _in_verl(plan: Plan) -> list[Remark]:
     share = mini * group * (1.0 if parts is None else parts.value) / (cards * nodes)
     if share >= micro:
         return []
-    text = f"ppo_mini_batch_size {mini:g} x n {group:g} over {cards * nodes:g} cards is {share:g} answers a card"
+    text = f"ppo_mini_batch_size {mini:g} x n {group:g} over {cards * nodes:g} GPUs is {share:g} answers per GPU"
     text += f", below ppo_micro_batch_size_per_gpu {micro:g}"
     return [(text, settings[1].where, "a smaller ppo_micro_batch_size_per_gpu, or a larger ppo_mini_batch_size")]
 
@@ -107,8 +107,8 @@ def _products(source: Source) -> list[Remark]:
     each = part[0] * (steps[0] if steps is not None else 1)
     if each > 0 and whole[0] % each == 0:
         return []
-    text = f"train_batch_size {whole[0]:g} is no multiple of {each:g}, the rows of one card in an update"
-    fix = "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x number of cards"
+    text = f"train_batch_size {whole[0]:g} is not a multiple of {each:g}, the rows of one GPU per update"
+    fix = "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x number of GPUs"
     return [(text, whole[1].where, fix)]
 
 
@@ -119,7 +119,7 @@ def _offloading(source: Source) -> list[Remark]:
     if stage[0] not in (0, 1, 2, 3):
         return [
             (
-                f"zero_optimization.stage: {stage[0]:g} is none of 0, 1, 2, 3",
+                f"zero_optimization.stage: {stage[0]:g} is not 0, 1, 2 or 3",
                 stage[1].where,
                 "set the stage to 0, 1, 2 or 3",
             )
@@ -129,9 +129,9 @@ def _offloading(source: Source) -> list[Remark]:
         if setting.name == "zero_optimization.offload_param.device" and device in ("cpu", "nvme") and stage[0] < 3:
             return [
                 (
-                    f"offload_param works with stage 3 alone, and the stage is {stage[0]:g}",
+                    f"offload_param needs stage 3, but the stage is {stage[0]:g}",
                     setting.where,
-                    "stage 3, or no offload_param",
+                    "stage 3, or remove offload_param",
                 )
             ]
     return []
@@ -141,7 +141,7 @@ def _against_trainer(source: Source, plan: Plan) -> list[Remark]:
     """Values of a DeepSpeed file that the Trainer's own contradict; `auto` takes them over."""
     others = [each for each in plan.settings if each.source != source.name and each.kind != "default"]
     found: list[Remark] = []
-    fix = 'write "auto" in the DeepSpeed file, and the value in the Trainer alone'
+    fix = 'write "auto" in the DeepSpeed file, and the value in the Trainer only'
     for theirs, ours in _SAME.items():
         one = _of(source, theirs)
         other = next((each for each in others if last_step(each) == ours and number_in(each.value) is not None), None)

@@ -23,13 +23,13 @@ GIB = 2**30
 def look_at_card(plan: Plan, notes: Notes) -> None:
     """Number formats, kernels, and whether the weights alone fit."""
     card = plan.card
-    title = "features of the card"
+    title = "GPU features"
     if card is None:
         notes.check("Card", title, skipped="name it with --gpu T4, V100, A100, H100, ...")
         return
     if card.is_none:
-        notes.heading("card", "none: branches on CUDA are read as on the CPU")
-        notes.check("Card", title, skipped="--gpu none: there is no card to ask")
+        notes.heading("card", "no GPU: CUDA branches are read as on the CPU")
+        notes.check("Card", title, skipped="no GPU (--gpu none)")
         return
     formats = [name for name, has in (("bf16", card.bf16), ("TF32", card.tf32), ("fp8", card.fp8)) if has]
     notes.heading(
@@ -38,7 +38,7 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     trains = plan.trains or plan.find("mixed_precision", "distributed_type") is not None  # a launcher's file
     for known in (plan.precision, plan.context.weights):
         if known is not None and known.value == "bf16" and not card.bf16 and trains:
-            text = f"{known.text.strip()[:80]}, and {card.with_article} ({card.architecture}) does not compute in bf16"
+            text = f"{known.text.strip()[:80]}, but {card.with_article} ({card.architecture}) has no bf16"
             notes.saw("plan.card_without_bf16", [(text, known.where)])
             break
     lacking = _lacking(plan, card)
@@ -47,14 +47,14 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     notes.check("Card", title, "bf16-unsupported", "card-lacks-feature", seen=f"{card.name} ({card.architecture})")
     least = _least_memory(plan)
     if least is not None and least[0] > card.memory_gib:
-        text = f"{least[1]}, and {card.with_article} has {card.memory_gib:g}"
+        text = f"{least[1]}, but {card.with_article} has {card.memory_gib:g}"
         notes.saw("plan.too_large_for_card", [(text, least[2])])
     notes.check(
         "Card",
         "model size",
         "out-of-memory",
-        seen="" if least is None else f"{least[0]:.0f} of {card.memory_gib:g} GiB at least",
-        skipped="" if least is not None else "not known from these files; stayfinite check --memory MODEL tells",
+        seen="" if least is None else f"at least {least[0]:.0f} of {card.memory_gib:g} GiB",
+        skipped="" if least is not None else "unknown from these files; use stayfinite check --memory MODEL",
     )
 
 
@@ -62,23 +62,23 @@ def _lacking(plan: Plan, card: Card) -> list[Remark]:
     found: list[Remark] = []
     tf32 = plan.on("tf32")
     if tf32 is not None and not card.tf32:
-        text = f"{tf32.text}, and {card.with_article} ({card.architecture}) has no TF32"
+        text = f"{tf32.text}, but {card.with_article} ({card.architecture}) has no TF32"
         found.append((text, tf32.where, "tf32=False"))
     attention = plan.find(*ATTENTION, "flash_attention")
     if attention is not None and not card.flash_attention_2:
         word = str(attention.value).lower()
         if is_on(attention.value) is True or word in ("flash_attention_2", "fa2", "flash_attn_2", "flash_attention_3"):
             said = f"{attention.name}: {attention.value}"
-            text = f"{said}, and FlashAttention 2 does not run on {card.with_article} ({card.architecture})"
-            found.append((text, attention.where, 'FlashAttention off: attn_implementation="sdpa"'))
+            text = f"{said}, but FlashAttention 2 does not run on {card.with_article} ({card.architecture})"
+            found.append((text, attention.where, 'disable FlashAttention: attn_implementation="sdpa"'))
     eight = eight_bits_in(plan)
     if eight is not None and not card.fp8:
-        text = f"{eight.told.text.strip()[:80]}, and {card.with_article} ({card.architecture}) has no fp8"
-        instead = "bf16 in place of fp8" if card.bf16 else "fp16 in place of fp8, where the model bears it"
+        text = f"{eight.told.text.strip()[:80]}, but {card.with_article} ({card.architecture}) has no fp8"
+        instead = "bf16 instead of fp8" if card.bf16 else "fp16 instead of fp8, if it is safe for the model"
         found.append((text, eight.told.where, instead))
     elif eight is not None and eight.scaling is not None and eight.scaling.value == MXFP8 and not card.mxfp8:
-        text = f"{eight.scaling.text.strip()[:80]}, and {card.with_article} ({card.architecture}) has no MX formats"
-        found.append((text, eight.scaling.where, "blockwise or tensorwise scales in place of mxfp8"))
+        text = f"{eight.scaling.text.strip()[:80]}, but {card.with_article} ({card.architecture}) has no MX formats"
+        found.append((text, eight.scaling.where, "blockwise or tensorwise scales instead of mxfp8"))
     return found
 
 
@@ -107,7 +107,7 @@ def _least_memory(plan: Plan) -> tuple[float, str, str] | None:
         )
         whole = plan.context.weights is not None and plan.context.weights.value == "fp32"
         a_weight = (8 + 2 * moments) if whole else (4 + moments)
-        what = f"weights, gradients and moments at {a_weight:g} bytes a parameter, the least there is,"
+        what = f"weights, gradients and moments (at least {a_weight:g} bytes per parameter)"
     need = billions * 1e9 * a_weight / GIB
     return need, f"{str(model.value)[:60]}: {what} take {need:.0f} GiB", model.where
 

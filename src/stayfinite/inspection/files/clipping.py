@@ -21,10 +21,8 @@ def look_at_clipping(plan: Plan, notes: Notes) -> None:
     switched = setting is not None and setting.kind != "default"  # a script's own default switches nothing off
     by_default = setting is not None and switched and (last_step(setting) in _ON_BY_DEFAULT or plan.is_transformers)
     if setting is not None and value is not None and value <= 0 and (by_default or recurrent):
-        because = ", and through time gradients grow with the length" if recurrent else ""
-        notes.saw(
-            "plan.clipping_off", [(f"{setting.name}: {setting.value} switches clipping off{because}", setting.where)]
-        )
+        because = "; gradients through time grow with the length" if recurrent else ""
+        notes.saw("plan.clipping_off", [(f"{setting.name}: {setting.value} disables clipping{because}", setting.where)])
     called = plan.find("clip_grad_norm_", "clip_gradients", "clip_grad_value_")
     if setting is not None and value is not None and value > 0:
         seen = shown(setting)
@@ -33,7 +31,5 @@ def look_at_clipping(plan: Plan, notes: Notes) -> None:
     elif called is not None:
         seen = f"{called.name} ({called.where})"
     else:
-        seen = "not set, which is 1.0 in transformers" if plan.is_transformers else ""
-    notes.check(
-        "Clipping", "gradient clipping", "no-clipping", seen=seen, skipped="" if seen else "no setting speaks of it"
-    )
+        seen = "default, 1.0 in transformers" if plan.is_transformers else ""
+    notes.check("Clipping", "gradient clipping", "no-clipping", seen=seen, skipped="" if seen else "not set")

@@ -28,7 +28,7 @@ def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
         "training loop and loss",
         *CAUSES,
         seen=f"{lines} lines of loop and loss",
-        skipped="" if lines else "no training loop or loss of its own" if plan.scripts else "no script among the files",
+        skipped="" if lines else "no training loop or loss in these files" if plan.scripts else "no script given",
     )
     if not lines:
         return []

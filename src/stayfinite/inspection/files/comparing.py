@@ -26,7 +26,7 @@ def compare(left: str, right: str) -> Comparison:
     plans = tuple(Plan(sources=read_sources([each])) for each in (left, right))
     for plan, name in zip(plans, (left, right), strict=True):
         if not plan.settings:
-            raise UsageError(f"no setting was found in {name}", fix="name a config, a script, a notebook or a command")
+            raise UsageError(f"no settings found in {name}", fix="name a config, a script, a notebook or a command")
     taken: tuple[set[int], set[int]] = (set(), set())
     found = [*_precision(plans, taken), *_matters(plans, taken), *_rest(plans, taken)]
     both = [each for each in found if each.left is not None and each.right is not None]
@@ -62,7 +62,7 @@ def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator
         sides.append(Side(name=name, value=value.strip() if plain else number_format, where=each.where))
     if formats[0] == formats[1]:  # two spellings of one format are no difference
         sides = [Side(name=side.name, value=formats[0], where=side.where) for side in sides]
-    means = PRECISION_MEANS.get(frozenset(formats), "what is finite in one format may not be in the other")
+    means = PRECISION_MEANS.get(frozenset(formats), "values finite in one format may overflow in the other")
     called = names.pop() if len(names) == 1 else "precision"
     yield Difference(name=called, left=sides[0], right=sides[1], means=means)
 
@@ -123,8 +123,8 @@ def _batch(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Dif
     if len(rows_an_update) == 2 and rows_an_update[0] == rows_an_update[1]:  # in other portions, the same update
         sides = [Side(name=side.name, value=rows_an_update[0], where=side.where) for side in sides if side is not None]
     if any(side is not None for side in sides):
-        means = "a smaller batch has noisier gradients: the rate should fall with it, and spikes come more often"
-        yield Difference(name="batch (rows an update)", left=sides[0], right=sides[1], means=means)
+        means = "smaller batches have noisier gradients: lower the rate with them, and expect more spikes"
+        yield Difference(name="batch (rows per update)", left=sides[0], right=sides[1], means=means)
 
 
 def _first(plan: Plan, names: tuple[str, ...], taken: set[int]) -> Setting | None:
@@ -177,7 +177,7 @@ def _rest(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Diff
 def _means(setting: Setting) -> str:
     """What a further setting of a matter that was told of means; empty for what has nothing to do with stability."""
     if _is_switch(setting):
-        return "a second number format is asked for: only one of them can be in force"
+        return "a second number format is set, but only one can apply"
     return next((matter.means for matter in MATTERS if last_step(setting) in matter.names), "")
 
 

@@ -44,12 +44,12 @@ def look_at_eight_bits(plan: Plan, notes: Notes) -> None:
     by = f" by {eight.library}" if eight.library else ""
     notes.check(
         "Precision",
-        "fp8 scales keep up with the values",
+        "fp8 scale freshness",
         "fp8-stale-scale",
         seen=f"fp8{by}{scaling} ({eight.told.where})",
     )
-    notes.check("Precision", "nothing puts the head in fp8", "fp8-sensitive-module")
-    notes.check("Precision", "sides and tokens that fp8 takes", "fp8-unaligned-dims")
+    notes.check("Precision", "head not in fp8", "fp8-sensitive-module")
+    notes.check("Precision", "fp8 dimensions", "fp8-unaligned-dims")
 
 
 def _old_scales(plan: Plan, eight: EightBits) -> list[Remark]:
@@ -71,15 +71,15 @@ def _head(plan: Plan, eight: EightBits) -> list[Remark]:
     if titan is not None and (eight.kept is None or not keeps_head(eight.kept.value)):
         kept = "no filter_fqns" if eight.kept is None else eight.kept.text
         fix = 'filter_fqns = ["output"], or ["lm_head"]: as the model names its head'
-        return [(f"{kept}: the head is converted to fp8 as well", (eight.kept or eight.told).where, fix)]
+        return [(f"{kept}: the head is converted to fp8 too", (eight.kept or eight.told).where, fix)]
     wide = plan.on("fp8_output_proj")
     if wide is not None:
-        return [(f"{wide.text}: the logits are computed in fp8", wide.where, "fp8_output_proj off")]
+        return [(f"{wide.text}: logits are computed in fp8", wide.where, "disable fp8_output_proj")]
     calls = [each for each in plan.settings if last_step(each) == "convert_to_float8_training" and each.value is True]
     filtered = any("convert_to_float8_training.module_filter_fn" in each.name for each in plan.settings)
     if calls and not filtered and calls[0].where not in plan.switched_off:
         fix = 'module_filter_fn=lambda module, name: name != "lm_head"'
-        return [("convert_to_float8_training without module_filter_fn takes the head as well", calls[0].where, fix)]
+        return [("convert_to_float8_training without module_filter_fn converts the head too", calls[0].where, fix)]
     return []
 
 
@@ -91,10 +91,10 @@ def _sides(plan: Plan, eight: EightBits) -> list[Remark]:
             setting = plan.find(name)
             value = None if setting is None else number_in(setting.value)
             if setting is not None and value is not None and value % MULTIPLE:
-                found.append((f"{setting.name} {value:g} is no multiple of {MULTIPLE}", setting.where))
+                found.append((f"{setting.name} {value:g} is not a multiple of {MULTIPLE}", setting.where))
     length, batch = plan.number(*_LENGTH), plan.number(*_BATCH)
     block = {MXFP8: 32, BLOCKWISE: 128}.get("" if eight.scaling is None else eight.scaling.value, MULTIPLE)
     if length is not None and batch is not None and (length.value * batch.value) % block:
-        text = f"{length.text} x {batch.text}: {length.value * batch.value:g} tokens are no multiple of {block}"
-        found.append((text, length.where, f"a length that {block} divides"))
+        text = f"{length.text} x {batch.text}: {length.value * batch.value:g} tokens is not a multiple of {block}"
+        found.append((text, length.where, f"use a length divisible by {block}"))
     return found

@@ -43,7 +43,7 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
         "evaluation and save schedule",
         *causes,
         seen=", ".join(seen),
-        skipped="" if seen or causes else "no setting speaks of it",
+        skipped="" if seen or causes else "not set",
     )
 
 
@@ -70,14 +70,14 @@ def _best_model(plan: Plan) -> list[Remark]:
         return []
     if when_evaluated != when_saved:
         told = [
-            f"{shown(setting)}" if setting is not None else f"{name} is left at its default, {value!r}"
+            f"{shown(setting)}" if setting is not None else f"{name} has its default, {value!r}"
             for name, setting, value in (
                 ("eval_strategy", evaluates, when_evaluated),
                 ("save_strategy", saves, when_saved),
             )
         ]
         fix = 'eval_strategy and save_strategy both "steps" or both "epoch", or load_best_model_at_end=False'
-        return [(f"{best.text} needs both alike: {' and '.join(told)}", best.where, fix)]
+        return [(f"{best.text} needs the same for both: {' and '.join(told)}", best.where, fix)]
     if when_evaluated != "steps":
         return []
     between = plan.number("eval_steps") or plan.number("logging_steps")
@@ -90,7 +90,7 @@ def _best_model(plan: Plan) -> list[Remark]:
     if whole or (shares and (every < 1) != (kept < 1) and (between is None or saving is None)):
         return []
     where = (saving or between or best).where
-    text = f"{best.text} needs saving at multiples of evaluating: save_steps {kept:g}, eval_steps {every:g}"
+    text = f"{best.text} needs save_steps to be a multiple of eval_steps: {kept:g} and {every:g}"
     return [(text, where, "make save_steps a multiple of eval_steps")]
 
 
@@ -126,7 +126,9 @@ def _data(plan: Plan) -> list[Remark]:
     if plan.framework == "llama-factory":
         share = plan.number("val_size")
         if plan.find("eval_dataset") is None and (share is None or share.value == 0):
-            return [(f"{told}, and neither val_size nor eval_dataset is set", strategy.where, "val_size: 0.1, say")]
+            return [
+                (f"{told}, but neither val_size nor eval_dataset is set", strategy.where, ("for example val_size: 0.1"))
+            ]
         return []
     trainers = {
         each.name.rpartition(".")[0]: each
@@ -139,7 +141,7 @@ def _data(plan: Plan) -> list[Remark]:
             rf"{call.rpartition('.')[2]}\([^)]*\*\*", _text(plan, setting.source)
         ):
             fix = f'give {call}(...) an eval_dataset, or {last_step(strategy)}="no"'
-            return [(f"{told}, and {call}(...) is given no eval_dataset", strategy.where, fix)]
+            return [(f"{told}, but {call}(...) gets no eval_dataset", strategy.where, fix)]
     return []
 
 

@@ -51,7 +51,7 @@ class Fixes:
         """
         for path, text in self.after.items():
             if _read(path) != self.before[path]:
-                raise UsageError(f"{path} has changed meanwhile and was not written", fix="run the command again")
+                raise UsageError(f"{path} was modified meanwhile: not written", fix="run the command again")
             _replace(Path(path).resolve(), text)
         return list(self.after)
 
@@ -69,11 +69,11 @@ def add_fixes(fixes: Fixes, arguments: Sequence[str], found: Inspection, *, gpu:
             reason = _refusal(edit)
             tried = None if reason else _applied(edit, fixes)
             if tried is None:
-                reason = reason or "the value could not be found on its line"
+                reason = reason or "the value was not found on its line"
                 continue
             again = _look_again(arguments, fixes, edit.setting.source, tried, gpu)
             if again is None or not _better(now, again, finding):
-                reason = "the change alone does not mend it"
+                reason = "the change alone does not fix it"
                 continue
             path = edit.setting.source
             fixes.before.setdefault(path, _read(path) or "")
@@ -93,7 +93,7 @@ def _refusal(edit: Edit) -> str:
     if text is None:
         return "it is set in the command" if not Path(path).exists() else f"{path} is not UTF-8 text"
     kind = kind_of(path, text[:4096].encode())
-    return "" if kind in FIXABLE else f"{path} is no config file: change it by hand"
+    return "" if kind in FIXABLE else f"{path} is not a config file: change it by hand"
 
 
 def _applied(edit: Edit, fixes: Fixes) -> str | None:
@@ -181,5 +181,5 @@ def _replace(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}", fix=f"check the rights: ls -l {path}"
+            f"cannot write {path}: {error.strerror or error}", fix=f"check permissions: ls -l {path}"
         ) from None

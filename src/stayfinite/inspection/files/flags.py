@@ -71,7 +71,7 @@ def look_at_flags(plan: Plan, notes: Notes) -> None:
         "option names",
         "unknown-setting",
         seen=seen,
-        skipped="" if seen else "no vocabulary for these files",
+        skipped="" if seen else "unknown for these files",
     )
 
 
@@ -129,7 +129,7 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
             )
             strange.append((f"{script.name} has no {flag}; did you mean {spelled}?", where))
         elif declared.whole and flag.startswith("--"):
-            strange.append((f"{script.name} declares no {flag}", where))
+            strange.append((f"{script.name} does not define {flag}", where))
     yield _Looked(len(flags), PurePath(script.name).name, tuple(strange))
 
 
@@ -182,7 +182,7 @@ def _misspelt(
         meant = nearest(plain_name(name), words)
         if meant is not None and meant not in names and len(name) > 3:
             place = (places or {}).get(name, where)
-            yield f"{prefix}{name} is not known; did you mean {prefix}{meant}?", place
+            yield f"{prefix}{name} is unknown; did you mean {prefix}{meant}?", place
 
 
 def _in_calls(source: Source) -> Iterator[_Looked]:

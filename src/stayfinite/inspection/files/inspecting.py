@@ -48,7 +48,7 @@ TOPICS = (
 """In the order of the check list."""
 
 
-_MEND = "write the file again, or mend it where its parser stops"
+_MEND = "fix the syntax error"
 
 
 def inspect_files(
@@ -63,9 +63,7 @@ def inspect_files(
     plan = Plan(sources=read_sources(arguments, card, instead), card=card)
     if not plan.settings:
         names = ", ".join(source.name for source in plan.sources)
-        raise UsageError(
-            f"no setting was found in {names}", fix="name the config, script or command that starts the run"
-        )
+        raise UsageError(f"no settings found in {names}", fix="name the config, script or command that starts the run")
     notes = Notes()
     for source in plan.sources:
         notes.heading(source.name, _described(source))
@@ -99,14 +97,14 @@ def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
         for source in plan.sources
         if source.kind in ("json", "yaml", "toml", "notebook")
         for where, text in source.settings.notes
-        if where == source.name and text.startswith(("not whole", "read line by line"))
+        if where == source.name and text.startswith(("incomplete", "read line by line"))
     ]
     broken = [(text, where) for kind, text, where in refused if kind != "notebook"]
     cells = [(text, where, _MEND) for kind, text, where in refused if kind == "notebook"]
     for source in plan.sources:
         cut = open_bracket(source.text) if source.kind == "script" and source.name.endswith(".py") else None
         if cut is not None:
-            broken.append((f"{source.name} is no Python: {cut[1]}", f"{source.name}:{cut[0]}"))
+            broken.append((f"{source.name} is not valid Python: {cut[1]}", f"{source.name}:{cut[0]}"))
     for text, where in broken:
         contradict(notes, text, where, _MEND)
     if cells:  # the other cells run

@@ -14,8 +14,8 @@ from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP, OPTIMIZER
 from stayfinite.rules.known import Known, number_in, written
-from stayfinite.rules.optimisation.loop_code import learns_nothing
-from stayfinite.rules.optimisation.planned_limits import PlannedRate, too_high
+from stayfinite.rules.optimization.loop_code import learns_nothing
+from stayfinite.rules.optimization.planned_limits import PlannedRate, too_high
 
 _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Baichuan", "InternLM", "Yi", "OLMo",
                     "Falcon", "Granite", "bf16-trained"})  # fmt: skip
@@ -66,16 +66,16 @@ take 20 x 0.25 and 1 x 10."""
 def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     """Whether it is there, a number above 0, and on the scale of its optimizer and of what is trained."""
     causes: tuple[str, ...] = ("lr-zero", "lr-too-high", "lr-too-low")
-    title = "size for this optimizer and model"
+    title = "size for optimizer and model"
     setting = _counting(plan)
     if setting is None:
-        notes.check("Learning rate", title, *causes, skipped="no setting gives it as a number")
+        notes.check("Learning rate", title, *causes, skipped="not set")
         return
     known = written(setting, number_in(setting.value))
     impossible = _impossible(plan, known)
     if impossible is not None:
-        text = f"{impossible.text}: a learning rate is a number above 0"
-        causes = (*causes, contradict(notes, text, impossible.where, "write the rate as a finite number above 0"))
+        text = f"{impossible.text}: must be a number above 0"
+        causes = (*causes, contradict(notes, text, impossible.where, "set a finite number above 0"))
     elif known.value == 0 and _all_zero(plan) and not _set_by_hand(plan, setting):
         notes.saw("plan.lr_zero", [(f"{known.text}: nothing is learned", known.where)])
     planned = planned_rate(plan, known, setting)

@@ -57,7 +57,7 @@ def look_at_lengths(plan: Plan, notes: Notes) -> None:
             and low[0] > 0
             and (low[0] > high[0] or (least == "doc_stride" and low[0] == high[0]))
         ):
-            text = f"{low[1].name}: {low[1].value} is no less than {high[1].name}: {high[1].value} ({high[1].where})"
+            text = f"{low[1].name}: {low[1].value} is not below {high[1].name}: {high[1].value} ({high[1].where})"
             causes.append(contradict(notes, text, low[1].where, f"lower {least}, or raise {most}"))
     seen: dict[str, str] = {}
     for name in LIMITS:
@@ -69,7 +69,7 @@ def look_at_lengths(plan: Plan, notes: Notes) -> None:
         "sequence lengths",
         *dict.fromkeys(causes),
         seen=", ".join(list(seen.values())[:4]),
-        skipped="" if seen else "no setting limits them",
+        skipped="" if seen else "not set",
     )
 
 
@@ -125,5 +125,5 @@ def _generation_too_short(plan: Plan) -> tuple[str, str] | None:
         return None
     if not plan.scripts or any("generation" in source.text for source in plan.scripts):
         return None
-    text = f"{generates.text}, and nothing sets its length: a {family.text} then ends at {DEFAULT_LIMIT} tokens"
+    text = f"{generates.text}, but no length is set: {family.text} stops at {DEFAULT_LIMIT} tokens"
     return text, generates.where

@@ -27,7 +27,7 @@ def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
     offered = plan.adapters is not None or plan.soft_prompt or plan.says(_OFFERS_ADAPTERS)
     offered = offered or any("get_peft_model(" in source.text for source in plan.scripts)  # behind a switch, too
     if bits is not None and plan.trains and not offered:
-        text = f"{bits.name}: {bits.value}, and no adapters are trained beside it"
+        text = f"{bits.name}: {bits.value}, but no adapters are trained"
         notes.saw("plan.quantized_without_adapters", [(text, bits.where)])
     checkpointing = _checkpointing(plan)
     frozen = _frozen_inputs(plan, checkpointing)
@@ -42,7 +42,7 @@ def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
         "quantized-weights",
         "gradient-checkpointing-no-input-grad",
         seen=", ".join(seen),
-        skipped="" if seen else "neither few bits, nor adapters, nor gradient checkpointing",
+        skipped="" if seen else "none",
     )
 
 
@@ -85,11 +85,11 @@ def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[tuple[str,
     how = (
         f"{reentrant.name}: {reentrant.value}"
         if reentrant is not None
-        else "use_reentrant is left to its default, which is True before transformers 5"
+        else "use_reentrant has its default (True before transformers 5)"
     )
     said = f"{checkpointing.name}: {checkpointing.value}"
-    text = f"{said} over a frozen base with adapters ({plan.adapters.where}), and {how}"
+    text = f"{said} over a frozen base with adapters ({plan.adapters.where}), but {how}"
     remarks = [(text, checkpointing.where)]
     if reentrant is not None:
-        remarks.append(("nothing lets gradients in: no enable_input_require_grads()", reentrant.where))
+        remarks.append(("inputs do not require gradients: enable_input_require_grads() is missing", reentrant.where))
     return remarks

@@ -15,7 +15,7 @@ from stayfinite.rules.cards import Card
 from stayfinite.rules.context import ADAPTERS, LR, Context, understand
 from stayfinite.rules.known import Known, is_on, number_in, switched_on, written
 from stayfinite.rules.model_families import family_of
-from stayfinite.rules.optimisation.planned_rate import EPOCHS, STEPS
+from stayfinite.rules.optimization.planned_rate import EPOCHS, STEPS
 from stayfinite.rules.precision_settings import precision_of, weights_of
 
 RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")

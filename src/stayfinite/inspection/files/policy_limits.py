@@ -39,10 +39,10 @@ def look_at_policy_limits(plan: Plan, notes: Notes, algorithm: str) -> None:
     clip = _upper_clip(plan) if algorithm in SAMPLING else None
     limit = None if clip is None else _upper(clip)
     if clip is not None and limit is not None and limit <= 0:
-        text = f"{clip.name}: {clip.value}: every ratio is held at 1, so only the first update of a batch teaches"
+        text = f"{clip.name}: {clip.value}: ratios are clipped to 1, so only the first update per batch trains"
         causes = (*causes, contradict(notes, text, clip.where, "0.2 is usual"))
     elif clip is not None and limit is not None and limit > UNCLIPPED and not _held(plan):
-        text = f"{clip.name}: {clip.value}: no ratio is clipped, and no KL term holds the policy"
+        text = f"{clip.name}: {clip.value}: no ratio is clipped, and there is no KL term"
         notes.saw("plan.unclipped", [(text, clip.where, "a clip of 0.2, or a KL coefficient of 0.001")])
     known = [shown(each) for each in (_coefficient(plan), clip) if each is not None]
     notes.check("Post-training", "KL coefficient and clip", *causes, seen=", ".join(known) or algorithm)
@@ -62,10 +62,10 @@ def _betas(plan: Plan, algorithm: str) -> Iterator[Remark]:
         if setting is None or value is None:
             return
         if value >= STIFF:
-            text = f"{setting.name}: {setting.value}: {2 / value:.2g} nats of difference saturate the loss"
+            text = f"{setting.name}: {setting.value}: a difference of {2 / value:.2g} nats saturates the loss"
             yield text, setting.where, f"{last_step(setting)}=0.1"
         elif value < LOOSE:
-            text = f"{setting.name}: {setting.value}: nothing holds the policy near its reference"
+            text = f"{setting.name}: {setting.value}: no KL term keeps the policy near its reference"
             yield text, setting.where, f"{last_step(setting)}=0.1"
     elif algorithm in SAMPLING:
         named = [plan.find(name) for name in _COEFFICIENTS if not _switched_off(plan, name)]

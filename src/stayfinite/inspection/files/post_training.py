@@ -64,7 +64,7 @@ def _heads_left_out(plan: Plan) -> Iterator[Remark]:
             continue
         for number, line in enumerate(source.text.splitlines(), 1):
             if _WITHOUT_HEAD.search(line) and f"{source.name}:{number}" not in plan.switched_off:
-                text = f"{line.strip()[:120]}: the value head is not among them and never learns"
+                text = f"{line.strip()[:120]}: the value head is missing and never trains"
                 yield text, f"{source.name}:{number}", "give the optimizer model.parameters()"
                 return
 
@@ -89,7 +89,7 @@ def _moving_references(plan: Plan) -> Iterator[Remark]:
             if where in plan.switched_off:
                 continue
             if _SAME.match(line) and "backward" in source.text:
-                yield f"{line.strip()}: one model under two names, the reference trains along", where, fix
+                yield f"{line.strip()}: both names are one model, so the reference trains too", where, fix
             elif _TRAINED.search(line):
                 yield f"{line.strip()[:120]}: the optimizer trains the reference", where, fix
 
@@ -102,8 +102,8 @@ def _masked_ends(plan: Plan) -> Iterator[Remark]:
         for number, line in enumerate(source.text.splitlines(), 1):
             if _PAD_MASKED.search(line) and f"{source.name}:{number}" not in plan.switched_off:
                 yield (
-                    f"{line.strip()[:120]}: pad_token is eos_token, so the end of every answer is masked too",
+                    f"{line.strip()[:120]}: pad_token is eos_token, so the end of every answer is masked",
                     f"{source.name}:{number}",
-                    "mask by attention_mask == 0, or give padding a token of its own",
+                    "mask by attention_mask == 0, or use a separate pad token",
                 )
                 break

@@ -42,7 +42,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     if precision is not None and half and plan.family is not None and not _BEARS_HALF.search(plan.family.text):
         adapters = " with adapters" if plan.adapters is not None else ""
         text = (
-            f"{_as_written(precision)} with {plan.family.text}{adapters}: {plan.family.value} models leave fp16's range"
+            f"{_as_written(precision)} with {plan.family.text}{adapters}: {plan.family.value} models overflow in fp16"
         )
         value = {"family": plan.family.value, "adapters": plan.adapters is not None, "text": text}
         notes.saw("plan.fp16_family", value, precision.where)
@@ -68,8 +68,8 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         notes.saw("plan.pure_fp16", [(text, weights.where)])
     seen = f"{precision.value} ({precision.where})" if precision is not None else ""
     causes = ("both-half-formats", "fp16-overflow-model-family")
-    skipped = "" if seen else "no setting says which"
-    notes.check("Precision", "precision for this model", *causes, seen=seen, skipped=skipped)
+    skipped = "" if seen else "not set"
+    notes.check("Precision", "precision is safe for this model", *causes, seen=seen, skipped=skipped)
     loaded = plan.context.weights
     notes.check(
         "Precision",
@@ -77,7 +77,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         "double-fp16",
         "pure-fp16-weights",
         seen=f"{loaded.value} ({loaded.where})" if loaded is not None else "",
-        skipped="" if loaded is not None else "no setting says in which they are loaded",
+        skipped="" if loaded is not None else "not set",
     )
 
 

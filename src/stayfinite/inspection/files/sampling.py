@@ -48,7 +48,7 @@ def look_at_sampling(plan: Plan, notes: Notes, algorithm: str) -> None:
             notes.saw(name, remarks)
     for setting in _temperatures(plan) if algorithm in SAMPLING - GROUPED else ():
         if number_in(setting.value) == 0:
-            text = f"{setting.name}: 0: the training pass divides its logits by the temperature"
+            text = f"{setting.name}: 0: the training pass divides logits by the temperature"
             causes = (*causes, contradict(notes, text, setting.where, "temperature=1.0"))
     short = list(_too_short(plan, algorithm))
     if short:
@@ -71,15 +71,15 @@ def _no_group(plan: Plan, algorithm: str) -> Iterator[Remark]:
     size = _group_size(plan)
     if size is not None and number_in(size.value) == 1 and not _of_verl(size):
         yield (
-            f"{size.name}: 1: a lone answer is its own mean, its advantage is 0",
+            f"{size.name}: 1: with a single answer per group the advantage is 0",
             size.where,
-            f"{last_step(size)}=8: at least 2 answers a prompt",
+            f"{last_step(size)}=8: at least 2 answers per prompt",
         )
     for setting in _temperatures(plan):
         value = number_in(setting.value)
         if value is not None and 0 <= value <= GREEDY:
             yield (
-                f"{setting.name}: {setting.value}: all answers of a group are the same, their advantage is 0",
+                f"{setting.name}: {setting.value}: all answers of a group are identical, so the advantage is 0",
                 setting.where,
                 "temperature=1.0",
             )
@@ -89,8 +89,8 @@ def _lone_answer(plan: Plan, algorithm: str) -> Iterator[Remark]:
     """verl takes 0 for the mean of one answer: it trains, and compares nothing."""
     size = _group_size(plan)
     if algorithm in GROUPED and size is not None and number_in(size.value) == 1 and _of_verl(size):
-        text = f"{size.name}: 1: a lone answer has no group; verl takes its raw reward for its advantage"
-        yield text, size.where, "rollout.n=8: at least 2 answers a prompt"
+        text = f"{size.name}: 1: a single answer has no group; verl uses its raw reward as advantage"
+        yield text, size.where, "rollout.n=8: at least 2 answers per prompt"
 
 
 def _of_verl(size: Setting) -> bool:
@@ -119,9 +119,9 @@ def _sampled_otherwise(plan: Plan) -> Iterator[Remark]:
         trained = number_in(own.value) if own is not None else 1.0
         if trained is not None and abs(trained - sampled) > SAMPLED_ANEW:
             yield (
-                f"{setting.name}: {setting.value}, and the training pass uses temperature {trained:g}",
+                f"{setting.name}: {setting.value}, but the training pass uses temperature {trained:g}",
                 setting.where,
-                f"temperature={sampled:g} in {found.group(1)}, and nothing in generation_kwargs",
+                f"temperature={sampled:g} in {found.group(1)}, but nothing in generation_kwargs",
             )
 
 
@@ -134,7 +134,7 @@ def _dropout_left_on(plan: Plan) -> Iterator[Remark]:
     none = any("drop" in last_step(each) and number_in(each.value) == 0 for each in plan.settings)
     if config is not None and name is not None and not none and plan.on("disable_dropout") is None:
         owner = config.name.partition(".")[0]
-        text = f"{name} has dropout, and {owner} leaves it on: the same tokens get another probability in each pass"
+        text = f"{name} has dropout, and {owner} keeps it on: token probabilities differ in each pass"
         yield text, config.where, f"{owner}(disable_dropout=True)"
 
 
@@ -163,6 +163,6 @@ def _too_short(plan: Plan, algorithm: str) -> Iterator[Remark]:
             continue
         value = number_in(setting.value)
         if value is not None and 0 < value < REASONING and not _ELSEWHERE.search(setting.name.lower().lstrip("-")):
-            text = f"{setting.name}: {setting.value}: answers that reason first are cut before they end"
+            text = f"{setting.name}: {setting.value}: reasoning is truncated before it ends"
             yield text, setting.where, f"{last_step(setting)}=1024"
             return

@@ -12,7 +12,7 @@ from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import WARMUP
 from stayfinite.rules.known import Known, number_in, written
-from stayfinite.rules.optimisation.planned_rate import EPOCHS, KIND, STEPS
+from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 from stayfinite.rules.plans import Remark
 
 _LENGTHS = (
@@ -52,7 +52,7 @@ def look_at_schedule(plan: Plan, notes: Notes) -> None:
         "lr-schedule-bug",
         "no-warmup",
         seen=", ".join(seen),
-        skipped="" if seen or remarks or missing else "no warmup and no schedule is set",
+        skipped="" if seen or remarks or missing else "no warmup and no schedule",
     )
 
 
@@ -76,7 +76,7 @@ def _too_long(plan: Plan, warmup: Known | None) -> list[Remark]:
     share = "ratio" in name or "proportion" in name or "fraction" in name
     if share or (warmup.value < 1 and "token" not in name):
         if warmup.value >= _MOST_SHARE:
-            return [(f"{warmup.text}: warmup takes the whole training, as a share of it", warmup.where, _SHORTER)]
+            return [(f"{warmup.text}: warmup takes the whole training", warmup.where, _SHORTER)]
         return []
     if "token" in name:
         return []
@@ -84,7 +84,7 @@ def _too_long(plan: Plan, warmup: Known | None) -> list[Remark]:
     total = _length(plan, names)
     if total is None or total.value <= 0 or warmup.value < total.value:
         return []
-    text = f"{warmup.text} takes all {total.value:g} {unit} ({total.where}): the rate that was set is never reached"
+    text = f"{warmup.text} takes all {total.value:g} {unit} ({total.where}): the full rate is never reached"
     return [(text, warmup.where, _SHORTER)]
 
 
@@ -111,9 +111,9 @@ def _upside_down(plan: Plan) -> list[Remark]:
     if rate is not None and least is not None and 0 < rate.value < least.value:
         found.append(
             (
-                f"{least.text} is above {rate.text} ({rate.where}), from which the schedule comes down",
+                f"{least.text} is above {rate.text} ({rate.where}), where the schedule starts",
                 least.where,
-                f"set it below the rate, to a tenth of it, say ({rate.value / 10:g})",
+                f"set it below the rate, for example a tenth ({rate.value / 10:g})",
             )
         )
     decay, warm = (
@@ -140,8 +140,8 @@ def _missing(plan: Plan, warmup: Known | None) -> tuple[str, str] | None:
     optimizer = optimizer_of(plan)
     if steep is None or rate.value < steep or "adam" not in optimizer or "adafactor" in optimizer:
         return None
-    said = f"{warmup.text}" if warmup is not None else "no warmup is set"
-    return f"{said}, and {rate.text} is steep from the first step on", (warmup or rate).where
+    said = f"{warmup.text}" if warmup is not None else "no warmup"
+    return f"{said}, and {rate.text} is high from the first step", (warmup or rate).where
 
 
 def _set(setting: Setting) -> bool:

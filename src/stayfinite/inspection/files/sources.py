@@ -69,14 +69,14 @@ def read_sources(
 
 def _read(argument: str, surroundings: Surroundings, instead: Mapping[str, str]) -> Source:
     if not argument.strip():
-        raise UsageError("an empty name was given", fix="name a config, a script, a notebook, or a command in quotes")
+        raise UsageError("empty name", fix="name a config, a script, a notebook, or a command in quotes")
     return _read_command(argument) if _is_command(argument) else _read_file(argument, surroundings, instead)
 
 
 def _read_command(argument: str) -> Source:
     settings = without_secrets(Settings(settings_of_command(argument, COMMAND)))
     if not settings:
-        raise UsageError(f"the command {argument!r} sets nothing", fix="give it whole, in quotes, with its options")
+        raise UsageError(f"no options in the command {argument!r}", fix="give the whole command in quotes")
     return Source(name=COMMAND, kind="command", text=argument, settings=settings)
 
 
@@ -101,13 +101,13 @@ def _read_file(path: str, surroundings: Surroundings, instead: Mapping[str, str]
         raise UsageError(f"{path} is not text", fix="name a config, a script, a notebook, or a command in quotes")
     if content.cut and kind == "notebook":
         raise UsageError(
-            f"{path} has {size} even without its pictures, and notebooks of up to {MOST_BYTES >> 20} MiB are read",
-            fix=f"write a copy without outputs: jupyter nbconvert --clear-output --to notebook --output bare {path}",
+            f"notebook {path} has {size} without outputs; the limit is {MOST_BYTES >> 20} MiB",
+            fix=f"save a copy without outputs: jupyter nbconvert --clear-output --to notebook --output bare {path}",
         )
     if content.cut and kind != "pickle":
         raise UsageError(
-            f"{path} has {size}, and configs of up to {MOST_BYTES >> 20} MiB are read",
-            fix="name the config itself; `stayfinite diagnose` reads logs, `stayfinite check --data` data",
+            f"{path} has {size}; the limit for configs is {MOST_BYTES >> 20} MiB",
+            fix="name the config; for logs use `stayfinite diagnose`, for data `stayfinite check --data`",
         )
     return Source(name=path, kind=kind, text=text or "", settings=read_config(path, surroundings), named_by=named_by)
 
@@ -128,7 +128,7 @@ def _refuse_directory(path: str) -> None:
     likely = [each.name for each in inside[:500] if each.is_file() and _looks_like_config(each)][:4]
     example = " ".join(str(Path(path) / name) for name in likely)
     raise UsageError(
-        f"{path} is a directory, and check takes the files that one run is started with",
+        f"{path} is a directory; name the files of one run",
         fix=f"stayfinite check {example}" if example else "name a config, a script, a notebook, or a command in quotes",
     )
 

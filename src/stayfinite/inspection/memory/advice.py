@@ -14,7 +14,7 @@ from stayfinite.rules.model_families import SUREST, family_of
 
 RANK = 16
 """Of adapters that are proposed."""
-_OVERFLOWS = ". Models of this family leave fp16's range, though (SF102): a card with bf16 is the better way"
+_OVERFLOWS = ". This model family overflows in fp16, though (SF102): prefer a GPU with bf16"
 
 
 def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
@@ -22,7 +22,7 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     asked = found[0].plan.batch
     overflows = leaves_half(shape)
     if not any(each.runs for each in found):
-        return f"{card.name} does not compute in bf16: take --precision {'fp32' if overflows else 'fp16'}"
+        return f"{card.name} has no bf16: use --precision {'fp32' if overflows else 'fp16'}"
     # Weights that are themselves in bf16 lose small updates: the last choice, unless they are frozen.
     ranked = sorted(found, key=lambda each: (each.plan.precision.name == "pure-bf16") and not each.plan.lora)
     fitting = [each for each in ranked if each.fits and each.runs]
@@ -34,7 +34,7 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
         most = max(more, key=lambda each: each.largest or 0, default=None)
         text += f", and {most.largest} in {_named(most)}" if most is not None else ""
         if best.plan.precision.name == "pure-bf16" and not best.plan.lora:
-            text += f". Weights in bf16 lose small updates: adapters (--lora {RANK}) are the better way"
+            text += f". Weights in bf16 lose small updates: prefer adapters (--lora {RANK})"
         return text + (_OVERFLOWS if _risky(best, overflows) else "")
     smaller = [each for each in ranked if each.runs and each.largest]
     smaller = [each for each in smaller if not _risky(each, overflows)] or smaller
@@ -42,9 +42,8 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
         best = max(smaller, key=lambda each: (each.plan.precision.name != "pure-bf16", each.largest or 0))
         steps = math.ceil(asked / (best.largest or 1))
         return (
-            f"batch {best.largest} fits on {card.name} in {_named(best)}: take it with "
-            f"gradient_accumulation_steps={steps} for the same effective batch"
-            f"{_OVERFLOWS if _risky(best, overflows) else ''}"
+            f"batch {best.largest} fits on {card.name} in {_named(best)}: use it with "
+            f"gradient_accumulation_steps={steps}{_OVERFLOWS if _risky(best, overflows) else ''}"
         )
     return _rescue(shape, found[0].plan, card)
 
@@ -82,13 +81,11 @@ def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
             continue
         tried = column(shape, attempt, what, card)
         if tried.fits:
-            return f"not even one row fits on {card.name}; with {what} and checkpointing batch {tried.largest} does"
+            return f"not even one row fits on {card.name}; with {what} and checkpointing batch {tried.largest} fits"
     shorter = column(shape, replace(attempts[-1][1], seq=128, target_seq=128), "", card)
     if plan.seq > 128 and shorter.fits and shape.vocabulary:
-        return f"nothing fits on {card.name} at {plan.seq} tokens; 128 tokens with {attempts[-1][0]} do"
-    return (
-        f"nothing makes this model fit on one {card.name}: shard it over several (FSDP, ZeRO 3) or take a larger card"
-    )
+        return f"nothing fits on {card.name} at {plan.seq} tokens; 128 tokens with {attempts[-1][0]} fit"
+    return f"this model does not fit on one {card.name}: shard it (FSDP, ZeRO 3) or use a larger GPU"
 
 
 def _named(each: Column) -> str:

@@ -9,7 +9,7 @@ from stayfinite.errors import UsageError
 
 Config = Mapping[str, Any]
 
-BESIDE = "give the config.json that lies beside the weights"
+BESIDE = "give the config.json next to the weights"
 """What helps where a config cannot be one."""
 
 
@@ -45,7 +45,7 @@ class Fields:
     def share(self, width: int, heads: int) -> int:
         """The width of one head."""
         if heads > width:
-            raise UsageError(f"{self.name}: {heads} heads do not fit into a width of {width}")
+            raise UsageError(f"{self.name}: {heads} heads do not divide a width of {width}")
         return width // heads
 
     def keys_for(self, heads: int) -> int:

@@ -19,13 +19,13 @@ def shape_from_config(config: Config, name: str) -> Shape:
     kind = config.get("model_type")
     if isinstance(config.get("text_config"), dict) and kind not in _READERS:
         raise UsageError(
-            f"{name}: {kind} is made of several models, and only single ones are estimated",
-            fix='save its "text_config" as a config.json of its own, and add what the other towers take',
+            f"{name}: {kind} combines several models; only single models are supported",
+            fix='save its "text_config" as a separate config.json, and add the memory of the other towers',
         )
     if not isinstance(kind, str) or kind not in _READERS:
         raise UsageError(
-            f'{name}: "model_type" is {kind!r}, which is not known here',
-            fix=f"known are {', '.join(sorted(_READERS))}; give the config of the one that is built most alike",
+            f'{name}: "model_type" {kind!r} is unknown',
+            fix=f"known: {', '.join(sorted(_READERS))}; give the config of the most similar one",
         )
     return _READERS[kind](Fields(config, name))
 

@@ -32,9 +32,9 @@ def table_of(shape: Shape, found: Sequence[Column], card: Card | None) -> Table:
         ("activations", *(size(one.activations) for one in each)),
         ("logits and loss", *(size(one.logits) for one in each)),
         ("casts, workspace", *(size(one.copies + one.workspace) for one in each)),
-        ("most at once", *(size(one.peak) for one in each)),
+        ("peak", *(size(one.peak) for one in each)),
         ("reached at", *(one.moment for one in each)),
-        ("needed on a card", *(size(needed(one.peak)) for one in each)),
+        ("needed on a GPU", *(size(needed(one.peak)) for one in each)),
     ]
     if card is not None:
         rows.append((f"on {card.name}, {card.memory_gib:g} GiB", *(_standing(column) for column in found)))

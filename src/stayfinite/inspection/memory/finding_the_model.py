@@ -33,15 +33,14 @@ def find_shape(model: str) -> Shape:
     looks_like_path = model.endswith((".json", *_WEIGHTS)) or model.startswith((".", "/", "~"))
     if looks_like_path:
         raise UsageError(
-            f"--memory: there is no file or directory {model!r}",
-            fix="give the model's config.json, the directory that it lies in, or a name such as t5-small",
+            f"--memory: no such file or directory: {model!r}",
+            fix="give a config.json, its directory, or a name such as t5-small",
         )
     close = near_names(model)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
-        f"--memory: {model!r} is neither a file here nor a name that is known{hint}",
-        fix="give the model's config.json or the directory that it lies in; nothing is downloaded. "
-        f"Known names: {', '.join(KNOWN)}",
+        f"--memory: {model!r} is not a file or a known name{hint}",
+        fix=f"give a config.json or its directory; nothing is downloaded. Known names: {', '.join(KNOWN)}",
     )
 
 
@@ -59,24 +58,24 @@ def _config_beside(path: Path) -> Path:
         return config
     if (folder / "adapter_config.json").is_file():
         raise UsageError(
-            f"--memory: {folder} holds adapters only",
-            fix="give the model that they are for, and --lora with their rank",
+            f"--memory: {folder} holds only adapters",
+            fix="give their base model, and --lora with their rank",
         )
-    raise UsageError(f"--memory: there is no config.json in {folder}", fix="give the config.json of the model")
+    raise UsageError(f"--memory: no config.json in {folder}", fix="give the model's config.json")
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LONGEST_CONFIG:
-            text = f"--memory: {path} has {path.stat().st_size:,} bytes, too many for a config.json"
+            text = f"--memory: {path} has {path.stat().st_size:,} bytes, too large for a config.json"
             raise UsageError(text, fix=BESIDE)
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        text = f"--memory: {path} cannot be read: {error.strerror or error}"
+        text = f"--memory: cannot read {path}: {error.strerror or error}"
         raise UsageError(text, fix="check the path and its permissions") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--memory: {path} is not JSON: {error}", fix=BESIDE) from error
     if not isinstance(value, dict):
-        text = f"--memory: {path} should hold an object with the model's sizes, not {type(value).__name__}"
+        text = f"--memory: {path} must hold a JSON object, not {type(value).__name__}"
         raise UsageError(text, fix=BESIDE)
     return value

@@ -15,9 +15,9 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.rules.cards import Card, card_asked_for
 
 _WAYS = {
-    "eager": "written out, with all scores kept",
-    "math": "sdpa; T5's bias rules out its fast kernels, so all scores are kept",
-    "efficient": "sdpa; the memory-efficient kernel takes T5's bias",
+    "eager": "in plain operators, keeping all scores",
+    "math": "sdpa; T5's bias rules out fast kernels, so all scores are kept",
+    "efficient": "sdpa; the memory-efficient kernel supports T5's bias",
 }
 
 
@@ -48,16 +48,16 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
     notes.heading("model", f"{shape.name}, {first.parameters:,} parameters, {first.trained:,} of them trained")
     peaks = [column.estimate.peak for column in found]
     span = size(min(peaks)) if len(peaks) == 1 else f"{size(min(peaks))} to {size(max(peaks))}"
-    notes.check("Memory", "memory of a training step", seen=f"at most {span} at once")
+    notes.check("Memory", "memory of a training step", seen=f"peak {span}")
     if card is None:
-        notes.check("Memory", "fit on the card", "out-of-memory", skipped="no card was named: --gpu T4, say")
+        notes.check("Memory", "fits on the GPU", "out-of-memory", skipped="no GPU given: --gpu T4, for example")
     else:
         notes.heading("card", f"{card.name}, {card.memory_gib:g} GiB")
         notes.heading("suggestion", advice(shape, found, card))
         running = [column for column in found if column.runs] or found
         best = min(running, key=lambda column: column.share or 0.0)
         notes.saw("memory.estimate_share", best.share, f"{best.name} on {card.name}")
-        notes.check("Memory", "fit on the card", "out-of-memory", seen=_seen(found))
+        notes.check("Memory", "fits on the GPU", "out-of-memory", seen=_seen(found))
     for again in (False, True):
         alike = [column for column in found if column.plan.checkpointing is again]
         if alike:
@@ -68,13 +68,13 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
 def _seen(found: list[Column]) -> str:
     runs = [column for column in found if column.runs]
     if not runs:
-        return "as far as memory goes; bf16 is not in the card's hardware"
+        return "in memory only: the GPU has no bf16"
     fitting = [column.name for column in runs if column.fits]
     return "as it is" if len(fitting) == len(runs) else f"with {'; '.join(fitting)}"
 
 
 def _attention_of(library: Installed) -> str:
-    known = f"transformers {library.version}" if library.version else "no transformers is installed to look at"
+    known = f"transformers {library.version}" if library.version else "transformers is not installed"
     return f"{_WAYS[library.bias_kernel]} ({known})"
 
 
@@ -84,4 +84,4 @@ def _weights_on_disk(asked: MemoryRequest, column: Column) -> str:
     described = column.estimate.parameters - (column.estimate.trained if asked.lora else 0)
     if numbers is None or 0.98 < numbers / described < 1.02:
         return ""
-    return f"{numbers:,} numbers lie on disk; the config describes {described:,}, and is believed"
+    return f"{numbers:,} numbers on disk, {described:,} in the config, which is used"

@@ -13,10 +13,10 @@ Kept = tuple[int, int]
 
 
 def norm(shape: Shape, precision: Precision) -> Kept:
-    """The normalisation before or after a part."""
+    """The normalization before or after a part."""
     if shape.family in ("bert", "gpt2", "vit"):
         return precision.residual, 0
-    # Written out in the model: the square keeps its input in fp32, the weight's product keeps the normalised one.
+    # Written out in the model: the square keeps its input in fp32, the weight's product keeps the normalized one.
     if precision.residual == 4:
         return 4, 4
     # In pure bf16 T5 multiplies the narrow input, so both copies of it are kept.

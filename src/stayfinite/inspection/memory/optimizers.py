@@ -75,6 +75,6 @@ def optimizer_named(text: str) -> OptimizerCost:
         return cost
     close = difflib.get_close_matches(key, [*OPTIMIZERS, *_ALSO], n=1)
     raise UsageError(
-        f"--optimizer {text!r} is not known here" + (f"; did you mean {close[0]}?" if close else ""),
-        fix=f"one of {', '.join(OPTIMIZERS)}; take the one that holds as many states for each weight as yours",
+        f"--optimizer {text!r} is unknown" + (f"; did you mean {close[0]}?" if close else ""),
+        fix=f"one of {', '.join(OPTIMIZERS)}; choose one with as many states per weight",
     )

@@ -62,7 +62,7 @@ class MemoryRequest:
             if value is not None and value not in allowed:
                 raise UsageError(f"{_flag(name)} should be one of {', '.join(allowed)}, not {value!r}")
         if self.base != "full" and not self.lora:
-            raise UsageError(f"--base {self.base} weights cannot be trained themselves", fix="add --lora 16, say")
+            raise UsageError(f"--base {self.base} weights cannot be trained", fix=("add --lora 16, for example"))
 
     def refuse_for(self, shape: Shape) -> None:
         """Refuse what this model cannot do.
@@ -72,12 +72,12 @@ class MemoryRequest:
         """
         if shape.positions and self.seq > shape.positions:
             raise UsageError(
-                f"--seq {self.seq} is longer than the {shape.positions} positions of {shape.name}",
+                f"--seq {self.seq} exceeds the {shape.positions} positions of {shape.name}",
                 fix=f"--seq {shape.positions} at most",
             )
         if self.lora and self.lora > shape.width:
             raise UsageError(
-                f"--lora {self.lora} is a rank above the width of {shape.name}, {shape.width}", fix="--lora 16, say"
+                f"--lora {self.lora} exceeds the width of {shape.name}, {shape.width}", fix=("--lora 16, for example")
             )
 
     def plan(self, card: Card | None, library: Installed) -> Plan:

@@ -46,7 +46,7 @@ class Shape:
     output_bias: bool = False
     ff_bias: bool = False
     head_norms: bool = False
-    """Queries and keys are normalised head by head (Qwen3)."""
+    """Queries and keys are normalized head by head (Qwen3)."""
     buckets: int = 0
     """Of the relative positions (T5)."""
     image: int = 0

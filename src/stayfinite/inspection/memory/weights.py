@@ -52,7 +52,7 @@ def weights_of(layout: Layout, plan: Plan) -> Weights:
     largest = max(max(part.matrices // (1 if part.name == "output" else 3), part.table) for part in parts)
     held = (matrices + tables + vectors) * stored
     if plan.base != "full":
-        # Only the blocks' matrices are quantised. The rest is made fp32 for training.
+        # Only the blocks' matrices are quantized. The rest is made fp32 for training.
         held = int((matrices - output) * _QUANTISED[plan.base]) + (output + tables + vectors) * 4
     if plan.lora:
         return Weights(

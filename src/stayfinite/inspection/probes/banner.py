@@ -54,7 +54,7 @@ def _dtypes(bench: Bench) -> str:
 
 def _precision(bench: Bench) -> str:
     scaled = " with a gradient scaler" if bench.scaler is not None and bench.scaler.is_enabled() else ""
-    return f"as the forward pass computes{scaled}"
+    return f"as in the forward pass{scaled}"
 
 
 def _memory(bench: Bench) -> str:
@@ -68,9 +68,9 @@ def _memory(bench: Bench) -> str:
     words = f"weights {_gib(weights)}, gradients {_gib(gradients)}, {kind} {about}{_gib(kept * gradients)}"
     device = next((p.device for p in trainable if p.is_cuda), None)
     if device is None:
-        return f"{words}, and activations"
+        return f"{words}, plus activations"
     free, total = torch.cuda.mem_get_info(device)
-    return f"{words}, and activations; {_gib(free)} of {_gib(total)} free"
+    return f"{words}, plus activations; {_gib(free)} of {_gib(total)} free"
 
 
 def _gib(size: float) -> str:

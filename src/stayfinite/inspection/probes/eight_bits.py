@@ -29,7 +29,7 @@ def look(bench: Bench, notes: Notes) -> None:
     notes.saw("fp8.unaligned", unaligned, where)
     notes.saw("fp8.heads", [path for path in layers if is_head(path)], where)
     notes.saw("fp8.routers", [path for path in layers if is_router(path)], where)
-    title = "layers in fp8 have sides of 16, and are no head or router"
+    title = "fp8 layer sizes and roles"
     notes.check("Precision", title, "fp8-unaligned-dims", "fp8-sensitive-module", seen=where)
 
 

@@ -30,7 +30,7 @@ def look(bench: Bench, notes: Notes) -> None:
         notes.saw("step.error", f"{type(first.backward_error).__name__}: {first.backward_error}"[:400], "backward")
     notes.check("Gradients", "backward pass", "inplace-modification", "step-fails", "ddp-unused-parameters")
     if not first.worked:
-        notes.check("Gradients", "gradient coverage", skipped="there was no backward pass")
+        notes.check("Gradients", "gradient coverage", skipped="no backward pass ran")
         _look_at_weights(bench, notes)
         return
     alive = {name: g.to_dense() if g.is_sparse else g for name, g in first.gradients.items() if g is not None}
@@ -71,9 +71,9 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
         notes.saw("gradient.zero_parameters", [name for name in unused if name in stuck], where)
         notes.saw("gradient.cut_at", cuts, where)
     told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
-    told += [f"{len(spare)} are left over from a library: {names_in_short(spare)}"] * bool(spare)
-    told += [f"{len(past)} are of parts that no row was sent to: {names_in_short(past)}"] * bool(past)
-    told += [f"{len(zero) - len(stuck)} are zero now and will not stay so"] * (len(zero) > len(stuck))
+    told += [f"{len(spare)} unused ones from a library: {names_in_short(spare)}"] * bool(spare)
+    told += [f"{len(past)} in parts that no row was routed to: {names_in_short(past)}"] * bool(past)
+    told += [f"{len(zero) - len(stuck)} are zero now but will not stay so"] * (len(zero) > len(stuck))
     notes.check(
         "Gradients", "gradient coverage", "unused-parameters", "zero-gradient", "params-frozen",
         "gradient-checkpointing-no-input-grad", seen="; ".join(told),

@@ -20,9 +20,9 @@ from stayfinite.inspection.probes.unregistered import made_anew, unregistered
 from stayfinite.state.parts import unwrapped
 
 IGNORED, LEAK, AHEAD = (
-    "the loss depends on the input",
-    "samples do not leak into one another",
-    "tokens do not see those after them",
+    "loss depends on the input",
+    "samples are independent",
+    "no future-token leak",
 )
 
 
@@ -35,7 +35,7 @@ def look(bench: Bench, notes: Notes) -> None:
     notes.check("Graph", "parameters outside the model", "unregistered-module")
     if bench.first.forward_error is not None or not bench.first.scalar:
         for title in (IGNORED, LEAK, AHEAD):
-            notes.check("Graph", title, skipped="there is no loss to look at")
+            notes.check("Graph", title, skipped="no loss")
         return
     _look_at_input(bench, notes)
     _look_at_samples(bench, notes)
@@ -47,7 +47,7 @@ def _look_at_input(bench: Bench, notes: Notes) -> None:
     inputs = inputs_of(bench.few, base.seen.losses)
     other = with_inputs(bench.few, inputs, emptied)
     if not inputs or all(torch.equal(emptied(item), item) for item in inputs.values()):
-        notes.check("Graph", IGNORED, skipped="no input of the batch could be told from labels and masks")
+        notes.check("Graph", IGNORED, skipped="inputs cannot be told from labels and masks")
         return
     try:
         ignored = _same(still_pass(bench.step, other).loss, base.loss)
@@ -57,7 +57,7 @@ def _look_at_input(bench: Bench, notes: Notes) -> None:
                 nudge(bench)
                 ignored = _same(still_pass(bench.step, other).loss, still_pass(bench.step, bench.few).loss)
     except Exception as error:  # not every model takes an empty input
-        notes.check("Graph", IGNORED, seen=f"it fails without: {type(error).__name__}")
+        notes.check("Graph", IGNORED, seen=f"forward fails without it: {type(error).__name__}")
         return
     names = names_in_short([name.removeprefix("batch.") for name in inputs])
     notes.saw("loss.ignores_input", ignored, names)
@@ -68,11 +68,11 @@ def _look_at_samples(bench: Bench, notes: Notes) -> None:
     inputs = list(inputs_of(bench.few, bench.still.seen.losses))
     why_not = ""
     if (batch_size(bench.few) or 0) < 2 or not inputs:
-        why_not = "a batch of one, or no rows that could be told apart"
+        why_not = "one row only, or rows cannot be told apart"
     elif has_graph(bench.batch) or any(isinstance(m, nn.RNNBase) and not m.batch_first for m in bench.model.modules()):
         why_not = "rows of this batch may belong together"
     elif not all(p.is_floating_point() for p in bench.model.parameters()):
-        why_not = "quantised layers round over the whole batch"
+        why_not = "quantized layers round over the whole batch"
     if why_not:
         notes.check("Graph", LEAK, skipped=why_not)
         return
@@ -83,10 +83,10 @@ def _look_at_samples(bench: Bench, notes: Notes) -> None:
                 nudge(bench)
                 leak = leak_between_samples(bench, inputs, fresh=True)
     except Exception as error:  # not every model takes another row
-        notes.check("Graph", LEAK, skipped=f"it fails with another row: {type(error).__name__}")
+        notes.check("Graph", LEAK, skipped=f"forward fails with another row: {type(error).__name__}")
         return
     if leak is None:
-        notes.check("Graph", LEAK, skipped="the model returns nothing with a row a sample")
+        notes.check("Graph", LEAK, skipped="no output has one row per sample")
         return
     notes.saw("samples.leak", leak.share, leak.where)
     notes.check("Graph", LEAK, "samples-leak", seen=f"one of {leak.rows} rows changed, in evaluation mode")
@@ -96,12 +96,12 @@ def _look_at_tokens(bench: Bench, notes: Notes) -> None:
     try:
         leak = causal_leak(bench)
     except Exception as error:  # not every model takes another token
-        notes.check("Graph", AHEAD, skipped=f"it fails with another token: {type(error).__name__}")
+        notes.check("Graph", AHEAD, skipped=f"forward fails with another token: {type(error).__name__}")
         return
     if leak is None:
         return  # not a model that predicts the next token
     notes.saw("tokens.leak", leak.share, leak.where)
-    notes.check("Graph", AHEAD, "causal-leak", seen=f"one token changed, {leak.rows} positions before it compared")
+    notes.check("Graph", AHEAD, "causal-leak", seen=f"one token changed; {leak.rows} earlier positions compared")
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -26,14 +26,14 @@ def look(bench: Bench, notes: Notes) -> None:
         ranges = ranges_of(bench.lean, bench.scaler)
     except Exception as error:  # whatever a model may raise
         words = f"{type(error).__name__}: {error}".splitlines()[0]
-        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot be run: {words:.160}")
+        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot run: {words:.160}")
         return
     counts = {NAMES.get(dtype, str(dtype)): count for dtype, count in ranges.products.items()}
     notes.saw("training.products", counts, "one forward pass")
     precision = precision_of(bench, ranges)
     notes.saw("training.precision", precision, "precision" if bench.precision else "one forward pass")
     if not math.isfinite(ranges.loss):
-        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the loss is {ranges.loss} in fp32 as well")
+        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the loss is {ranges.loss} in fp32 too")
         return
     _note(ranges, notes)
     causes = ("fp16-overflow", "fp16-overflow-model-family")
@@ -68,7 +68,7 @@ def _note(ranges: Ranges, notes: Notes) -> None:
 
 def _headroom(ranges: Ranges, precision: str) -> str:
     forward = _forward(ranges)
-    how = "" if ranges.mixed else ", with the weights themselves in fp16"
+    how = "" if ranges.mixed else ", with fp16 weights"
     if forward:
         worst = forward[0]
         count = f"{len(forward)} modules" if len(forward) > 1 else "1 module"
@@ -77,7 +77,7 @@ def _headroom(ranges: Ranges, precision: str) -> str:
     if ranges.fp16_error:
         return f"safe in bf16; fp16 could not be tried ({ranges.fp16_error:.100})"
     if not ranges.modules:
-        return "nothing would be computed in half precision"
+        return "nothing computes in half precision"
     top = ranges.modules[0]
     share = top.activation / LARGEST
     most = f"at most {top.activation:.3g} in {top.module or 'the model itself'}"
@@ -86,19 +86,19 @@ def _headroom(ranges: Ranges, precision: str) -> str:
 
 def _scales(ranges: Ranges) -> str:
     if _forward(ranges):
-        return "none helps where the forward pass overflows"
+        return "no loss scale helps when the forward pass overflows"
     least = "1" if ranges.least_scale is None else _scale(ranges.least_scale)
     if not ranges.largest_gradient:
-        return "no gradient would be in half precision"
-    lost = f"; {ranges.zero_share:.0%} of it becomes 0 at {ranges.scale:g}" if ranges.zero_share >= 0.01 else ""
+        return "no gradient in half precision"
+    lost = f"; {ranges.zero_share:.0%} of it rounds to 0 at {ranges.scale:g}" if ranges.zero_share >= 0.01 else ""
     if ranges.least_scale is not None and ranges.least_scale > ranges.largest_scale:
-        return f"fp16 has none: gradients overflow above {ranges.largest_scale:g} and vanish below {least}{lost}"
+        return f"none works in fp16: gradients overflow above {ranges.largest_scale:g} and vanish below {least}{lost}"
     return f"for fp16 {least} to {_scale(ranges.largest_scale)}{lost}"
 
 
 def _rounding(ranges: Ranges, loss: float) -> str:
     change = abs(loss - ranges.loss) / max(abs(ranges.loss), 1e-12)
-    return f"the loss is {ranges.loss:.5g} in fp32 and {loss:.5g} in bf16, {change:.2%} apart"
+    return f"loss {ranges.loss:.5g} in fp32, {loss:.5g} in bf16 ({change:.2%} apart)"
 
 
 def _table(ranges: Ranges) -> Table:
@@ -109,7 +109,7 @@ def _table(ranges: Ranges) -> Table:
         share = f"{_times(factor)}, overflows" if each.module in leaving else f"{factor:.2%}"
         rows.append((each.module or "the model itself", f"{each.activation:.4g}", f"{each.gradient:.3g}", share))
     columns = ("module", "largest activation", "largest gradient", "of fp16's range")
-    return Table(title="What fp16 would have to hold", columns=columns, rows=tuple(rows))
+    return Table(title="fp16 ranges", columns=columns, rows=tuple(rows))
 
 
 def _forward(ranges: Ranges) -> list[Overflow]:

@@ -96,12 +96,16 @@ class _Looking:
             self._notes.saw("learning.falls", False, f"{taken.course()}, and no weight moves")
             self._say("no weight moves")
         elif self._noise > max(abs(taken.expected) * self._steps, RESOLUTION * abs(self._first)):
-            self._skip(f"the same step twice gives losses that differ by {self._noise:.2g}")
+            self._skip(f"re-running the step changes the loss by {self._noise:.2g}")
         elif abs(taken.expected) * self._steps < RESOLUTION * abs(self._first) and taken.drop > -self._slack():
-            seen = "with a much higher one it falls" if self._ask_for_a_higher_rate() else "with a higher one neither"
-            self._say(f"too small a rate for a fall to be seen in {self._steps} steps; {seen}")
+            seen = (
+                "it falls at a much higher rate"
+                if self._ask_for_a_higher_rate()
+                else ("it does not fall at a higher rate either")
+            )
+            self._say(f"rate too small to see a fall in {self._steps} steps; {seen}")
         elif math.isfinite(taken.losses[-1]) and taken.expected >= 0:
-            self._skip("the first update does not follow the gradient (decay, or moments from before)")
+            self._skip("the first update does not follow the gradient (weight decay or old moments)")
         else:
             self._ask_for_a_lower_rate()
 
@@ -185,18 +189,18 @@ class _Looking:
 
 
 def _obstacle(bench: Bench) -> str:
-    """Why there is nothing to be learnt here."""
+    """Why there is nothing to be learned here."""
     if bench.steps == 0:
-        return "switched off with steps=0"
+        return "off (steps=0)"
     if not bench.first.worked:
-        return "there is no loss that could be driven down"
+        return "no loss to minimize"
     if not math.isfinite(float(bench.first.loss)):
         return f"the loss is {float(bench.first.loss)}"
     if type(bench.optimizer).__name__ == "LBFGS":
-        return "LBFGS looks for its own step"
+        return "LBFGS chooses its own steps"
     gradients = [dense(g) for g in bench.first.gradients.values() if g is not None]
     if not all(bool(gradient.isfinite().all()) for gradient in gradients):
-        return "gradients are not finite"
+        return "gradients are NaN or inf"
     if not any(bool((gradient != 0).any()) for gradient in gradients):
         return "every gradient is 0"
     return ""
@@ -226,7 +230,7 @@ def _noise(bench: Bench, taken: Descent) -> float:
 
 
 def _descend(bench: Bench, steps: int, rates: Rates = lambda _: 1.0, clip: float | None = None) -> Descent:
-    """Some steps, on few rows where a pass takes long; what an optimizer that maximises calls progress is a fall."""
+    """Some steps, on few rows where a pass takes long; what an optimizer that maximizes calls progress is a fall."""
     taken = descend(bench, steps, rates, clip=clip, step=bench.lean)
     if bench.uphill > 0:
         return taken

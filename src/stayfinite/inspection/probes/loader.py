@@ -54,9 +54,9 @@ def look(bench: Bench, notes: Notes) -> None:
 
 def _obstacle(loader: Any) -> str:
     if loader is None:
-        return "no loader was given"
+        return "no loader given"
     if iter_is_own(loader) or iter_is_own(getattr(loader, "dataset", None)):
-        return "it can be read only once, and is left for the training"
+        return "it can be read only once, so it was not read"
     return ""
 
 
@@ -89,7 +89,7 @@ def _look_at_order(loader: Any, readings: Readings, notes: Notes) -> None:
     labels = [found for batch in readings.batches if (found := labels_in(batch)) is not None]
     title = "shuffling"
     if not labels or max(len(each) for each in labels) < FEWEST_ROWS:
-        notes.check(GROUP, title, "unshuffled", skipped="the batches have no classes, or too few rows")
+        notes.check(GROUP, title, "unshuffled", skipped="no classes, or too few rows")
         return
     pure = purity(labels)
     spread = spread_labels(loader, max(len(each) for each in labels))
@@ -97,7 +97,7 @@ def _look_at_order(loader: Any, readings: Readings, notes: Notes) -> None:
     if at_large < pure - APART:
         notes.saw("labels.batch_purity", pure, "the loader")
     stored = isinstance(getattr(loader, "sampler", None), SequentialSampler)
-    seen = f"{pure:.0%} of a batch are of its commonest class" + (", read in stored order" if stored else "")
+    seen = f"{pure:.0%} of a batch is its most common class" + (", read in stored order" if stored else "")
     notes.check(GROUP, title, "unshuffled", seen=seen)
 
 
@@ -113,7 +113,7 @@ def _look_at_workers(loader: Any, readings: Readings, notes: Notes) -> None:
         notes.saw("loader.workers_repeat", workers, "the loader")
     elif drawn:
         notes.saw("loader.workers_draw_alike", workers, "the loader")
-    seen = "nothing in a row is drawn at random" if drawn is None else "each draws its own"
+    seen = "no randomness in the rows" if drawn is None else "different random numbers"
     notes.check(GROUP, title, "workers-alike", seen=f"{workers} workers; {seen}")
 
 
@@ -128,7 +128,7 @@ def _look_at_last_batch(bench: Bench, loader: Any, notes: Notes) -> None:
     title = "last batch and BatchNorm"
     if left == 1 and not _works_with_one_row(bench):
         notes.saw("loader.last_batch_fails", rows, norms[0])
-    notes.check(GROUP, title, "last-batch-of-one", seen=f"{left or loader.batch_size} of {rows} rows are in it")
+    notes.check(GROUP, title, "last-batch-of-one", seen=f"{left or loader.batch_size} of {rows} rows in it")
 
 
 def _works_with_one_row(bench: Bench) -> bool:
@@ -150,12 +150,12 @@ def _look_at_time(bench: Bench, readings: Readings, notes: Notes) -> None:
     each, step = readings.seconds_each, bench.first.seconds
     title = "loader speed"
     if each is None or not step:
-        notes.check(GROUP, title, "loader-too-slow", skipped="too few batches, or no step, to compare")
+        notes.check(GROUP, title, "loader-too-slow", skipped="too few batches or no step to compare")
         return
     notes.saw("loader.seconds_per_batch", each, "the loader")
     notes.saw("loader.seconds_per_step", step, "the first step")
     notes.check(
-        GROUP, title, "loader-too-slow", seen=f"{_time(each)} a batch, {_time(step)} a forward and backward pass"
+        GROUP, title, "loader-too-slow", seen=f"{_time(each)} per batch, {_time(step)} per forward and backward pass"
     )
 
 

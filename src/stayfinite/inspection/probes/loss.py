@@ -123,12 +123,12 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
     notes.check(
         "Loss", "loss function inputs", "softmax-before-cross-entropy",
         "probability-loss-on-logits", "loss-broadcast", "softmax-axis", "flipped-sign",
-        seen=", ".join(dict.fromkeys(call.name for call in seen.losses)) or "none of torch's own is called",
+        seen=", ".join(dict.fromkeys(call.name for call in seen.losses)) or "no torch loss function called",
     )  # fmt: skip
     shares = [share for call in calls if (share := supervised_share(call)) is not None]
     if shares:
         notes.saw("labels.supervised_share", max(shares), "the batch")
-        seen_share = f"{max(shares):.0%} of the labels are learned from"
+        seen_share = f"{max(shares):.0%} of the labels are used"
         notes.check(
             "Loss",
             "labels",
@@ -144,16 +144,16 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
         notes.saw("loss.negated", True, turned[0].place)
     if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
         notes.saw("data.input_scale", seen.input_scale, "what the first layer is given")
-    scale = "" if seen.input_scale is None else f"the first layer is given values of about {seen.input_scale:.2g}"
+    scale = "" if seen.input_scale is None else f"values of about {seen.input_scale:.2g} at the first layer"
     notes.check("Loss", "input scale", "unscaled-input", seen=scale)
     starts = [start for call in calls if (start := start_of(call)) is not None]
     if not starts:
-        notes.check("Loss", START, skipped="no cross entropy over classes was called")
+        notes.check("Loss", START, skipped="no cross entropy over classes")
         return
     initial, expected, place = max(starts, key=lambda start: start[0] / start[1])
     text = f"{initial:.4g}; an untrained model has ln(classes) = {expected:.4g}"
     if _starts_high(bench.model) and initial > expected:
-        notes.check("Loss", START, seen=f"{text}, and this family starts higher by its making")
+        notes.check("Loss", START, seen=f"{text}; this family starts higher by design")
         return
     notes.saw("loss.initial", initial, place)
     notes.saw("loss.expected_initial", expected, place)

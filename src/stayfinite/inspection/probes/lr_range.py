@@ -69,8 +69,8 @@ def learning_rate_range(bench: Bench, lowest: float = 1e-7, highest: float = 10.
     """
     if not 0 < lowest < highest < math.inf or steps < 5:
         raise UsageError(
-            f"a sweep from {lowest:g} to {highest:g} in {steps} steps is none",
-            fix="give a lowest rate above 0, a higher highest one, and at least 5 steps",
+            f"invalid sweep: {lowest:g} to {highest:g} in {steps} steps",
+            fix="lowest above 0, highest above lowest, at least 5 steps",
         )
     planned = max(planned_rate(group) for group in bench.optimizer.param_groups)
     growth = (highest / lowest) ** (1 / (steps - 1))
@@ -78,8 +78,8 @@ def learning_rate_range(bench: Bench, lowest: float = 1e-7, highest: float = 10.
     # Groups keep their proportions; without any rate of their own they all get the same.
     taken = descend(bench, steps, lambda number: rates[number] / planned) if planned > 0 else None
     if taken is None or taken.error or len(taken.losses) < 2:
-        reason = "the learning rate is 0" if taken is None else taken.error or "the loss is not finite"
-        raise UsageError(f"the learning rate cannot be swept: {reason}", fix="make a single step work first")
+        reason = "the learning rate is 0" if taken is None else taken.error or "the loss is NaN or inf"
+        raise UsageError(f"cannot sweep the learning rate: {reason}", fix="make a single step work first")
     # The loss before a step tells of the rates before it.
     losses = taken.losses[1:]
     return _read(tuple(rates[: len(losses)]), losses, taken.losses[0], planned)
@@ -119,11 +119,11 @@ def look_at_rates(bench: Bench, notes: Notes) -> LrRange:
     """Sweep the rate and add a line and a drawing to the notes."""
     found = learning_rate_range(bench)
     if found.suggested is None:
-        seen = f"the loss falls at no rate between {found.rates[0]:.0e} and {found.rates[-1]:.0e}"
+        seen = f"the loss does not fall at any rate from {found.rates[0]:.0e} to {found.rates[-1]:.0e}"
     else:
-        ends = "and never runs away" if found.diverges is None else f"and runs away at {found.diverges:.1e}"
+        ends = "and never diverges" if found.diverges is None else f"and diverges at {found.diverges:.1e}"
         falls = f"falls from {found.starts:.1e} on {ends}"
-        seen = f"{falls}; try {found.suggested:.1e} (the optimizer has {found.planned:.1e})"
+        seen = f"{falls}; try {found.suggested:.1e} (optimizer: {found.planned:.1e})"
     notes.check("Learning", RANGE, seen=seen)
     notes.tables.append(drawn(found))
     return found
@@ -142,10 +142,10 @@ def drawn(found: LrRange) -> Table:
         after = found.rates[number + every] if number + every < len(found.rates) else math.inf
         mark = _mark(found, found.rates[number], after)
         rows.append((f"{found.rates[number]:.1e}", f"{value:.4g}", "█" * max(1, round(WIDTH * share)), mark))
-    return Table(title="Loss over the learning rate", columns=("rate", "loss", "", ""), rows=tuple(rows))
+    return Table(title="Loss by learning rate", columns=("rate", "loss", "", ""), rows=tuple(rows))
 
 
 def _mark(found: LrRange, low: float, high: float) -> str:
-    marks = {"try this": found.suggested, "falls fastest": found.steepest, "runs away": found.diverges}
+    marks = {"try this": found.suggested, "falls fastest": found.steepest, "diverges": found.diverges}
     marks[f"planned {found.planned:.1e}"] = found.planned
     return ", ".join(name for name, rate in marks.items() if rate is not None and low <= rate < high)

@@ -24,7 +24,7 @@ def look(bench: Bench, notes: Notes) -> None:
     """Note what the metric says of this model, and of others."""
     metric = bench.metric
     if metric is None:
-        notes.check(GROUP, TITLE, *CAUSES, skipped="no metric was given")
+        notes.check(GROUP, TITLE, *CAUSES, skipped="no metric given")
         return
     batch = bench.batch if bench.validation_batch is None else bench.validation_batch
     name = getattr(metric, "__name__", type(metric).__name__)
@@ -44,12 +44,12 @@ def look(bench: Bench, notes: Notes) -> None:
     if len(values) > 1 and (not finite or (len(set(finite)) == 1 and len(finite) == len(values))):
         notes.saw("metric.stuck", f"{name} is {first:.4g} for {len(values)} different models", name)
     if finite and (SHARE.search(name) and (max(finite) > 100.0 or min(finite) < -1.0)):
-        notes.saw("metric.impossible", f"{name} is {max(finite, key=abs):.4g}; 100 % is the most", name)
+        notes.saw("metric.impossible", f"{name} is {max(finite, key=abs):.4g}; the maximum is 100 %", name)
     notes.check(GROUP, TITLE, *CAUSES, seen=f"{name} is {first:.4g}; for other models {_range(values[1:])}")
 
 
 def _range(values: list[float]) -> str:
-    return f"{min(values):.4g} to {max(values):.4g}" if values else "not asked"
+    return f"{min(values):.4g} to {max(values):.4g}" if values else "not requested"
 
 
 def _mix(bench: Bench, generator: torch.Generator) -> None:

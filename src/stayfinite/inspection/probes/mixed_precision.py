@@ -21,28 +21,26 @@ def look(bench: Bench, notes: Notes) -> None:
     scaled = bench.scaler is not None and bench.scaler.is_enabled()
     counts = notes.observed.get("training.products")
     if counts is None:
-        notes.check(GROUP, AUTOCAST, "autocast-missing", skipped="the forward pass could not be run")
+        notes.check(GROUP, AUTOCAST, "autocast-missing", skipped="the forward pass failed")
     else:
         _look_at_autocast(bench, notes, counts.value, scaled=scaled)
     _look_at_weights(bench, notes, scaled=scaled)
     if scaled:
-        reason = "the loop is not run here; `stayfinite check train.py` reads it"
+        reason = "the loop is not run; `stayfinite check train.py` reads it"
         notes.check(GROUP, CLIPPING, "clip-before-unscale", skipped=reason)
 
 
 def _look_at_autocast(bench: Bench, notes: Notes, counts: dict[str, int], *, scaled: bool) -> None:
     halves = {name: counts[name] for name in ("fp16", "bf16") if counts.get(name)}
     told = ", ".join(f"{count} in {name}" for name, count in counts.items()) or "none"
-    seen = f"matrix products of the forward pass: {told}"
+    seen = f"matrix products in the forward pass: {told}"
     if bench.precision is not None and not halves:
-        notes.check(
-            GROUP, AUTOCAST, "autocast-missing", skipped=f"{bench.precision} is entered elsewhere than in forward"
-        )
+        notes.check(GROUP, AUTOCAST, "autocast-missing", skipped=f"{bench.precision} is entered outside forward")
     elif scaled and any(counts.values()):
         notes.saw("autocast.half_operations", sum(halves.values()), "one forward pass")
         notes.check(GROUP, AUTOCAST, "autocast-missing", seen=seen)
     else:
-        notes.check(GROUP, AUTOCAST, "autocast-missing", seen=seen if halves else f"not asked for; {seen}")
+        notes.check(GROUP, AUTOCAST, "autocast-missing", seen=seen if halves else f"none; {seen}")
     if "fp16" in halves:
         notes.saw("scaler.missing", not scaled and not _in_half(bench, torch.float16), "preflight(scaler=...)")
     elif "bf16" in halves:
@@ -59,11 +57,11 @@ def _look_at_weights(bench: Bench, notes: Notes, *, scaled: bool) -> None:
     with at_planned_rate(bench):  # a warmup begins at 0, where every update is lost
         update = one_update(bench.optimizer, bench.trainable, bench.first, bench.kept)
     if update.error or update.lost is None:
-        reason = update.error or "no weight in half precision has a gradient"
+        reason = update.error or "no half-precision weight has a gradient"
         notes.check(GROUP, UPDATES, "bf16-lost-updates", skipped=reason)
         return
     notes.saw("update.lost_share", update.lost, "one step of the optimizer")
-    notes.check(GROUP, UPDATES, "bf16-lost-updates", seen=f"{update.lost:.0%} of them round away")
+    notes.check(GROUP, UPDATES, "bf16-lost-updates", seen=f"{update.lost:.0%} of them round to 0")
 
 
 def _in_half(bench: Bench, dtype: torch.dtype) -> bool:

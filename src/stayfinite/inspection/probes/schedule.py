@@ -44,11 +44,11 @@ def look(bench: Bench, notes: Notes) -> None:
 
 def _obstacle(schedule: Any) -> str:
     if schedule is None:
-        return "no scheduler was given"
+        return "no scheduler given"
     if not all(hasattr(schedule, name) for name in ("step", "state_dict", "load_state_dict")):
-        return f"{type(schedule).__name__} is no scheduler of torch"
+        return f"{type(schedule).__name__} is not a torch scheduler"
     if type(schedule).__name__ == "ReduceLROnPlateau":
-        return "it follows the validation, which is yet to come"
+        return "it follows validation, which has not run"
     return ""
 
 
@@ -84,7 +84,7 @@ def _wrong(rates: list[float], base: float) -> str:
     if bad is not None:
         return f"the rate is {rates[bad]:.3g} after {bad} steps"
     if len(rates) >= 100 and max(rates) == 0:
-        return f"the rate is 0 in each of the first {len(rates):,} steps"
+        return f"the rate is 0 in all of the first {len(rates):,} steps"
     if base > 0 and max(rates) > FAR * base:
         return f"the rate rises from {rates[0]:.3g} to {max(rates):.3g} in {rates.index(max(rates))} steps"
     return ""

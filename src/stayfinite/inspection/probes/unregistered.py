@@ -39,7 +39,7 @@ def made_anew(first: Seen, again: Seen, leaves: frozenset[int]) -> list[str]:
     anew = [each for key, each in first.strangers.items() if key in leaves and key not in lasting]
     if len(again.strangers) == len(lasting):
         return []
-    return [f"one of shape {list(tensor.shape)} made in each pass, used at {where}" for tensor, where in anew]
+    return [f"one of shape {list(tensor.shape)} is created in each pass, used at {where}" for tensor, where in anew]
 
 
 def _tensors(value: Any, where: str, modules: set[int], depth: int) -> Iterator[tuple[str, Tensor]]:

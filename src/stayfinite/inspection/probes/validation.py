@@ -14,7 +14,7 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.split_readings import in_words, prepared_differently
 
 GROUP = "Validation"
-ALIKE = "input scale of both splits"
+ALIKE = "input scale of splits"
 APART = "train/validation overlap"
 FEWEST_ROWS = 4
 FEWEST_VALUES = 64
@@ -24,7 +24,7 @@ def look(bench: Bench, notes: Notes) -> None:
     """Note how the two differ."""
     other = bench.validation_batch
     if other is None:
-        notes.check(GROUP, ALIKE, "splits-scaled-differently", skipped="no validation batch was given")
+        notes.check(GROUP, ALIKE, "splits-scaled-differently", skipped="no validation batch given")
         return
     inputs = inputs_of(bench.batch, bench.first.seen.losses)
     pairs = {name: (item, batch_items(other).get(name)) for name, item in inputs.items()}
@@ -49,7 +49,7 @@ def _look_at_scale(pairs: dict[str, tuple[Tensor, Tensor | None]], notes: Notes)
         compared.append(in_words(*numbers))
         if prepared_differently(*numbers):
             notes.saw("data.splits_scaled", in_words(*numbers), name)
-    seen = compared[0] if compared else "no inputs of the same shape with enough numbers"
+    seen = compared[0] if compared else "no inputs of equal shape with enough numbers"
     notes.check(GROUP, ALIKE, "splits-scaled-differently", seen=seen)
 
 

@@ -24,7 +24,7 @@ def check_engine(engine: Any) -> None:
     if type(engine).__name__ == "PipelineEngine":
         raise UsageError(
             "DeepSpeed's PipelineEngine is not supported: it steps inside train_batch",
-            fix="train without pipeline stages (ZeRO 1 to 3), or leave the guard out",
+            fix="train without pipeline stages (ZeRO 1 to 3), or remove the guard",
         )
     if inner_optimizer(engine) is None:
         raise UsageError(
@@ -33,19 +33,19 @@ def check_engine(engine: Any) -> None:
         )
     if getattr(engine, "zenflow", False):
         raise UsageError(
-            "ZenFlow updates some weights at every batch, so a step cannot be refused as a whole",
-            fix='take "zenflow" out of "zero_optimization"',
+            "ZenFlow updates some weights at every batch: a step cannot be refused as a whole",
+            fix='remove "zenflow" from "zero_optimization"',
         )
     if getattr(engine.optimizer, "torch_autocast_gradscaler", None) is not None:
         raise UsageError(
-            "torch_autocast in float16 with ZeRO scales and skips each group of weights by itself",
+            "torch_autocast in float16 with ZeRO skips each weight group separately",
             fix='use "bf16": {"enabled": true} or "fp16": {"enabled": true}, or torch_autocast in bfloat16',
         )
     missing = [name for name in _needed(engine) if not hasattr(engine.optimizer, name)]
     if missing:
         raise UsageError(
-            f"deepspeed {metadata.version('deepspeed')}: {type(engine.optimizer).__name__} has no {missing[0]}, "
-            "which the guard needs to refuse a step",
+            f"deepspeed {metadata.version('deepspeed')}: {type(engine.optimizer).__name__} lacks {missing[0]}, which "
+            "the guard needs",
             fix=f"pip install 'deepspeed>={FIRST_VERSION}'",
         )
 

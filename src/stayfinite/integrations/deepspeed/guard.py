@@ -117,8 +117,8 @@ class StayFinite(FrameworkGuard):
         """Run the ``forward`` given at construction, and remember its batch, so that a bad step can be explained."""
         if self._forward is None:
             raise OrderError(
-                "guard.forward() needs to know the forward pass",
-                fix="give forward=lambda batch: ... when the guard is built, or compute the loss yourself",
+                "guard.forward() needs a forward function",
+                fix="build the guard with forward=lambda batch: ..., or compute the loss yourself",
             )
         with self.driven.passing(batch) as passed:
             loss = self._forward(batch)
@@ -194,9 +194,9 @@ class StayFinite(FrameworkGuard):
             where = ", ".join(poisoned[:3]) or "another rank"
             self.driven.record(
                 "checkpoint-failed",
-                f"checkpoint {name} holds NaN or infinity ({where}): `latest` was left at the one before",
+                f"checkpoint {name} holds NaN or inf ({where}): `latest` still points to the one before",
                 name=name,
-                reason="it holds numbers that are not finite",
+                reason="it holds NaN or inf",
                 poisoned=poisoned,
             )
         return saved

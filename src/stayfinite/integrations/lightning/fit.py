@@ -230,6 +230,6 @@ def _check_strategy(trainer: Any) -> None:
     name = type(trainer.strategy).__name__
     if "XLA" in name:
         raise OptimizerError(
-            f"{name} steps inside of an engine of its own, where no step can be refused from outside",
-            fix="use strategy='auto' or 'ddp', or leave StayFinite out of the callbacks",
+            f"{name} steps inside its own engine: steps cannot be refused",
+            fix="use strategy='auto' or 'ddp', or remove StayFinite from the callbacks",
         )

@@ -75,7 +75,7 @@ class GuardedOptimizer:
     def step(self, original: Any, closure: Any = None, **settings: Any) -> Any:
         """In place of ``optimizer.step``: the closure (Lightning's forward and backward), then the step if it may."""
         if self.again:
-            raise OrderError("training_step takes its optimizer's step before self.manual_backward is called")
+            raise OrderError("training_step calls optimizer.step() before self.manual_backward")
         judged = self.open
         result = None
         if closure is not None:

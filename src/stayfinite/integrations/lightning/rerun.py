@@ -45,7 +45,7 @@ def rerun(trainer: Any, module: Any, step: Callable[..., Any], batch: Any, rest:
         except Reached as reached:
             loss = reached.loss
     if loss is None:
-        raise OrderError("training_step returned no loss when it was run again")
+        raise OrderError("training_step returned no loss in the re-run")
     return loss
 
 

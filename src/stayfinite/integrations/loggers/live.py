@@ -30,8 +30,8 @@ def mirror(run_dir: str | os.PathLike[str], *sinks: Sink) -> int:
     place = Path(run_dir)
     if not (place / "steps.jsonl").exists():
         raise UsageError(
-            f"{place} holds no steps.jsonl: it is not the directory of a run",
-            fix="pass what the guard was built with as run_dir",
+            f"{place} is not a run directory: it has no steps.jsonl",
+            fix="pass the guard's run_dir",
         )
     copier = _Copier(place, sinks)
     steps = copier.copy()
@@ -106,5 +106,7 @@ class _Copier:
     def _give_up(self, sink: Sink, error: Exception) -> None:
         self._sinks.remove(sink)
         warnings.warn(
-            f"{type(sink).__name__} is told nothing any more: {type(error).__name__}: {error}", SinkFailed, stacklevel=3
+            (f"{type(sink).__name__} failed and gets no more records: {type(error).__name__}: {error}"),
+            SinkFailed,
+            stacklevel=3,
         )

@@ -217,8 +217,8 @@ class Attachment:
         if not self.driven.gathered and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{type(self._trainer).__name__} steps without its training_step, so its losses are not known: such "
-                "steps are taken as they are",
+                f"{type(self._trainer).__name__} steps without training_step: its loss is unknown, and its steps are "
+                "not guarded",
                 NotGuarded,
                 stacklevel=4,
             )

@@ -79,7 +79,7 @@ class StayFinite(TrainerCallback, ExportableState):
         trainer = trainer_of(self)
         if (left := self._present()) is not None:
             # An earlier training ended before its first step, with an error that nobody has told of.
-            left.fail(OrderError("the training before this one has not begun its first epoch"))
+            left.fail(OrderError("the previous training has not started its first epoch"))
         if getattr(trainer, MARK, None) is not None:
             warnings.warn(
                 "this Trainer has two StayFinite callbacks; the second does nothing", NotGuarded, stacklevel=2

@@ -48,8 +48,8 @@ class TrainerReference:
             adapters = getattr(self._trainer.model, "peft_config", {})
             named = self._trainer.model.named_parameters() if "ref" in adapters else ()
             trains = [name for name, each in named if OF_REFERENCE in name and each.requires_grad]
-            return f"the reference adapter trains: {len(trains)} weights, {trains[0]} the first" if trains else ""
+            return f"the reference adapter trains: {len(trains)} weights, first {trains[0]}" if trains else ""
         if fault := self._reference.fault():
             return fault
         moved = self._reference.moved()
-        return f"{len(moved)} weights of the reference changed, {moved[0]} the first" if moved else ""
+        return f"{len(moved)} weights of the reference changed, first {moved[0]}" if moved else ""

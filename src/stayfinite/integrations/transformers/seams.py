@@ -28,9 +28,8 @@ def check_version() -> None:
     missing = [name for name in NEEDED if not hasattr(Trainer, name)]
     if missing:
         raise UsageError(
-            f"transformers {metadata.version('transformers')} has no Trainer.{missing[0]}, through which a step could "
-            "be refused",
-            fix=f"pip install 'transformers>={FIRST_VERSION}'; or use stayfinite.Guard in a loop of your own",
+            f"transformers {metadata.version('transformers')} has no Trainer.{missing[0]}: its steps cannot be refused",
+            fix=f"pip install 'transformers>={FIRST_VERSION}'; or use stayfinite.Guard in your own loop",
         )
 
 
@@ -47,7 +46,7 @@ def trainer_of(callback: TrainerCallback) -> Trainer:
             return owner
         frame = frame.f_back
     raise OrderError(
-        f"{type(callback).__name__} was called, and not by a transformers Trainer that holds it",
+        f"{type(callback).__name__} was called outside a transformers Trainer",
         fix="give it to the Trainer: Trainer(..., callbacks=[StayFinite()])",
     )
 
@@ -63,10 +62,10 @@ def why_not(trainer: Trainer) -> str:
             return error.message
         return ""
     if trainer.accelerator.distributed_type in (DistributedType.XLA, DistributedType.MEGATRON_LM):
-        return f"{trainer.accelerator.distributed_type} takes its steps out of reach"
+        return f"{trainer.accelerator.distributed_type} steps inside its own engine"
     optimizer = type(plain_optimizer(trainer.optimizer)).__name__
     if optimizer in ("LayerWiseDummyOptimizer", "Lomo", "AdaLomo"):
-        return f"{trainer.args.optim} updates each weight during backward, before the step as a whole is known"
+        return f"{trainer.args.optim} updates weights during backward, before a step can be refused"
     return ""
 
 

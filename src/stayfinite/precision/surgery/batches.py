@@ -45,7 +45,7 @@ def batches_from(
             found.append(_row(line, path, tokenizer, seq2seq=seq2seq, length=length))
     found = [row for row in found if row[0] and row[1]]
     if not found:
-        raise UsageError(f"{path} has no row to measure on", fix="one text a line, or JSON lines with input_ids")
+        raise UsageError(f"no rows in {path}", fix="one text per line, or JSON lines with input_ids")
     filler = config.pad_token_id if config.pad_token_id is not None else 0
     return [_batch(found[start : start + rows], int(filler), seq2seq=seq2seq) for start in range(0, len(found), rows)]
 
@@ -57,7 +57,7 @@ def _row(line: str, path: Path, tokenizer: Any, *, seq2seq: bool, length: int) -
         return source, [int(token) for token in record.get("labels", source)][:length]
     text = str(record.get("text", "")) if isinstance(record, dict) else line
     if tokenizer is None:
-        raise UsageError(f"{path} is text, and the model has no tokenizer beside it", fix="JSON lines with input_ids")
+        raise UsageError(f"{path} is text, but the model has no tokenizer", fix="JSON lines with input_ids")
     if seq2seq and "\t" not in text:  # plain text: the first half asks for the second
         words = text.split()
         text = " ".join(words[: len(words) // 2]) + "\t" + " ".join(words[len(words) // 2 :])

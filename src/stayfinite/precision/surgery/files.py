@@ -62,8 +62,8 @@ def rescale_directory(
             logits, loss = differences(reference, outputs(loaded, batches, lambda batch: loaded(**batch)))
             if not (logits <= tolerance and loss <= tolerance):
                 raise UsageError(
-                    f"the written model gives other logits when it is loaded (off by {logits:.1e}); wrote nothing",
-                    fix="this version of transformers changes the weights or the config of this model when it loads it",
+                    f"the saved model gives other logits when loaded (off by {logits:.1e}); nothing written",
+                    fix="this version of transformers changes weights or config when it loads the model",
                 )
             whole.replace(out)
     return result
@@ -92,7 +92,7 @@ def _load(source: str) -> tuple[Any, Any]:
         model = kind.from_pretrained(source, dtype=torch.float32)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{source} cannot be loaded: {str(error).splitlines()[0]}", fix="a directory with config.json and weights"
+            f"cannot load {source}: {str(error).splitlines()[0]}", fix="a directory with config.json and weights"
         ) from error
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source)

@@ -17,8 +17,8 @@ from stayfinite.precision.surgery.measuring import Size
 from stayfinite.precision.surgery.result import Obstacle
 from stayfinite.state.rng import capture_rng
 
-SCORES = "softmax depends on the size of its scores"
-UNKNOWN = "the freedoms of this architecture are not known"
+SCORES = "softmax depends on the scale of its scores"
+UNKNOWN = "unknown architecture"
 
 
 def overflowing(model: nn.Module, batch: Any, run: Callable[[Any], Any]) -> dict[str, float]:
@@ -46,9 +46,9 @@ def obstacles(
     for name, size in sizes.items():
         module = name.partition(":")[0]
         if module in inner and size.largest > FP16.largest:
-            bound = refused or "its factor is bound on both sides"
+            bound = refused or "its factor is fixed on both sides"
             why = (anatomy.fixed if anatomy else {}).get(name) or (bound if name in free else "")
-            note(module, size.largest, why or "it is computed from something that cannot be rescaled")
+            note(module, size.largest, why or "its input cannot be rescaled")
     for place, largest in overflows.items():
         operator, _, module = place.partition(" in ")
         if not any(each == module or each.startswith(f"{module}.") for each in found):
@@ -56,5 +56,5 @@ def obstacles(
     for name, parameter in model.named_parameters():
         largest = float(parameter.detach().abs().amax()) if parameter.numel() else 0.0
         if largest > FP16.largest:
-            note(name.rpartition(".")[0], largest, f"{name} itself is beyond fp16")
+            note(name.rpartition(".")[0], largest, f"{name} itself exceeds fp16")
     return sorted(found.values(), key=lambda each: -each.largest)

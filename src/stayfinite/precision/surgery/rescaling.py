@@ -55,8 +55,8 @@ def rescale(
     if not math.isfinite(largest):
         worst = next(name for name, size in before.items() if not math.isfinite(size.largest))
         raise UsageError(
-            f"{worst.partition(':')[0]} is not finite in fp32 either",
-            fix="rescaling cannot help; `stayfinite scan` looks for broken weights",
+            f"{worst.partition(':')[0]} is NaN or inf in fp32 too",
+            fix="rescaling cannot help; check the weights: `stayfinite scan`",
         )
     result = Rescaled(
         verdict="nothing to do",
@@ -110,7 +110,7 @@ def _operate(
             result.logits_difference, result.loss_difference = logits, loss
             return
         _put_back(model, anatomy, powers, kept)
-        why = "the epsilon of its layer norms is fixed in the code; " if nearly else ""
+        why = "its layer-norm epsilon is fixed in code; " if nearly else ""
         result.refused = f"{why}rescaled, the logits would differ by {logits:.1e} (tolerance {tolerance:.0e})"
 
 
@@ -201,7 +201,7 @@ def _check(model: nn.Module, batches: Sequence[Any], share: float) -> None:
     if not batches:
         raise UsageError("no batch to measure activations on", fix="rescale(model, [batch, ...])")
     if not 0 < share <= 1:
-        raise UsageError(f"share is {share}", fix="a part of fp16's range, above 0 and at most 1: share=0.25")
+        raise UsageError(f"share is {share}", fix="a share of fp16's range, above 0 and at most 1: share=0.25")
     halves = [name for name, p in model.named_parameters() if p.dtype in (torch.float16, torch.bfloat16)]
     if halves:
         raise UsageError(f"{halves[0]} is in half precision", fix="load the model with dtype=torch.float32")

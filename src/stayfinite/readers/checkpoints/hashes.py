@@ -41,13 +41,11 @@ def check_hash(facts: FileFacts, on_bytes: Callable[[int], object] = id) -> None
                 digest.update(piece)
                 on_bytes(len(piece))
     except (OSError, Malformed) as error:
-        facts.complain("unreadable", f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+        facts.complain("unreadable", f"cannot read it: {getattr(error, 'strerror', None) or error}")
         return
     if digest.hexdigest() != facts.sha256:
         found, wanted = digest.hexdigest()[:12], str(facts.sha256)[:12]
-        facts.complain(
-            "hash", f"its SHA-256 is {found}…, {facts.vouched_by} says {wanted}…: it is not what was written"
-        )
+        facts.complain("hash", f"its SHA-256 is {found}…, but {facts.vouched_by} says {wanted}…: it was modified")
 
 
 def _of_manifest(
@@ -55,7 +53,7 @@ def _of_manifest(
 ) -> None:
     listed = manifest.get("files")
     if manifest.get("good") is not True or not isinstance(listed, dict):
-        into.troubles.append(Trouble(kind="damaged", text=f"its {MANIFEST} does not call it good"))
+        into.troubles.append(Trouble(kind="damaged", text=f"its {MANIFEST} does not mark it as good"))
         return
     for name, entry in listed.items():
         path = directory / str(name)
@@ -65,7 +63,7 @@ def _of_manifest(
         if not path.is_file():
             into.troubles.append(Trouble(kind="incomplete", text=f"{name} is missing; {MANIFEST} lists it"))
         elif path.stat().st_size != size:
-            text = f"{name} has {path.stat().st_size:,} bytes, written were {size}"
+            text = f"{name} has {path.stat().st_size:,} bytes, expected {size}"
             into.troubles.append(Trouble(kind="truncated", text=text))
         elif isinstance(entry, dict) and isinstance(entry.get("sha256"), str):
             if name not in files and into.kind == "file":

@@ -34,17 +34,17 @@ def _architectures(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
         gone, new = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
         other = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
         lines = [f"{name} is {list(before[name])} before and {list(after[name])} after" for name in other]
-        lines += [f"{name} is there before and not after" for name in gone]
-        lines += [f"{name} is there after and not before" for name in new]
+        lines += [f"{name} was removed" for name in gone]
+        lines += [f"{name} was added" for name in new]
         yield (
             newer,
             newer.finding(
                 "SF704",
                 "warning",
                 0.7,
-                title=f"{newer.name} is of another architecture than {older.name}: {len(lines)} tensors differ",
+                title=f"{newer.name} has another architecture than {older.name}: {len(lines)} tensors differ",
                 evidence=listed(lines),
-                fix="resume with the model that wrote it; if two trainings share the directory, give each its own",
+                fix="resume with the model that wrote it; give each training its own directory",
             ),
         )
 
@@ -65,10 +65,12 @@ def _adapters(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
                     "SF705",
                     "error" if trained else "warning",
                     0.9 if trained else 0.6,
-                    title=f"{each.name} holds an adapter as it is before the first step{after}",
+                    title=f"{each.name} holds an untrained adapter{after}",
                     evidence=(f"all {len(halves)} lora_B are exactly zero, so the adapter changes nothing",),
-                    fix="see that the adapter is loaded with is_trainable=True and not added anew, "
-                    "and that its parameters are in the optimizer",
+                    fix=(
+                        "load the adapter with is_trainable=True, do not add a new one, and give its parameters to "
+                        "the optimizer"
+                    ),
                 ),
             )
 
@@ -85,11 +87,11 @@ def _resumability(family: list[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
                 "SF701",
                 "warning" if some_have else "info",
                 0.7 if some_have else 0.2,
-                title=f"{each.name} has no optimizer state: resuming from it starts the moments anew",
+                title=f"{each.name} has no optimizer state: resuming restarts the moments",
                 evidence=(
-                    "other checkpoints beside it have one: it was probably not written to its end"
+                    "checkpoints next to it have one: it was probably not fully written"
                     if some_have
-                    else "none beside it has one either: save_only_model=True does that",
+                    else "the others have none either: save_only_model=True does that",
                 ),
                 fix="resume from one that has an optimizer.pt, or lower the learning rate and warm up again",
             ),

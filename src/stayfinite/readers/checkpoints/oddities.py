@@ -16,7 +16,7 @@ HALF_ENDS = 65504.0
 MOMENTS_END = 1e30
 """The square root of it is beyond any gradient that was worth following."""
 
-REPLACE_IT = "copy or download it again, or go back to the checkpoint before it; do not resume from this one"
+REPLACE_IT = "copy or download it again, or use the previous checkpoint; do not resume from this one"
 
 
 def oddities(scanned: Scanned) -> Iterator[Finding]:
@@ -40,16 +40,14 @@ def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
         if not lines:
             continue
         lines.sort(reverse=True)
-        overflow = (
-            "would become infinite in fp16, which ends at 65,504" if kind == "weights" else "are about to overflow"
-        )
+        overflow = "overflow in fp16 (limit 65,504)" if kind == "weights" else "are close to overflow"
         yield scanned.finding(
             "SF702",
             "warning",
             0.8 if lines[0][0] > 1e3 * bound else 0.6,
-            title=f"{scanned.name} has absurd magnitudes: {len(lines)} of its {kind} {overflow}",
+            title=f"{scanned.name} has extreme values: {len(lines)} of its {kind} {overflow}",
             evidence=listed([line for _, line in lines]),
-            fix="compare with an earlier checkpoint: if they have grown, training is diverging; do not cast it to fp16",
+            fix="compare with an earlier checkpoint: growth means divergence; do not cast it to fp16",
         )
 
 
@@ -65,7 +63,7 @@ def _emptiness(scanned: Scanned) -> Iterator[Finding]:
         return
     zero = [each for each in odd if each[2].constant == 0]
     lines = [
-        f"{place.name} {list(place.shape)} is {values.constant:g} throughout, in {file.path.name}"
+        f"{place.name} {list(place.shape)} is {values.constant:g} everywhere, in {file.path.name}"
         for file, place, values in odd
     ]
     unwritten = len(zero) >= 3 and 2 * len(zero) >= len(matrices)
@@ -73,11 +71,11 @@ def _emptiness(scanned: Scanned) -> Iterator[Finding]:
         "SF703" if unwritten else "SF702",
         "error" if unwritten else "info",
         0.85 if unwritten else 0.1,
-        title=f"{scanned.name}: {len(zero)} of {len(matrices)} weight matrices are wholly zero, as if never written"
+        title=f"{scanned.name}: {len(zero)} of {len(matrices)} weight matrices are all zero, as if never written"
         if unwritten
-        else f"{scanned.name} has {len(odd)} weight matrices in which all numbers are the same",
+        else f"{scanned.name} has {len(odd)} constant weight matrices",
         evidence=listed(lines),
         fix=REPLACE_IT
         if unwritten
-        else "normal for a layer that is made to start so; otherwise see that it gets a gradient",
+        else "normal for a layer initialized this way; otherwise check that it gets a gradient",
     )

@@ -23,7 +23,7 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
     record = read_json(index)
     mapping = record.get("weight_map") if isinstance(record, dict) else None
     if not isinstance(mapping, dict) or not all(isinstance(each, str) for each in mapping.values()):
-        _complain(into, "damaged", f"{index.name} is damaged: it has no weight_map from names to files")
+        _complain(into, "damaged", f"{index.name} is damaged: it has no weight_map")
         return
     wanted: dict[str, set[str]] = {}
     for name, file in mapping.items():
@@ -32,7 +32,7 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
         if file not in files:
             first = min(names)
             _complain(
-                into, "incomplete", f"{file} is missing; by {index.name} it holds {len(names)} tensors, first {first}"
+                into, "incomplete", f"{file} is missing; {index.name} lists {len(names)} tensors in it, first {first}"
             )
         elif not files[file].troubles:
             _compare(index.name, file, names, {place.name for place in files[file].places}, into)
@@ -54,16 +54,16 @@ def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: Checkpoin
             _complain(into, "incomplete", f"{len(missing)} of {int(count)} shards are missing, first {name}")
         elif stem == "model" and suffix == ".safetensors" and not indexed and into.kind == "transformers":
             _complain(
-                into, "incomplete", "model.safetensors.index.json is missing: nothing tells which shard holds what"
+                into, "incomplete", "model.safetensors.index.json is missing: tensors cannot be assigned to shards"
             )
 
 
 def _compare(index: str, file: str, wanted: set[str], there: set[str], into: CheckpointFacts) -> None:
     if missing := sorted(wanted - there):
-        text = f"{file} lacks {len(missing)} tensors that {index} says are in it, first {missing[0]}"
+        text = f"{file} lacks {len(missing)} tensors listed in {index}, first {missing[0]}"
         _complain(into, "incomplete", text)
     if extra := sorted(there - wanted):
-        text = f"{file} holds {len(extra)} tensors that {index} does not list there, first {extra[0]}"
+        text = f"{file} holds {len(extra)} tensors not listed in {index}, first {extra[0]}"
         _complain(into, "incomplete", text)
 
 
@@ -76,7 +76,7 @@ def _check_total(index: str, metadata: object, files: list[FileFacts], into: Che
     found = sum(place.nbytes for file in files for place in file.places)
     if total != found and not into.troubles and not any(file.troubles for file in files):
         # Loaders ignore the number, and converters forget it.
-        _complain(into, "note", f"{index} says {total:,} bytes in all, the tensors have {found:,}")
+        _complain(into, "note", f"{index} says {total:,} bytes in total, the tensors have {found:,}")
 
 
 def _complain(into: CheckpointFacts, kind: TroubleKind, text: str) -> None:

@@ -39,7 +39,7 @@ def _read_group(group: Group) -> CheckpointFacts:
         tabled |= _read_table(table, group.path, facts)
     loose = [path for path in group.files if path.suffix == ".distcp" and path not in tabled]
     if loose and not group.tables:
-        text = f"{TABLE} is missing: {len(loose)} .distcp files and nothing that tells what is in them; never finished"
+        text = f"{TABLE} is missing next to {len(loose)} .distcp files: writing was interrupted"
         facts.troubles.append(Trouble(kind="incomplete", text=text))
     facts.files += [read_file(path) for path in group.files if path.suffix != ".distcp"]
     _check_folders(group, facts)
@@ -72,7 +72,7 @@ def _read_table(table: Path, root: Path, facts: CheckpointFacts) -> set[Path]:
         with open_regular(table) as opened:
             files = dcp.read(folder, opened, facts, prefix)
     except (Malformed, OSError) as error:
-        text = f"{prefix}{TABLE} cannot be read: {getattr(error, 'text', None) or error}"
+        text = f"cannot read {prefix}{TABLE}: {getattr(error, 'text', None) or error}"
         facts.troubles.append(Trouble(kind=getattr(error, "kind", "unreadable"), text=text))
         return set()
     done = set()
@@ -86,7 +86,7 @@ def _read_table(table: Path, root: Path, facts: CheckpointFacts) -> set[Path]:
                 file.size = os.fstat(opened.fileno()).st_size
                 dcp.read_file(opened, file, pieces)
         except (Malformed, OSError) as error:
-            file.complain("unreadable", f"it cannot be read: {getattr(error, 'text', None) or error}")
+            file.complain("unreadable", f"cannot read it: {getattr(error, 'text', None) or error}")
         facts.files.append(file)
         done.add(path)
     return done
@@ -100,7 +100,7 @@ def _check_deepspeed(facts: CheckpointFacts) -> None:
             name = latest.read_text(encoding="utf-8", errors="replace").strip()
             if name and "/" not in name and not (facts.path / name).exists():
                 facts.troubles.append(
-                    Trouble(kind="incomplete", text=f"{name} is missing, which the file `latest` names")
+                    Trouble(kind="incomplete", text=f"{name} is missing, but the file `latest` names it")
                 )
     models = [file for file in facts.files if file.path.name.endswith("_model_states.pt")]
     optims = [file for file in facts.files if file.path.name.endswith("_optim_states.pt")]

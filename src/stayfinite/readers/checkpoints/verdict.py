@@ -17,11 +17,11 @@ _SEVERITIES: dict[str, tuple[Severity, float]] = {
     "foreign": ("info", 0.9),
 }  # fmt: skip
 _FIXES = {
-    "unreadable": "give yourself the right to read it, or copy it from where it came from",
-    "unread": "nothing of it is known to be wrong; save it with torch.save or as safetensors to have it looked at",
-    "dangerous": "do not load it with weights_only=False; ask whoever made it for safetensors",
+    "unreadable": "make it readable, or copy it again",
+    "unread": "no problem known; save it with torch.save or as safetensors to check it",
+    "dangerous": "do not load it with weights_only=False; ask its author for safetensors",
     "note": "nothing to do",
-    "foreign": "give it a checkpoint, or a directory of them",
+    "foreign": "name a checkpoint, or a directory of them",
 }
 
 
@@ -38,10 +38,10 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
     for trouble in scanned.facts.troubles:
         groups.setdefault(trouble.kind, []).append(("", trouble))
     words = {
-        "truncated": "is cut off", "damaged": "is damaged", "hash": "is not what was written: a hash differs",
+        "truncated": "is truncated", "damaged": "is damaged", "hash": "was modified: its hash differs",
         "incomplete": "is not complete", "unreadable": "could not be read",
-        "unread": "was not looked into, or not wholly", "dangerous": "would run code when loaded",
-        "note": "is sound as far as is known", "foreign": "is no training checkpoint",
+        "unread": "was not fully checked", "dangerous": "would run code when loaded",
+        "note": "has no known problem", "foreign": "is not a training checkpoint",
     }  # fmt: skip
     for kind, troubles in groups.items():
         severity, confidence = _SEVERITIES[kind]
@@ -57,12 +57,12 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
         name: file for file in scanned.facts.files for name in file.strangers if role_of(file.path.name, "") == "model"
     }
     if asked:
-        lines = [f"{file.path.name} asks for {name}" for name, file in asked.items()]
+        lines = [f"{file.path.name} needs {name}" for name, file in asked.items()]
         yield scanned.finding(
             "SF703",
             "info",
             0.1,
-            title=f"{scanned.name} holds objects beside tensors; they were not built, only tensors were looked at",
+            title=f"{scanned.name} holds objects other than tensors; only tensors were checked",
             evidence=listed(lines),
             fix="torch.load(weights_only=True) may refuse it; save state_dict() alone, or as safetensors",
         )
@@ -87,16 +87,16 @@ def _poison(scanned: Scanned) -> Iterator[Finding]:
             "SF702",
             "error",
             0.99,
-            title=f"{scanned.name} is poisoned: {counted(total, 'value')} in {where_in} not finite",
+            title=f"{scanned.name} holds NaN or inf: {counted(total, 'value')} in {where_in}",
             evidence=listed(poison),
-            fix="do not resume from it: every step that starts from it is lost",
+            fix="do not resume from it: training would continue with NaN or inf",
         )
     if harmless:
         yield scanned.finding(
             "SF702",
             "info",
             0.05,
-            title=f"{scanned.name} holds infinity where that is normal (masks, best values, bookkeeping)",
+            title=f"{scanned.name} holds inf where that is normal (masks, best values, bookkeeping)",
             evidence=listed(harmless),
             fix="nothing to do",
         )
@@ -123,7 +123,7 @@ def _numbers(scanned: Scanned) -> Iterator[Finding]:
                 "SF702",
                 "error" if steering else "warning",
                 0.9 if steering else 0.7,
-                title=f"{scanned.name} notes {path} as {value}",
+                title=f"{scanned.name} records {path} as {value}",
                 evidence=(f"{path} = {value}, in {file.path.name}",),
-                fix="do not resume from it" if steering else "look at the steps before it was written",
+                fix="do not resume from it" if steering else "check the steps before it was written",
             )

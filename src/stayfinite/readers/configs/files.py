@@ -53,7 +53,7 @@ def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Con
         if stat.S_ISDIR(status.st_mode):
             raise UsageError(f"{source} is a directory, not a config file", fix="name a file in it")
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{source} is not a regular file", fix="copy what it yields into a file, and name that")
+            raise UsageError(f"{source} is not a regular file", fix="save its content to a file, and name that")
         with Path(path).open("rb") as file:
             data, size = file.read(most), status.st_size
             if most < size <= MOST_OF_A_NOTEBOOK and Path(path).suffix == ".ipynb":
@@ -62,13 +62,13 @@ def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Con
     except UsageError:
         raise  # it is a ValueError too
     except FileNotFoundError:
-        raise UsageError(f"{source} does not exist", fix="check the path") from None
+        raise UsageError(f"no such file: {source}", fix="check the path") from None
     except PermissionError:
-        raise UsageError(f"{source} may not be read by this user", fix=f"chmod u+r {source}") from None
+        raise UsageError(f"permission denied: {source}", fix=f"chmod u+r {source}") from None
     except OSError as error:
-        raise UsageError(f"{source} cannot be read: {error.strerror or error}", fix="check the path") from None
+        raise UsageError(f"cannot read {source}: {error.strerror or error}", fix="check the path") from None
     except ValueError as error:  # a zero character in the path
-        raise UsageError(f"{source!r} is no path: {error}", fix="check the path") from None
+        raise UsageError(f"{source!r} is not a path: {error}", fix="check the path") from None
     return Content(source, data, max(size, len(data)))
 
 

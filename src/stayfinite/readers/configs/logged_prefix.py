@@ -15,7 +15,7 @@ _PREFIX = re.compile(
 
 
 def cleaned(text: str) -> str:
-    """Without colours and the prefixes of loggers and ranks; the indentation after them is kept."""
+    """Without colors and the prefixes of loggers and ranks; the indentation after them is kept."""
     text = _COLOURS.sub("", text).rstrip() if "\x1b" in text else text.rstrip()
     for _ in range(6):
         match = _PREFIX.match(text)

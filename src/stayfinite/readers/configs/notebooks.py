@@ -45,7 +45,7 @@ def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundin
         more=besides.settings,
         surroundings=surroundings,
     )
-    notes = [] if whole else [(source, "not whole: read as far as it goes")]
+    notes = [] if whole else [(source, "incomplete: read up to the error")]
     return Settings(script, [*notes, *script.notes, *besides.notes])
 
 

@@ -44,7 +44,7 @@ def notes_of(text: str, source: str) -> list[tuple[str, str]]:
 
 
 class _Reader:
-    """Walks over the lines; what is recognised as a block is read as one and passed over."""
+    """Walks over the lines; what is recognized as a block is read as one and passed over."""
 
     def __init__(self, text: str, source: str) -> None:
         self.source = source

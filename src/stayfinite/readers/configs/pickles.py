@@ -41,10 +41,10 @@ def read_pickle(path: str | os.PathLike[str], content: Content) -> Settings:
     try:
         pickle = _zipped(path, content.size) if content.data.startswith(b"PK") else _unzipped(content.data)
     except (Malformed, OSError) as error:
-        return Settings(notes=[(source, f"not read: a pickle that cannot be followed ({error})"[:300])])
+        return Settings(notes=[(source, f"not read: unsupported pickle ({error})"[:300])])
     node = _told(pickle.value)
     if node is None:
-        return Settings(notes=[(source, "not read: a pickle without settings in it")])
+        return Settings(notes=[(source, "not read: a pickle without settings")])
     return Settings(settings_of(node, source, prefix=node.label))
 
 

@@ -30,7 +30,7 @@ def read_config(path: str | os.PathLike[str], surroundings: Surroundings | None 
     else:
         text = as_text(content.data)
         if text is None:
-            return Settings(notes=[(content.source, "not read: the file is not text, and no kind that is known")])
+            return Settings(notes=[(content.source, "not read: not text and not a supported file type")])
         settings = settings_of_kind(kind, text, content.source, surroundings)
     if content.cut and kind != "pickle":
         settings = Settings(notes=[(content.source, content.cut)]) + settings
@@ -86,7 +86,7 @@ def _read_yaml(text: str, source: str) -> Settings:
     except BrokenYaml as problem:
         from stayfinite.readers.configs.outline import read_outline
 
-        note = (source, f"read line by line, because it is no YAML to the parser: {problem}")
+        note = (source, f"read line by line: invalid YAML: {problem}")
         return Settings(read_outline(text, source)[:MOST_SETTINGS], [note])
 
 
@@ -96,7 +96,7 @@ def _read_json(text: str, source: str) -> Settings:
     nodes, whole = parse_json(text)
     settings = _from_nodes(nodes, source)
     if not whole:
-        settings.notes.append((source, "not whole: read as far as it goes"))
+        settings.notes.append((source, "incomplete: read up to the error"))
     return settings
 
 
@@ -106,7 +106,7 @@ def _read_toml(text: str, source: str) -> Settings:
     try:
         return _from_nodes([parse_toml(text)], source)
     except BrokenToml as problem:
-        note = (source, f"read line by line, because it is no TOML to the parser: {problem}")
+        note = (source, f"read line by line: invalid TOML: {problem}")
         return Settings(settings_of(parse_ini(text), source), [note])
 
 

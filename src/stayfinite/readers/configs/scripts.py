@@ -44,7 +44,7 @@ def read_script(
         found.note(MOST_LINES, f"only the first {MOST_LINES:,} lines were read")
     parsed = parse_python(text)
     if parsed is None:
-        note = (source, "read line by line, because it is no Python to the parser")
+        note = (source, "read line by line: invalid Python")
         for number, line in enumerate(text.split("\n")[:_MOST_LINES], 1):
             _take_piece(found, number, line)
         return Settings(notes=[note]) + found.result(file_lines, more)

@@ -54,7 +54,7 @@ def _chunks(source: Source, arrow: Any, batches: Iterator[Any], *, rows: int = 0
         except StopIteration:
             return
         except (arrow.ArrowException, OSError) as error:
-            broken = [Broken(number + 1, f"the file cannot be read on: {str(error)[:120]}", ends=True)]
+            broken = [Broken(number + 1, f"reading stopped here: {str(error)[:120]}", ends=True)]
             yield Chunk(path=source.path, columns={}, lines=[], broken=broken, done=source.size)
             return
         names = [field.name for field in batch.schema if _readable(arrow, field.type)]
@@ -113,4 +113,4 @@ def _pyarrow(path: Path) -> Any:
 
 def _unreadable(path: Path, kind: str, error: Exception) -> UsageError:
     first = (str(error).splitlines() or [""])[0][:160]
-    return UsageError(f"{path}: cannot be read as {kind}: {first}", fix="download or write the file again")
+    return UsageError(f"{path} is not valid {kind}: {first}", fix="download or write the file again")

@@ -1,4 +1,4 @@
-"""Conversations: what is read, and what is learnt."""
+"""Conversations: what is read, and what is learned."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def csv_chunks(source: Source) -> Iterator[Chunk]:
 def note_encoding(source: Source, file: TextFile) -> str:
     """What to say of the file's encoding; a mark at its head goes to the remarks."""
     if file.encoding.mark:
-        source.remarks.append(f"{source.path.name} begins with a byte order mark")
+        source.remarks.append(f"{source.path.name} starts with a byte order mark")
     return f"{source.path.name}: {file.encoding.why}; read as {file.encoding.name}" if file.encoding.why else ""
 
 
@@ -69,7 +69,7 @@ class _Table:
         second = next(numbered, None)
         names = header_of(first[1], second[1] if second else ())
         if names is None:
-            self.source.remarks.append(f"{self.source.path.name} has no header: columns are counted")
+            self.source.remarks.append(f"{self.source.path.name} has no header: columns are numbered")
             self.names = named([""] * len(first[1]))
         else:
             self.names = named(names)
@@ -79,7 +79,7 @@ class _Table:
             if len(row) != width:
                 if not row or (width > 1 and not any(cell.strip() for cell in row)):
                     continue
-                self.broken.append(Broken(line, f"{len(row)} fields where the header has {width}"))
+                self.broken.append(Broken(line, f"{len(row)} fields, but the header has {width}"))
                 row = [cell for cell, _ in zip(chain(row, [""] * width), self.names, strict=False)]
             yield line, row
 
@@ -91,14 +91,14 @@ class _Table:
             except StopIteration:
                 return
             except csv.Error as error:
-                self.broken.append(Broken(line, f"{error}: a quote that is never closed?", ends=True))
+                self.broken.append(Broken(line, f"{error}: an unclosed quote?", ends=True))
                 return
             except (UnicodeError, OSError) as error:
-                self.broken.append(Broken(line, f"the file cannot be read on: {error}", ends=True))
+                self.broken.append(Broken(line, f"reading stopped here: {error}", ends=True))
                 return
             after = reader.line_num
             if after - line >= SPAN:
-                why = f"a quote opened here swallows {after - line} lines"
+                why = f"a quote opened here spans {after - line} lines"
                 self.broken.append(Broken(line, why))
             yield line, row
             line = after + 1

@@ -37,7 +37,7 @@ def encoding_of(sample: bytes) -> Encoding:
     """The encoding of a file that begins with these bytes."""
     for mark, name in _MARKS:
         if sample.startswith(mark):
-            why = "" if name == "utf-8-sig" else f"begins with the mark of {name.upper()}"
+            why = "" if name == "utf-8-sig" else f"starts with the byte order mark of {name.upper()}"
             return Encoding(name, mark=True, why=why)
     if (wide := _without_mark(sample)) is not None:
         return Encoding(wide, why=f"every other byte is 0, as in {wide.upper()}")

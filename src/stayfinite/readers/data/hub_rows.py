@@ -30,7 +30,7 @@ def hub_source(name: str) -> Source:
         name: `hub:owner/name`, with a configuration and a split where there are several: `hub:owner/name:tr@train`.
 
     Raises:
-        UsageError: there is no such data set, or the hub does not answer.
+        UsageError: no such data set, or the hub does not answer.
         MissingExtra: `datasets` is not installed.
     """
     named = _NAME.fullmatch(name)
@@ -47,7 +47,7 @@ def hub_source(name: str) -> Source:
     except Exception as error:  # its own errors, those of its HTTP client, and those of a file's parser
         words = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise UsageError(
-            f"{name} cannot be opened: {words}", fix="check the name, the split and the network; or download it first"
+            f"cannot open {name}: {words}", fix="check the name, the split and the network; or download it first"
         ) from error
     return dataset_source(found, name)
 

@@ -65,12 +65,12 @@ def _array(text: str, file: TextFile) -> Iterator[Any]:
             error = caught
         if ended or len(text) - place > 16 * CHUNK_SIZE:
             why = "the array is never closed" if place >= len(text) else str(error).partition(": line")[0]
-            yield Broken(0, f"no JSON from here on: {why}", ends=True)
+            yield Broken(0, f"invalid JSON from here: {why}", ends=True)
             return
         try:
             piece = file.text.read(PIECE)
         except (UnicodeError, OSError) as caught:
-            yield Broken(0, f"the file cannot be read on: {caught}", ends=True)
+            yield Broken(0, f"reading stopped here: {caught}", ends=True)
             return
         text, place, ended = text[place:] + piece, 0, not piece
 
@@ -82,14 +82,14 @@ def _document(head: str, file: TextFile, source: Source) -> list[Any]:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{source.path}: no JSON: {error}", fix="expected an array of objects, or one object a line (.jsonl)"
+            f"{source.path} is not JSON: {error}", fix="expected an array of objects, or one object per line (.jsonl)"
         ) from error
     if isinstance(document, dict):
         lists = {name: part for name, part in document.items() if isinstance(part, list)}
         for name, part in lists.items():
             # Lists of lists side by side are columns of lists.
             if part and (isinstance(part[0], dict) or (isinstance(part[0], list) and len(lists) == 1)):
-                source.remarks.append(f"rows are those under {name!r}")
+                source.remarks.append(f"rows taken from {name!r}")
                 return part
         if lists and len({len(part) for part in lists.values()}) == 1:
             return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]

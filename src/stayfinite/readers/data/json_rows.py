@@ -28,7 +28,7 @@ def jsonl_chunks(source: Source) -> Iterator[Chunk]:
             except StopIteration:
                 break
             except (UnicodeError, OSError) as error:
-                broken.append(Broken(number, f"the file cannot be read on: {error}", ends=True))
+                broken.append(Broken(number, f"reading stopped here: {error}", ends=True))
                 break
             rest, inside = inside, len(line) >= LONGEST and not line.endswith("\n")
             if rest or not (row := _object(line, number, broken, alike)):
@@ -51,7 +51,7 @@ def _object(line: str, number: int, broken: list[Broken], alike: RowsAlike) -> d
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         if line.strip():
-            broken.append(Broken(number, f"no JSON: {str(error).partition(': line')[0]}"))
+            broken.append(Broken(number, f"not JSON: {str(error).partition(': line')[0]}"))
         return None
     row = alike.row(value)
     if isinstance(row, str):

@@ -74,7 +74,7 @@ def told(source: Source, columns: Columns) -> str:
 def _files(path: Path) -> list[Path]:
     if not path.exists() and archive_of(path) is None:
         raise UsageError(
-            f"{path} does not exist", fix="name a csv, tsv, json, jsonl, parquet, arrow, tmx, tar or txt file"
+            f"no such file: {path}", fix="name a csv, tsv, json, jsonl, parquet, arrow, tmx, tar or txt file"
         )
     if path.is_file() and path.suffix.lower() == ZIP:
         return _chosen(path, members_of(path))
@@ -119,8 +119,8 @@ def _moses(path: Path, found: Sequence[Path]) -> list[Path]:
             f"{path} holds several aligned corpora: {', '.join(sorted(pairs)[:5])}", fix="name the two files of one"
         )
     raise UsageError(
-        f"{path} holds no file of data",
-        fix=f"known endings are {' '.join(FORMATS)}; or two aligned texts, NAME.de and NAME.en",
+        f"no data file in {path}",
+        fix=f"known extensions: {' '.join(FORMATS)}; or two aligned texts, NAME.de and NAME.en",
     )
 
 
@@ -142,7 +142,7 @@ def _kind(path: Path) -> str:
             head = file.read(64)
     except OSError as error:
         if path.suffix.lower() in PACKED and not error.strerror:
-            raise UsageError(f"{path}: cannot be unpacked: {error}", fix="download or write the file again") from error
+            raise UsageError(f"cannot unpack {path}: {error}", fix="download or write the file again") from error
         raise UsageError(f"{path}: {error.strerror or error}", fix="check the path and its permissions") from error
     for magic, name in _MAGIC:
         if head.startswith(magic):
@@ -152,13 +152,15 @@ def _kind(path: Path) -> str:
             raise UsageError(f"{path} is {what}, not a table of rows", fix="save it as csv, jsonl or parquet")
     kind = FORMATS.get(ending(path), "")
     if kind == "tar" and path.suffix.lower() in PACKED:
-        raise UsageError(f"{path} is a compressed tar: its rows cannot be found in it", fix="unpack it to a plain .tar")
+        raise UsageError(
+            (f"{path} is a compressed tar, which cannot be read row by row"), fix="unpack it to a plain .tar"
+        )
     if kind in ("parquet", "arrow", "tar"):
         if not head:
             raise UsageError(f"{path} is empty", fix="download or write the file again")
         if kind == "tar":
             return kind
-        raise UsageError(f"{path} is not {kind}: it begins with {head[:8]!r}", fix="download or write the file again")
+        raise UsageError(f"{path} is not {kind}: it starts with {head[:8]!r}", fix="download or write the file again")
     if kind == "json":
         return "jsonl" if _lines_of_json(path) else "json"
     return kind or _guessed(path, head)
@@ -166,7 +168,7 @@ def _kind(path: Path) -> str:
 
 def _guessed(path: Path, head: bytes) -> str:
     if head.count(0) > len(head) // 2:
-        raise UsageError(f"{path} is not text", fix=f"known endings are {' '.join(FORMATS)}")
+        raise UsageError(f"{path} is not text", fix=f"known extensions: {' '.join(FORMATS)}")
     if b"<tmx" in head:
         return "tmx"
     return "jsonl" if head.lstrip()[:1] == b"{" else "txt"

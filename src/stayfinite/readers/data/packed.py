@@ -102,8 +102,8 @@ def members_of(archive: Path) -> list[Path]:
         entries = [entry for entry in held.infolist() if not entry.is_dir()]
     if len(entries) > MOST_MEMBERS:
         raise UsageError(
-            f"{archive} holds {len(entries):,} files; at most {MOST_MEMBERS:,} are read",
-            fix="unpack it, name the files",
+            f"{archive} holds {len(entries):,} files (limit {MOST_MEMBERS:,})",
+            fix="unpack it and name the files",
         )
     for entry in entries:
         if entry.flag_bits & 1:
@@ -111,8 +111,8 @@ def members_of(archive: Path) -> list[Path]:
         if entry.file_size > max(FREE, RATIO * max(1, entry.compress_size)):
             raise UsageError(
                 f"{archive}: {entry.filename} unpacks from {entry.compress_size:,} to {entry.file_size:,} bytes: "
-                "no text packs so well",
-                fix="get the archive from another place; where it is sound, unpack it yourself",
+                "suspicious",
+                fix="if you trust the archive, unpack it yourself",
             )
     names = [entry.filename for entry in entries]
     return [archive / name for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()]
@@ -128,9 +128,7 @@ def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, ValueError, *TORN) as error:
-        raise UsageError(
-            f"{path}: cannot be read as a zip archive: {error}; it may be cut", fix="download it again"
-        ) from error
+        raise UsageError(f"{path} is not a valid zip archive: {error}", fix="download it again") from error
     with archive:
         yield archive
 
@@ -140,7 +138,7 @@ def _member(held: zipfile.ZipFile, archive: Path, path: Path) -> Iterator[Any]:
     try:
         stream = held.open(_inside(archive, path))
     except (OSError, KeyError, RuntimeError, *TORN) as error:
-        raise UsageError(f"{archive}: {path.name} cannot be opened: {error}", fix="download it again") from error
+        raise UsageError(f"{archive}: cannot open {path.name}: {error}", fix="download it again") from error
     with stream:
         yield _Torn(stream)
 
@@ -211,8 +209,7 @@ class _Torn(io.RawIOBase):
         self._given += len(piece)
         if self._most is not None and self._given > self._most:
             raise Unpackable(
-                f"{self._name} unpacks to more than {self._most >> 20:,} MiB, over {RATIO} times its size: "
-                "no text packs so well"
+                f"{self._name} unpacks to over {self._most >> 20:,} MiB, {RATIO} times its size: suspicious"
             )
         buffer[: len(piece)] = piece
         return len(piece)

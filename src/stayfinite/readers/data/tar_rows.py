@@ -69,9 +69,9 @@ def _members(file: IO[bytes]) -> Iterator[tarfile.TarInfo | str]:
                     yield member
             file.seek(archive.offset)
             if file.read(tarfile.BLOCKSIZE) != END:
-                yield "the file cannot be read on: the archive is cut: its end mark is missing"
+                yield "reading stopped here: the archive is truncated (no end mark)"
     except (tarfile.TarError, OSError, ValueError) as error:
-        yield f"the file cannot be read on: the archive is cut or damaged: {error}"
+        yield f"reading stopped here: the archive is truncated or damaged: {error}"
 
 
 def _take(
@@ -96,7 +96,7 @@ def _take(
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        broken.append(Broken(number, f"{member.name}: no JSON: {str(error).partition(': line')[0]}"))
+        broken.append(Broken(number, f"{member.name}: not JSON: {str(error).partition(': line')[0]}"))
         return 0
     row |= value if isinstance(value, Mapping) else {before or "json": value}
     return len(text)
@@ -122,12 +122,12 @@ def member_bytes(path: str | Path) -> bytes:
     archive = tar_of(path)
     place = None if archive is None else _index(archive).get(Path(path).relative_to(archive).as_posix())
     if archive is None or place is None:
-        raise UsageError(f"{path}: there is no such file in the archive")
+        raise UsageError(f"{path}: no such file in the archive")
     with archive.open("rb") as file:
         file.seek(place[0])
         data = file.read(place[1])
     if len(data) != place[1]:
-        raise UsageError(f"{path}: the archive is cut within this file")
+        raise UsageError(f"{path}: the archive is truncated in this file")
     return data
 
 

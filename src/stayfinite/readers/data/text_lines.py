@@ -45,7 +45,7 @@ def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
         try:
             sample = sampled.read(SAMPLE)
         except OSError as error:
-            raise UsageError(f"{path}: cannot be unpacked: {error}", fix="download or write the file again") from error
+            raise UsageError(f"cannot unpack {path}: {error}", fix="download or write the file again") from error
     encoding = encoding_of(sample)
     if not encoding.wide and len(sample) - len(sample.translate(None, _CONTROLS)) > UNTEXTLY * len(sample):
         raise UsageError(f"{path} is not text", fix="name a file of rows: csv, tsv, json, jsonl, parquet, arrow or txt")

@@ -65,7 +65,7 @@ def aligned_chunks(source: Source, other: Path, names: tuple[str, str]) -> Itera
                 )
                 left, right, lines, broken, size = [], [], [], [], 0
         if ended:
-            why = f"{short.name} ends here, the other file has {surplus} lines more: they are not aligned"
+            why = f"{short.name} ends here, the other file has {surplus} more lines: not aligned"
             broken.append(Broken(ended, why))
         columns = {names[0]: left, names[1]: right}
         yield Chunk(path=source.path, columns=columns, lines=lines, broken=broken, done=one.done + two.done)
@@ -80,6 +80,6 @@ def _safe(lines: Iterator[str], broken: list[Broken]) -> Iterator[str]:
         except StopIteration:
             return
         except (UnicodeError, OSError) as error:
-            broken.append(Broken(number, f"the file cannot be read on: {error}", ends=True))
+            broken.append(Broken(number, f"reading stopped here: {error}", ends=True))
             return
         yield line

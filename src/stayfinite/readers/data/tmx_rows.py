@@ -30,12 +30,10 @@ def tmx_chunks(source: Source) -> Iterator[Chunk]:
                 ended = not piece
                 units.parser.Parse(piece, ended)
             except OSError as error:
-                units.broken.append(Broken(units.line, f"the file cannot be read on: {error}", ends=True))
+                units.broken.append(Broken(units.line, f"reading stopped here: {error}", ends=True))
                 ended = True
             except expat.ExpatError as error:
-                what = (
-                    "the file ends in the middle" if ended else f"no XML from here on: {expat.ErrorString(error.code)}"
-                )
+                what = "the file is truncated" if ended else (f"invalid XML from here: {expat.ErrorString(error.code)}")
                 units.broken.append(Broken(error.lineno, what, ends=True))
                 ended = True
             if len(units.lines) >= CHUNK_ROWS or units.size > CHUNK_SIZE or ended:
@@ -82,18 +80,17 @@ class _Units:
 
     def _entity(self, name: str, *_: Any) -> None:
         raise UsageError(
-            f"{self._path}:{self.line}: the file declares an entity of its own ({name!r}), which is not expanded: "
-            "a few lines of them can fill the memory",
-            fix="export the memory again without a DTD, or replace the entity by its text",
+            f"{self._path}:{self.line}: custom entity {name!r} is not expanded, for safety",
+            fix="export it again without a DTD, or replace the entity by its text",
         )
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._stack and name != "tmx":
-            raise UsageError(f"{self._path}: expected <tmx>, not <{name}>: it is no translation memory")
+            raise UsageError(f"{self._path} is not a translation memory: expected <tmx>, not <{name}>")
         self._stack.append(name)
         if len(self._stack) > DEPTH:
             raise UsageError(
-                f"{self._path}:{self.line}: elements {DEPTH} deep; a TMX has about eight", fix="export it again"
+                f"{self._path}:{self.line}: elements nested {DEPTH} deep; a TMX has about eight", fix="export it again"
             )
         if name == "header":
             self._source_language = attributes.get("srclang", "").lower()
@@ -115,7 +112,7 @@ class _Units:
         self._stack.pop()
         if name == "seg" and self._text is not None:
             if not self._language:
-                self.broken.append(Broken(self.line, "a <tuv> without xml:lang: its language is unknown"))
+                self.broken.append(Broken(self.line, "a <tuv> without xml:lang"))
             elif self._length > LONGEST:
                 self.broken.append(Broken(self.line, f"a text of more than {LONGEST >> 20} MiB"))
             else:
@@ -128,9 +125,7 @@ class _Units:
     def _take(self) -> None:
         if len(self._unit) < 2:
             has = f"only {next(iter(self._unit))}" if self._unit else "none"
-            self.broken.append(
-                Broken(self._unit_line, f"expected a <tuv> in each of two languages; this <tu> has {has}")
-            )
+            self.broken.append(Broken(self._unit_line, f"expected a <tuv> in two languages; this <tu> has {has}"))
             return
         self._languages |= dict.fromkeys(self._unit)
         self.rows.append(self._unit)

@@ -38,7 +38,7 @@ class Decoder:
 
 
 class LineSplitter:
-    """Takes chunks, gives lines without their ends, colours and NUL bytes.
+    """Takes chunks, gives lines without their ends, colors and NUL bytes.
 
     A line that ends in a carriage return is the part so far of one that goes on: progress bars draw themselves over and
     over without ever ending their line.

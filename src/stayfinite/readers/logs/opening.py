@@ -83,7 +83,7 @@ class LogReader:
 def read_log(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[RunSeries]:
     """The series of a file, one for each rank that is told apart in it, the main one first.
 
-    A file in which nothing is recognised gives a series without points and with an empty kind.
+    A file in which nothing is recognized gives a series without points and with an empty kind.
     ``progress(bytes_read, bytes_total)`` is called now and then. Raises ``UnreadableLog`` where it cannot be opened.
     """
     place = Path(path)
@@ -103,9 +103,7 @@ def read_log(path: str | os.PathLike[str], progress: Callable[[int, int], None] 
         if isinstance(error, UnreadableLog):
             raise
         why = getattr(error, "strerror", None) or str(error)
-        raise UnreadableLog(
-            f"{place} cannot be read: {why}", fix="check the path and the permission to read"
-        ) from error
+        raise UnreadableLog(f"cannot read {place}: {why}", fix="check the path and its permissions") from error
     reader.close()
     return reader.series
 
@@ -114,7 +112,9 @@ def _reader(head: bytes, source: str, packed: int = 0) -> _Reader:
     kind = sniff(head, source)
     if kind == "gzip":
         if packed >= MOST_PACKED:
-            raise UnreadableLog(f"{source} is packed more than {MOST_PACKED} times", fix=f"unpack it: gunzip {source}")
+            raise UnreadableLog(
+                (f"{source} is compressed more than {MOST_PACKED} times"), fix=f"unpack it: gunzip {source}"
+            )
         return _Unpacking(source, packed + 1)
     if kind == "tensorboard":
         return TensorBoard(source)

@@ -44,7 +44,7 @@ class TensorBoard:
         """The last step is complete."""
         self._emit()
         if self._splitter.damaged:
-            text = f"{self._splitter.damaged} records of the event file are damaged and were passed over"
+            text = f"skipped {self._splitter.damaged} damaged records of the event file"
             self._records.messages.add(text, self._count + 1)
 
     @property

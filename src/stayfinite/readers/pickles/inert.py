@@ -63,7 +63,7 @@ def read_inert(file: Bytes, bounds: Bounds) -> Inert:
                 raise Malformed(f"its pickle has more than {bounds.operations:,} operations", kind="unread")
             machine.run(operation.name, argument)
     except _SENSELESS as error:
-        raise Malformed(f"its pickle is damaged or cut off: {type(error).__name__}: {str(error)[:120]}") from error
+        raise Malformed(f"its pickle is damaged or truncated: {type(error).__name__}: {str(error)[:120]}") from error
     raise Malformed("its pickle has no end")
 
 

@@ -22,7 +22,7 @@ class Global(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of an enum, by its name alone: Python 3.11.2 and its neighbours write ``getattr`` of class and name."""
+    """A member of an enum, by its name alone: Python 3.11.2 and its neighbors write ``getattr`` of class and name."""
 
     kind: Global
     name: str

@@ -33,17 +33,15 @@ def read_zipped(part: Read, members: dict[str, Entry], bounds: Bounds) -> tuple[
     """
     names = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
     if not names:
-        raise Malformed(
-            f"it is a zip archive of {len(members)} members, and none is data.pkl: torch.save did not write it"
-        )
+        raise Malformed(f"it is a zip archive of {len(members)} members without data.pkl: not from torch.save")
     entry = members[min(names, key=len)]
     if not entry.stored:
-        raise Malformed(f"its {entry.name} is compressed, which torch never does; it was not unpacked", kind="unread")
+        raise Malformed(f"its {entry.name} is compressed, which torch never does; not unpacked", kind="unread")
     if entry.size > bounds.longest:
-        raise Malformed(f"its {entry.name} claims {entry.size:,} bytes; more than {bounds.longest:,} are not believed")
+        raise Malformed(f"its {entry.name} claims {entry.size:,} bytes (limit {bounds.longest:,})")
     data = part(data_offset(part, entry), entry.size)
     if len(data) < entry.size:
-        raise Malformed(f"it is cut off inside {entry.name}", kind="truncated")
+        raise Malformed(f"it is truncated in {entry.name}", kind="truncated")
     return entry.name.removesuffix("data.pkl"), read_inert(io.BytesIO(data), bounds)
 
 
@@ -60,6 +58,6 @@ def read_old(file: Bytes, bounds: Bounds) -> Inert:
     """
     magic, version = (read_inert(file, bounds).value for _ in range(2))
     if magic != MAGIC or version != VERSION:
-        raise Malformed(f"it begins like an old torch file and is not of version {VERSION}, the only one known")
+        raise Malformed(f"it starts like an old torch file but is not version {VERSION}")
     read_inert(file, bounds)  # the writer's machine
     return read_inert(file, bounds)

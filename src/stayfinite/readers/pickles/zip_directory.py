@@ -37,16 +37,16 @@ def read_directory(read: Read, size: int) -> dict[str, Entry]:
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) < at + 22:
         raise Malformed(
-            f"it is cut off: a zip archive's table of contents stands at the end, and is not in its {size:,} bytes",
+            f"it is truncated: no zip directory at the end of its {size:,} bytes",
             kind="truncated",
         )
     count, length, start = struct.unpack("<10xHII2x", tail[at : at + 22])
     if count == 0xFFFF or 0xFFFFFFFF in (length, start):
         count, length, start = _of_zip64(read, tail_at + at)
     if start + length > size:
-        raise Malformed(f"its table of contents would end at byte {start + length:,} of {size:,}", kind="truncated")
+        raise Malformed(f"its zip directory would end at byte {start + length:,} of {size:,}", kind="truncated")
     if length > LARGEST_TABLE:
-        raise Malformed(f"its table of contents takes {length:,} bytes; more than {LARGEST_TABLE:,} are not believed")
+        raise Malformed(f"its zip directory takes {length:,} bytes (limit {LARGEST_TABLE:,})")
     return _entries(read(start, length), count)
 
 
@@ -58,7 +58,7 @@ def data_offset(read: Read, entry: Entry) -> int:
     """
     header = read(entry.header, 30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":
-        raise Malformed(f"{entry.name} is listed at byte {entry.header:,}, and is not there")
+        raise Malformed(f"{entry.name} is listed at byte {entry.header:,} but is not there")
     name, extra = struct.unpack("<HH", header[26:30])
     return entry.header + 30 + int(name) + int(extra)
 
@@ -66,11 +66,11 @@ def data_offset(read: Read, entry: Entry) -> int:
 def _of_zip64(read: Read, end_at: int) -> tuple[int, int, int]:
     locator = read(max(0, end_at - 20), 20)
     if len(locator) < 20 or locator[:4] != b"PK\x06\x07":
-        raise Malformed("its table of contents says that it is a large one, and the end of a large one is missing")
+        raise Malformed("its zip64 directory is incomplete")
     (record_at,) = struct.unpack("<8xQ4x", locator)
     record = read(record_at, 56)
     if len(record) < 56 or record[:4] != b"PK\x06\x06":
-        raise Malformed("the end of its large table of contents is not where it should be")
+        raise Malformed("its zip64 directory is not where it should be")
     count, length, start = struct.unpack("<32xQQQ", record)
     return count, length, start
 
@@ -86,7 +86,7 @@ def _entries(table: bytes, count: int) -> dict[str, Entry]:
         entries[text] = Entry(name=text, stored=method == 0 and packed == size, size=size, header=header)
         at = start + extra + comment
     if len(entries) != count:
-        raise Malformed(f"its table of contents lists {len(entries):,} members, it should be {count:,}")
+        raise Malformed(f"its zip directory lists {len(entries):,} members, expected {count:,}")
     return entries
 
 

@@ -1,4 +1,4 @@
-"""events.jsonl as marks on the time axis, with what the guard recognised."""
+"""events.jsonl as marks on the time axis, with what the guard recognized."""
 
 from __future__ import annotations
 

@@ -83,22 +83,22 @@ def _array(archive: zipfile.ZipFile, name: str) -> tuple[str, tuple[int, ...], b
         raise ValueError(f"{name} is too large")
     content = archive.read(name)
     if content[:8] != b"\x93NUMPY\x01\x00":
-        raise ValueError(f"{name} is no array of version 1.0")
+        raise ValueError(f"{name} is not an array of version 1.0")
     (length,) = struct.unpack("<H", content[8:10])
     header: Any = ast.literal_eval(content[10 : 10 + length].decode("latin-1").strip())
     shape = tuple(int(size) for size in header["shape"])
     if header["fortran_order"]:
-        raise ValueError(f"{name} is stored by columns")
+        raise ValueError(f"{name} is stored in Fortran order")
     return str(header["descr"]), shape, content[10 + length :]
 
 
 def _names(kind: str, shape: tuple[int, ...], content: bytes) -> tuple[str, ...]:
     width = _NAMES.fullmatch(kind)
     if width is None or len(shape) != 1:
-        raise ValueError("names are no texts")
+        raise ValueError("names are not text")
     size = 4 * int(width[1])
     if len(content) < size * shape[0]:
-        raise ValueError("names are cut off")
+        raise ValueError("names are truncated")
     pieces = (content[place * size : (place + 1) * size] for place in range(shape[0]))
     return tuple(piece.decode("utf-32-le", "replace").rstrip("\0") for piece in pieces)
 

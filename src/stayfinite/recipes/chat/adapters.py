@@ -15,7 +15,7 @@ from stayfinite.recipes.chat.fingerprints import fingerprint
 
 WEIGHTS, CONFIG, RECORD = "adapter_model.safetensors", "adapter_config.json", "sft.json"
 VERSION = 1
-NAME_IT = "name the base that it was trained on: --base NAME, or --model NAME in training"
+NAME_IT = "name its base: --base NAME, or --model NAME in training"
 
 
 def attach(base: Any, *, rank: int, alpha: float, dropout: float, head: bool = False) -> Any:
@@ -40,7 +40,7 @@ def attach(base: Any, *, rank: int, alpha: float, dropout: float, head: bool = F
 
 
 def prepare_quantised(base: Any) -> Any:
-    """A base in 8 or 4 bits as adapters need it: what is not quantised in float32, everything frozen."""
+    """A base in 8 or 4 bits as adapters need it: what is not quantized in float32, everything frozen."""
     _needs_peft()
     import peft
 
@@ -69,7 +69,7 @@ def save_adapter(
     place = instead_of or directory
     if is_fresh(weights_of(model)) and holds_trained(place):
         raise UsageError(
-            f"{place} holds a trained adapter, and this one is fresh: it was not written over it",
+            f"{place} holds a trained adapter; an untrained one was not saved over it",
             fix="name another directory",
         )
     # An output layer that is adapted is still the base's: only the adapter is written.
@@ -89,14 +89,18 @@ def read_record(directory: str | Path) -> dict[str, Any]:
     for name in (CONFIG, WEIGHTS):
         if not (place / name).is_file():
             inside = place / "best"
-            hint = f"did you mean {inside}?" if (inside / WEIGHTS).is_file() else "name what `sft train` wrote as best/"
-            raise UsageError(f"{place} holds no {name}: there is no adapter", fix=hint)
+            hint = (
+                f"did you mean {inside}?"
+                if (inside / WEIGHTS).is_file()
+                else ("name the best/ directory of `sft train`")
+            )
+            raise UsageError(f"no adapter: {name} is missing in {place}", fix=hint)
     try:
         record = json.loads((place / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise UsageError(f"{place / RECORD} cannot be read: {error}", fix="restore it, or train again") from error
+        raise UsageError(f"cannot read {place / RECORD}: {error}", fix="restore it, or train again") from error
     return dict(record) if isinstance(record, dict) else {}
 
 
@@ -115,8 +119,8 @@ def load_adapter(base: Any, directory: str | Path, *, trainable: bool = False) -
     present = fingerprint(base)
     if known is not None and known != present:
         raise UsageError(
-            f"{place} was trained on another base ({_base_in_words(record, place)}, fingerprint {known}); "
-            f"this one has {present}",
+            f"{place} was trained on another base ({_base_in_words(record, place)}, fingerprint {known}, here "
+            f"{present})",
             fix=NAME_IT,
         )
     _check_shapes(base, weights, place)
@@ -134,7 +138,7 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     try:
         return load_file(directory / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        raise UsageError(f"{directory / WEIGHTS} cannot be read: {error}", fix="copy or train it again") from error
+        raise UsageError(f"cannot read {directory / WEIGHTS}: {error}", fix="copy or train it again") from error
 
 
 def check_weights(weights: Mapping[str, Tensor], place: Path) -> None:
@@ -142,13 +146,13 @@ def check_weights(weights: Mapping[str, Tensor], place: Path) -> None:
     bad = [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]
     if bad:
         raise PoisonedState(
-            f"{place / WEIGHTS} holds NaN or infinity in {bad[0]}" + (f" and {len(bad) - 1} more" if bad[1:] else ""),
-            fix="take an earlier one: `stayfinite scan` finds the newest that is good",
+            f"{place / WEIGHTS} holds NaN or inf in {bad[0]}" + (f" and {len(bad) - 1} more" if bad[1:] else ""),
+            fix="use an earlier one: `stayfinite scan` names the newest good one",
         )
     if is_fresh(weights):
         raise UsageError(
-            f"{place / WEIGHTS} is all zeros where it should have learned: this adapter changes nothing",
-            fix="a fresh adapter may have been saved over a trained one: take a backup, or train again",
+            f"{place / WEIGHTS} is all zeros: this adapter changes nothing",
+            fix="an untrained adapter may have replaced it: use a backup, or train again",
         )
 
 
@@ -192,7 +196,7 @@ def _check_shapes(base: Any, weights: Mapping[str, Tensor], place: Path) -> None
         wanted = getattr(module, "in_features" if part[0] == "A" else "out_features", None)
         given = tensor.shape[1] if part[0] == "A" else tensor.shape[0]
         if module is None or (wanted is not None and wanted != given):
-            found = "is not in this base" if module is None else f"has {wanted} there, the adapter {given}"
+            found = "is not in this base" if module is None else f"has {wanted}, the adapter {given}"
             raise UsageError(f"{place} does not fit: {target} {found}", fix=NAME_IT)
 
 

@@ -68,6 +68,6 @@ def size_in_words(model: Any, examples: Sequence[Example]) -> str:
     frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
     tokens, learned = sum(row.length for row in examples), sum(len(row.completion) for row in examples)
     return (
-        f"{trained:,} parameters are trained, {trained / (trained + frozen):.2%} of {trained + frozen:,}; "
-        f"{learned:,} of {tokens:,} tokens are supervised ({learned / tokens:.1%})"
+        f"training {trained:,} parameters, {trained / (trained + frozen):.2%} of {trained + frozen:,}; {learned:,} "
+        f"of {tokens:,} tokens supervised ({learned / tokens:.1%})"
     )

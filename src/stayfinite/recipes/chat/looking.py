@@ -34,7 +34,7 @@ def quick_look(config: Any, steps: int = 10) -> Inspection:
         training, _ = questions_of(config, _silent)
         training = training[: max(ENOUGH, config.batch_size)]
         precision = choose_precision(
-            before_plan(config.precision), place.device, _silent, lambda: "fp16 is for inference only here"
+            before_plan(config.precision), place.device, _silent, lambda: "fp16 is for inference only"
         )
         base = base_of(config, place, training)
         prompting = Prompting(tokenizer=base.tokenizer, system=config.system)

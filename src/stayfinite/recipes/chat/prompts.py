@@ -49,9 +49,9 @@ class Prompting:
         fitting = self._cut(question, whole, room)
         if fitting is None:
             raise UsageError(
-                f"nothing of the question fits: there is room for {room} tokens before the answer, and the chat format "
-                f"with its system text alone has {len(self._framed(''))}: {question[:60]!r}",
-                fix=f"--max-length of {len(whole)} or more, fewer --new-tokens, or a shorter --system",
+                f"no room for the question: {room} tokens before the answer, {len(self._framed(''))} for chat format "
+                f"and system text: {question[:60]!r}",
+                fix=f"--max-length {len(whole)} or more, fewer --new-tokens, or a shorter --system",
             )
         return fitting
 
@@ -80,8 +80,8 @@ class Prompting:
         fitting = self._cut(question.text, prompt, limit - len(completion))
         if fitting is None:
             raise UsageError(
-                f"{question.where or 'a row'}: its answer has {len(completion)} tokens and does not fit into "
-                f"--max-length {limit} with a question: {question.answer[:60]!r}",
+                f"{question.where or 'a row'}: its answer of {len(completion)} tokens does not fit into --max-length "
+                f"{limit}: {question.answer[:60]!r}",
                 fix=f"--max-length {len(prompt) + len(completion)} or more, or remove the row",
             )
         return Example(fitting, completion, cut=len(fitting) < len(prompt))

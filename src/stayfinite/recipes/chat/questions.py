@@ -58,14 +58,14 @@ def read_questions(
         before, format_ = len(found), ""
         for chunk in source.chunks():
             for broken in chunk.broken:
-                raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="repair or remove that row")
+                raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the row")
             if chunk.lines:
                 format_ = format_ or told(source, chunk.columns)
                 found += _rows(chunk, columns)
         if format_:
             say(f"{source.path.name}: {format_}, {len(found) - before:,} rows")
     if not found:
-        raise UsageError(f"{', '.join(map(str, paths))}: there is not one row", fix="a row each: question and answer")
+        raise UsageError(f"{', '.join(map(str, paths))}: no rows", fix="one question and answer per row")
     return found
 
 
@@ -108,7 +108,7 @@ def _rows(chunk: Chunk, columns: Columns) -> list[Question]:
     if shape is not None:
         asked, said, wrong = sides(shape, chunk.columns, chunk.lines)
         for broken in wrong:
-            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="repair or remove that row")
+            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the row")
         question, answer = shape.source[0], shape.target or "the last answer"
     else:
         question = _required(names, columns.question, QUESTION_NAMES, "question", chunk.path)
@@ -164,8 +164,8 @@ def _answer(value: Any, where: str, column: str) -> str:
     text = bare(_text(value, where, column))
     if not text or OPEN in text or CLOSE in text:
         raise UsageError(
-            f"{where}: {column} has tags in it ({text[:60]!r}), and would never be found again between its own",
-            fix=f"the answer alone, or in one pair of {OPEN}{CLOSE}; the way to it has its own column, `reasoning`",
+            f"{where}: {column} contains answer tags ({text[:60]!r})",
+            fix=f"put only the answer there, or one pair of {OPEN}{CLOSE}; reasoning goes into the column `reasoning`",
         )
     return text
 
@@ -178,12 +178,14 @@ def _text(value: Any, where: str, column: str) -> str:
         text = str(value).lower()
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise UsageError(f"{where}: {column} is {value}", fix="repair or remove that row")
+            raise UsageError(f"{where}: {column} is {value}", fix="fix or remove the row")
         text = f"{value:.12g}"
     elif isinstance(value, str | int):
         text = str(value).strip()
     else:
-        raise UsageError(f"{where}: {column} is a {type(value).__name__}, not text or a number", fix="one value a row")
+        raise UsageError(
+            f"{where}: {column} is a {type(value).__name__}, not text or a number", fix=("one value per row")
+        )
     if not text:
-        raise UsageError(f"{where}: {column} is empty", fix="repair or remove that row")
+        raise UsageError(f"{where}: {column} is empty", fix="fix or remove the row")
     return text

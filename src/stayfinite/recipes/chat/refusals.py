@@ -41,8 +41,8 @@ def refuse_fp16(config: Any) -> None:
     """Refuse to train in fp16."""
     if config.precision == "fp16":
         raise UsageError(
-            "--precision fp16: training in fp16 is not supported: activations and gradients overflow",
-            fix="--precision bf16 where the card has it, else fp32; fp16 is for `sft test` and `sft chat`",
+            "--precision fp16: training is not supported in fp16: activations and gradients overflow",
+            fix="--precision bf16 if the GPU supports it, else fp32; fp16 is for `sft test` and `sft chat`",
         )
 
 
@@ -54,7 +54,6 @@ def refuse_written_over(config: Any) -> None:
     output = Path(config.output_dir)
     if holds_trained(output / "best") and not any((output / "checkpoints").glob("step-*")):
         raise UsageError(
-            f"{output / 'best'} holds a trained adapter, and there is no checkpoint to go on from: a new run would "
-            "write over it",
+            f"{output / 'best'} holds a trained adapter without a checkpoint: a new run would overwrite it",
             fix="name another --output-dir, or move it away",
         )

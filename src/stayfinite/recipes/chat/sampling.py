@@ -26,47 +26,46 @@ SYSTEM = "Think step by step in a few words. Then put the answer between tags, l
 
 @dataclass(frozen=True, kw_only=True)
 class Datagen:
-    """Rejection sampling: ask each question several times, keep the ways that end at the right answer.
-
-    Train on what is written with `sft train --train FILE`.
+    """Rejection sampling: ask each question several times, keep solutions with the correct answer. Train on them with
+    `sft train --train FILE`.
     """
 
     output: Annotated[str, tyro.conf.arg(aliases=["-o", "--out"])] = "data/sampled.jsonl"
-    """Where the kept ones go: question, answer, reasoning."""
+    """Output file: question, answer, reasoning."""
     model: str | None = None
-    """The model that is asked: as --model of `sft train`."""
+    """Model to sample from: as --model of `sft train`."""
     adapter: str | None = None
-    """A trained adapter on it; --model is then what it was trained on, unless given."""
+    """Trained adapter; --model is then its base by default."""
     data: tuple[str, ...] = ()
-    """Files of questions and answers; by default built-in training questions."""
+    """Files with questions and answers; by default built-in training questions."""
     question: str | None = None
-    """Name of the column with the question."""
+    """Question column."""
     answer: str | None = None
-    """Name of the column with the answer."""
+    """Answer column."""
     task: Task = "units"
-    """The built-in questions, without --data."""
+    """Built-in questions, without --data."""
     rows: int = 1000
-    """At most so many questions."""
+    """Most questions."""
     samples: int = 8
-    """Ways that are sampled for each question."""
+    """Samples per question."""
     keep: int = 1
-    """At most so many different right ways of a question are kept, the shortest first."""
+    """Most different correct solutions to keep per question, shortest first."""
     temperature: float = 0.8
-    """Above 0; higher means more different ways."""
+    """Sampling temperature, above 0."""
     new_tokens: int = 128
-    """Tokens that a way may have."""
+    """Most tokens per sample."""
     system: str = SYSTEM
-    """Said before every question."""
+    """System text before every question."""
     batch_size: int = 16
-    """Questions at a time."""
+    """Questions per batch."""
     precision: PrecisionChoice = "auto"
-    """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    """Dtype of the weights; auto is bf16 if the GPU supports it, else fp32."""
     bits: Bits | None = None
     """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
     seed: int = 0
-    """For the sampling."""
+    """Seed for sampling."""
 
 
 def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Question]:
@@ -97,16 +96,16 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
         solved += bool(good)
         kept += good[: config.keep]
     say(
-        f"{right:,} of {len(texts):,} samples are right; {solved:,} of {len(questions):,} questions have one, "
-        f"{len(kept):,} rows are kept"
+        f"{right:,} of {len(texts):,} samples are correct; {solved:,} of {len(questions):,} questions solved, "
+        f"{len(kept):,} rows kept"
     )
     if not kept:
         raise UsageError(
-            "not one sample was right: nothing was written",
+            "no correct sample: nothing written",
             fix="a stronger --model, an --adapter, more --samples, or more --new-tokens",
         )
     write_questions(kept, Path(config.output))
-    say(f"written to {config.output}: stayfinite sft train --train {config.output}")
+    say(f"saved to {config.output}: stayfinite sft train --train {config.output}")
     return kept
 
 

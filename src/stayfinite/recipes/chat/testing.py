@@ -27,38 +27,38 @@ from stayfinite.recipes.settings import read_settings, require
 
 @dataclass(frozen=True, kw_only=True)
 class Examine:
-    """Ask held-out questions. Without --data: those of the built-in task that the adapter was trained on."""
+    """Test on held-out questions. Without --data: those of the adapter's built-in task."""
 
     adapter: str | None = None
-    """What `sft train` wrote: runs/sft/best."""
+    """Adapter of `sft train`: runs/sft/best."""
     base: str | None = None
-    """The base; by default what the adapter was trained on. Without an adapter, the model to be tested."""
+    """Base model; by default that of the adapter. Without an adapter, the model to test."""
     without_adapter: bool = False
-    """Test the base alone, with the prompt of the adapter's training."""
+    """Test the base alone, with the adapter's prompt."""
     data: tuple[str, ...] = ()
-    """Files of questions and answers."""
+    """Files with questions and answers."""
     question: str | None = None
-    """Name of the column with the question."""
+    """Question column."""
     answer: str | None = None
-    """Name of the column with the answer."""
+    """Answer column."""
     rows: int = 500
-    """At most so many questions."""
+    """Most questions."""
     new_tokens: int | None = None
-    """Tokens that an answer may have; by default as in the training."""
+    """Most tokens per answer; by default as in training."""
     system: str | None = None
-    """Said before every question; by default as in the training."""
+    """System text before every question; by default as in training."""
     precision: PrecisionChoice = "auto"
-    """Of the weights; auto is bf16 on a card that has it, else fp32."""
+    """Dtype of the weights; auto is bf16 if the GPU supports it, else fp32."""
     bits: Bits | None = None
     """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
     batch_size: int = 64
-    """Questions at a time."""
+    """Questions per batch."""
     samples: int = 5
-    """Answers that are shown."""
+    """Answers to show."""
     output: Annotated[str | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
-    """Write every question with what was said into this JSONL file."""
+    """Write every question and answer to this JSONL file."""
     json: bool = False
     """Print the result as JSON and nothing else."""
 
@@ -84,8 +84,8 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
     figures = found.to_json()
     if not figures["answer_rate"]:
         say(
-            f"not one answer could be read: the model does not know the tags, or {ready.new_tokens} tokens "
-            "are too few (--new-tokens)"
+            f"no answer could be parsed: the model does not use the tags, or {ready.new_tokens} tokens are too few "
+            "(--new-tokens)"
         )
     say(in_words(figures))
     return figures
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _built_in(config: Examine, ready: Ready) -> list[Question]:
     if ready.task not in ("metric", "units"):
-        raise UsageError("nothing to ask: it was not trained on a built-in task", fix="--data questions.jsonl")
+        raise UsageError("no questions: it was not trained on a built-in task", fix="--data questions.jsonl")
     return conversions(cast(Task, ready.task), config.rows, held_out=True)
 
 

@@ -59,8 +59,8 @@ def load_tokenizer(name: str | Path, **options: Any) -> Any:
         tokenizer = kind.from_pretrained(str(name), **options)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"the tokenizer of {name} cannot be loaded: {str(error).splitlines()[0]}",
-            fix="a directory with tokenizer.json, or a hub's name where there is a network",
+            f"cannot load the tokenizer of {name}: {str(error).splitlines()[0]}",
+            fix="a directory with tokenizer.json, or a hub name (with network)",
         ) from error
     return ready(tokenizer, str(name))
 
@@ -72,7 +72,7 @@ def ready(tokenizer: Any, name: str) -> Any:
     """
     if tokenizer.eos_token_id is None:
         raise UsageError(
-            f"the tokenizer of {name} has no end mark (eos_token): a model could never learn to stop",
+            f"the tokenizer of {name} has no eos_token: the model could not learn to stop",
             fix="set eos_token in its tokenizer_config.json",
         )
     if tokenizer.pad_token_id is None:

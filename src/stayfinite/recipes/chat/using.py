@@ -57,11 +57,11 @@ def make_ready(
         UsageError: nothing was named, or the two do not fit.
     """
     if adapter is None and base is None:
-        raise UsageError("nothing to ask: neither an adapter nor a model was named", fix="--adapter runs/sft/best")
+        raise UsageError("no adapter and no model named", fix="--adapter runs/sft/best")
     if base is not None and is_size(base):
         raise UsageError(
-            f"{base} is built by a training, with weights that know nothing: there is no such model to ask",
-            fix="--adapter runs/sft/best, a directory, or a hub's name",
+            f"{base} has random weights: there is nothing to ask",
+            fix="--adapter runs/sft/best, a directory, or a hub name",
         )
     record = {} if adapter is None else read_record(adapter)
     place = choose_device(device)
@@ -92,8 +92,8 @@ def _bits_of(record: dict[str, Any], adapter: str) -> Bits:
     bits: Bits = known if known in ("8bit", "4bit") else "full"
     if bits != "full" and find_spec("bitsandbytes") is None:
         raise MissingExtra(
-            f"{adapter} was trained on a base in {bits}, which needs bitsandbytes, and that is not installed",
-            fix="pip install 'stayfinite[quant]', or --bits full for the same base as it is",
+            f"{adapter} was trained on a base in {bits}, which needs bitsandbytes (not installed)",
+            fix="pip install 'stayfinite[quant]', or --bits full for the full-precision base",
         )
     return bits
 
@@ -114,12 +114,12 @@ def base_named(record: dict[str, Any], adapter: str) -> str:
     """
     name = record.get("base", {}).get("model")
     if not name:
-        raise UsageError(f"{adapter} does not say what it was trained on", fix="--base NAME")
+        raise UsageError(f"{adapter} does not record its base", fix="--base NAME")
     if str(name).startswith("../"):  # kept by the run, beside the adapter
         place = (Path(adapter) / str(name)).resolve()
         if not place.is_dir():
             raise UsageError(
-                f"{adapter} belongs to a base that its run keeps in {place}, which is not there",
+                f"{adapter} needs the base in {place}, which is missing",
                 fix="leave the adapter in its run's directory, or --base DIRECTORY",
             )
         return str(place)

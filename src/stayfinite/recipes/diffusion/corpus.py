@@ -67,7 +67,7 @@ class Corpus:
         row = self.rows[index]
         array = read_latent(row.pair.latents, row.number)
         if array.shape != self.layout.array:
-            raise UsageError(f"{row.pair.latents}: shape {list(array.shape)}, not {list(self.layout.array)} as before")
+            raise UsageError(f"{row.pair.latents}: shape {list(array.shape)}, earlier {list(self.layout.array)}")
         return self.layout.to_positions(torch.from_numpy(array))
 
     def where(self, index: int) -> str:
@@ -95,15 +95,15 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
         array = open_latents(pair.latents)
         if several and (array.ndim < 2 or array.shape[0] != len(its_ids)):
             raise UsageError(
-                f"{pair.latents} has shape {list(array.shape)}, and {pair.tokens} has {len(its_ids)} rows",
-                fix="write one latent for each row of tokens, rows first",
+                f"{pair.latents} has shape {list(array.shape)}, but {pair.tokens} has {len(its_ids)} rows",
+                fix="save one latent per row of tokens, rows first",
             )
         shapes.setdefault(array.shape[1:] if several else array.shape, pair.latents)
         if len(shapes) > 1:
             (first, path), (other, _) = shapes.items()
             raise UsageError(
-                f"{pair.latents} holds latents of shape {list(other)}, and {path} of shape {list(first)}",
-                fix="all latents of a run have one shape",
+                f"latents of {pair.latents} have shape {list(other)}, those of {path} {list(first)}",
+                fix="use one latent shape in a run",
             )
         rows += [Row(pair=pair, number=number if several else None) for number in range(len(its_ids))]
         ids.append(np.where(its_mask, its_ids, 0))  # what stands at padding may be any number
@@ -131,9 +131,9 @@ def joined(first: Corpus, second: Corpus) -> Corpus:
     """
     if first.layout != second.layout:
         raise UsageError(
-            f"{second.rows[0].pair.latents} holds latents of shape {list(second.layout.array)}, and "
-            f"{first.rows[0].pair.latents} of shape {list(first.layout.array)}",
-            fix="training and validation need latents of one shape",
+            f"latents of {second.rows[0].pair.latents} have shape {list(second.layout.array)}, those of "
+            f"{first.rows[0].pair.latents} {list(first.layout.array)}",
+            fix="training and validation need the same latent shape",
         )
     longest = max(first.ids.shape[1], second.ids.shape[1])
     ids, masks = (

@@ -57,7 +57,7 @@ class Noise:
         Arguments:
             ids: (L) the text.
             mask: (L) where it is no padding.
-            latent: (N, C) normalised.
+            latent: (N, C) normalized.
         """
         generator = torch.Generator().manual_seed(seed)
         task = task_of(self.mode, turn, generator)
@@ -84,7 +84,7 @@ class Noise:
 
 
 class NoisyRows(Dataset[Batch]):
-    """Rows of a corpus, normalised and noisy.
+    """Rows of a corpus, normalized and noisy.
 
     Arguments:
         corpus: where they are read from.
@@ -99,11 +99,11 @@ class NoisyRows(Dataset[Batch]):
     def __getitem__(self, key: Key) -> Batch:
         index, corpus = int(key), self._corpus
         try:
-            latent = self._scale.normalise(corpus.latent(index))
+            latent = self._scale.normalize(corpus.latent(index))
         except UsageError as error:
             raise UsageError(error.message) from error  # in one line, as the guard tells it
         if self._strict and not bool(latent.isfinite().all()):
-            raise UsageError(f"{corpus.where(index)} is not finite any more")
+            raise UsageError(f"{corpus.where(index)} is now NaN or inf")
         row = self._noise.draw(corpus.ids[index], corpus.mask[index], latent, key.seed, key.turn)
         return {**row, "row": torch.tensor(index)}
 
@@ -131,7 +131,7 @@ class GlobalBatches(Sampler[list[Key]]):
         if len(self) == 0:
             over = f" over {count} ranks" if count > 1 else ""
             raise UsageError(
-                f"a batch of {batch_size} rows{over} is more than the {len(indices)} rows there are to train on",
+                f"a batch of {batch_size} rows{over} exceeds the {len(indices)} training rows",
                 fix=f"--batch-size {max(1, len(indices) // count)}",
             )
 

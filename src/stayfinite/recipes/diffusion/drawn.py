@@ -24,28 +24,28 @@ from stayfinite.recipes.settings import read_settings, require
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw from a trained model: --latents gives texts, --tokens gives latents, neither gives pairs."""
+    """Sample from a trained model: --latents gives texts, --tokens gives latents, neither gives pairs."""
 
     run: str = "runs/mmdit"
     """The --output-dir of a training."""
     latents: str | None = None
-    """A .npy of latents, one or several rows: their texts are drawn."""
+    """.npy file of latents: sample their texts."""
     tokens: str | None = None
-    """A .npz of input_ids and attention_mask: their latents are drawn."""
+    """.npz file of input_ids and attention_mask: sample their latents."""
     length: int | None = None
-    """Tokens of a text; by default that length, of those that were trained on, which suits its latent best."""
+    """Tokens per text; by default the trained length that fits the latent best."""
     count: int = 4
-    """Pairs to draw from nothing."""
+    """Pairs to sample."""
     output: str | None = None
-    """Where the drawn tokens (NAME.npz) and latents (NAME.npy) are written; without it texts are only shown."""
+    """Output name for tokens (NAME.npz) and latents (NAME.npy); without it texts are only shown."""
     steps: int = 32
-    """Time steps."""
+    """Sampling steps."""
     temperature: float = 0.0
-    """Of the choice of tokens; 0 takes the likeliest. Pairs from nothing are drawn at 1 unless it is given."""
+    """Token temperature; 0 is greedy. By default 1 for pairs."""
     seed: int = 0
-    """Of the noise."""
+    """Seed of the noise."""
     device: str = "auto"
-    """cpu, cuda, or the best there is."""
+    """cpu or cuda; by default the best available."""
 
 
 def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
@@ -60,13 +60,15 @@ def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tens
         UsageError: a file cannot be read, or does not fit the model.
     """
     if config.latents is not None and config.tokens is not None:
-        raise UsageError("--latents and --tokens: one side is drawn from the other", fix="leave one of them out")
+        raise UsageError(
+            ("--latents and --tokens cannot be combined: one is sampled from the other"), fix="use one of them"
+        )
     require(config, at_least={1: ("steps", "count"), 0: ("temperature",)})
     if config.output is not None:
         require_writable(Path(config.output).with_suffix(".npz"), "--output")
     model, about = load(config.run, choose_device(config.device))
     if config.length is not None and not 1 <= config.length <= about.shape.length:
-        raise UsageError(f"--length {config.length}: the model has {about.shape.length} places", fix="leave it out")
+        raise UsageError(f"--length {config.length}: the model has {about.shape.length} positions", fix="leave it out")
     nothing = config.latents is None and config.tokens is None
     sampler = Sampler(
         model=model, schedule=about.schedule, prediction=about.prediction, steps=config.steps,
@@ -84,7 +86,7 @@ def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tens
     ids, arrays = ids.cpu(), about.layout.to_array(about.scale.restore(latents.cpu()))
     read = reader_of(about.words) if about.tokenizer is None else reader_for(Path(), about.tokenizer)[0]
     for row, (each, its_mask, latent) in enumerate(zip(ids, mask.cpu(), arrays, strict=True)):
-        said = f"latent of spread {float(latent.std()):.3f}: " if config.latents is None else ""
+        said = f"latent with std {float(latent.std()):.3f}: " if config.latents is None else ""
         say(f"{row}: {said}{text_of(each, its_mask, read)}")
     if config.output is not None:
         _write(Path(config.output), ids, mask.cpu(), arrays, say)
@@ -114,11 +116,11 @@ def _given_latents(path: Path, about: About) -> Tensor:
     if array.shape == wanted:
         array = array[None]
     if array.shape[1:] != wanted or not len(array):
-        raise UsageError(f"{path}: shape {list(array.shape)}; the model's latents are {list(wanted)}, rows first")
+        raise UsageError(f"{path}: shape {list(array.shape)}, expected {list(wanted)}, rows first")
     if not np.isfinite(array).all():
         rows = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(1)).tolist()
-        raise UsageError(f"{path}: not finite in rows {rows[:8]}", fix="write the file again")
-    return about.scale.normalise(about.layout.to_positions(torch.from_numpy(array)))
+        raise UsageError(f"{path}: NaN or inf in rows {rows[:8]}", fix="write the file again")
+    return about.scale.normalize(about.layout.to_positions(torch.from_numpy(array)))
 
 
 def _given_tokens(path: Path, model: MMDiT) -> tuple[Tensor, Tensor]:
@@ -126,8 +128,8 @@ def _given_tokens(path: Path, model: MMDiT) -> tuple[Tensor, Tensor]:
     longest = model.shape.length
     if mask[:, longest:].any() or int(np.where(mask, ids, 0).max()) >= model.shape.vocabulary:
         raise UsageError(
-            f"{path}: the model has {longest} places and {model.shape.vocabulary} tokens; this has more",
-            fix="use the tokenizer that it was trained with, and cut the texts",
+            f"{path}: more than the model's {longest} positions or {model.shape.vocabulary} tokens",
+            fix="use the tokenizer of the training, and truncate the texts",
         )
     held, kept = torch.from_numpy(ids.astype(np.int64))[:, :longest], torch.from_numpy(mask)[:, :longest]
     return torch.where(kept, held, 0), kept
@@ -145,4 +147,4 @@ def _mask(lengths: Sequence[int], places: int) -> Tensor:
 def _write(path: Path, ids: Tensor, mask: Tensor, latents: Tensor, say: Callable[[str], None]) -> None:
     np.savez(path.with_suffix(".npz"), input_ids=ids.numpy(), attention_mask=mask.long().numpy())
     np.save(path.with_suffix(".npy"), latents.numpy())
-    say(f"written to {path.with_suffix('.npz')} and {path.with_suffix('.npy')}")
+    say(f"saved to {path.with_suffix('.npz')} and {path.with_suffix('.npy')}")

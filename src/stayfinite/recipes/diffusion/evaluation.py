@@ -97,7 +97,7 @@ class Examiner:
         for start in range(0, len(drawn), ROWS)[place.rank :: place.count]:
             chosen = list(drawn[start : start + ROWS])
             ids, mask = self.corpus.ids[chosen], self.corpus.mask[chosen]
-            truth = torch.stack([self.scale.normalise(self.corpus.latent(index)) for index in chosen])
+            truth = torch.stack([self.scale.normalize(self.corpus.latent(index)) for index in chosen])
             if text_share:
                 written = sampler.text_from(truth, mask, seed=start).cpu()
                 right += int(((written == ids) & mask).sum())

@@ -36,7 +36,7 @@ def find_pairs(directory: Path) -> list[FilePair]:
         UsageError: there is none, or a file has no partner.
     """
     if not directory.is_dir():
-        raise UsageError(f"{directory} is no directory", fix=f"name {HOW}")
+        raise UsageError(f"{directory} is not a directory", fix=f"name {HOW}")
     tokens = {path.stem: path for path in sorted((directory / TOKENS).glob("*.npz"))}
     latents = {path.stem: path for path in sorted((directory / LATENTS).glob("*.npy"))}
     if not tokens and not latents:
@@ -71,9 +71,9 @@ def read_tokens(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any],
     held = np.where(mask != 0, ids, 0)
     if not np.issubdtype(ids.dtype, np.integer) or int(held.min()) < 0 or int(held.max()) >= HIGHEST:
         raise UsageError(
-            f"{path}: input_ids of {ids.dtype}, from {held.min()} to {held.max()}: expected whole numbers from 0 on, "
+            f"{path}: input_ids of {ids.dtype}, from {held.min()} to {held.max()}: expected whole numbers from 0 to "
             f"below {HIGHEST:,}",
-            fix="write the ids as a tokenizer gives them; labels with -100 are no input_ids",
+            fix="save the ids as the tokenizer returns them; labels with -100 are not input_ids",
         )
     return np.atleast_2d(ids), np.atleast_2d(mask) != 0, ids.ndim == 2
 
@@ -115,6 +115,4 @@ def _named(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} is missing", fix="put it back, or move its partner away") from error
     except (OSError, ValueError, EOFError, KeyError, IndexError, zipfile.BadZipFile, zlib.error) as error:
         words = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(
-            f"{path} cannot be read: {words}", fix="write it again, or move it and its partner away"
-        ) from error
+        raise UsageError(f"cannot read {path}: {words}", fix="save it again, or remove it and its partner") from error

@@ -26,7 +26,7 @@ class Layout:
         if not 1 <= len(self.array) <= 3 or 0 in self.array:
             raise UsageError(
                 f"a latent of shape {list(self.array)}",
-                fix="write (D), (positions, channels) or (channels, height, width) for each row of tokens",
+                fix="save (D), (positions, channels) or (channels, height, width) per row of tokens",
             )
         if self.patch < 1:
             raise UsageError(f"--patch {self.patch}: expected at least 1", fix="--patch 2, for example")

@@ -2,7 +2,7 @@
 
 Each stream has its own weights; they meet in the attention, where every token and every latent position sees both. The
 time steps of the two, which may differ, steer the norms of every block. What is added up stays in float32, queries and
-keys are normalised before they meet, and every block begins with a small gate: half precision has nothing to overflow.
+keys are normalized before they meet, and every block begins with a small gate: half precision has nothing to overflow.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MMDiT(nn.Module):
         Arguments:
             ids: (B, L) tokens, some of them hidden.
             mask: (B, L) where they are no padding.
-            latent: (B, N, C) noisy, in normalised units.
+            latent: (B, N, C) noisy, in normalized units.
             text_time: (B) from 0 (nothing is hidden) to 1.
             latent_time: (B) from 0 (no noise) to 1.
 

@@ -72,9 +72,7 @@ class Frozen:
         sizes = {name: parameter.numel() for name, parameter in self._model.named_parameters()}
         held = sum(size for name, size in sizes.items() if name in self._names)
         told = f"a model of {sum(sizes.values()):,} parameters"
-        return (
-            f"{told}; {held:,} of them in {len(self._names)} tensors are frozen, as this mode wants" if held else told
-        )
+        return f"{told}; {held:,} in {len(self._names)} tensors are frozen in this mode" if held else told
 
     def check_flags(self) -> None:
         """Raise StateError unless exactly what should be frozen is."""
@@ -85,8 +83,8 @@ class Frozen:
         ]
         if wrong:
             raise StateError(
-                f"{len(wrong)} parameters are not frozen as this mode wants: {', '.join(wrong[:3])}",
-                fix="leave requires_grad alone once the program has set it",
+                f"{len(wrong)} parameters are not frozen as this mode requires: {', '.join(wrong[:3])}",
+                fix="do not change requires_grad after the program has set it",
             )
 
     def check(self, step: int) -> None:
@@ -99,10 +97,10 @@ class Frozen:
         moved = [name for name, value in self._sums.items() if not torch.equal(now[name], value)]
         if moved:
             raise TrainingStopped(
-                f"{len(moved)} parameters that this mode freezes have changed by step {step}: {', '.join(moved[:3])}",
+                f"{len(moved)} frozen parameters changed by step {step}: {', '.join(moved[:3])}",
                 step=step,
                 code="params-frozen",
-                fix="something outside of the optimizer writes to them: look for .data, copy_ or a hook",
+                fix="something other than the optimizer writes to them: look for .data, copy_ or a hook",
             )
 
     def renew(self) -> None:

@@ -20,8 +20,8 @@ def about_of(config: Any, supply: Supply, words: list[str] | None) -> About:
     known = max(supply.highest_id + 1, len(words or ()))
     if config.vocab_size is not None and config.vocab_size <= supply.highest_id:
         raise UsageError(
-            f"--vocab-size {config.vocab_size}: the data has a token with id {supply.highest_id}",
-            fix=f"--vocab-size {known}, or the tokenizer that the data was made with",
+            f"--vocab-size {config.vocab_size}: the data has token id {supply.highest_id}",
+            fix=f"--vocab-size {known}, or the tokenizer of the data",
         )
     measures = measures_of(config.size, config.width, config.depth, config.heads)
     layout = supply.corpus.layout

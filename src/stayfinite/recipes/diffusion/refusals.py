@@ -35,5 +35,5 @@ def refuse_impossible(config: Any) -> None:
     refuse_unshardable(config, precision=is_planned(config.precision))
     counted = {"l2t": config.text_weight, "t2l": config.latent_weight}
     if not counted.get(config.mode, config.text_weight + config.latent_weight):
-        raise UsageError(f"--mode {config.mode}: every loss that it has is given the weight 0", fix="--text-weight 1.0")
+        raise UsageError(f"--mode {config.mode}: all of its losses have weight 0", fix="--text-weight 1.0")
     require_room(config.output_dir)

@@ -34,14 +34,14 @@ class Sampler:
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def text_from(self, latent: Tensor, mask: Tensor, seed: int = 0) -> Tensor:
-        """(B, L) tokens that go with the latents (B, N, C), which are in normalised units.
+        """(B, L) tokens that go with the latents (B, N, C), which are in normalized units.
 
         ``mask`` (B, L) says how long each text is to be.
         """
         return self._draw(mask, seed, latent=latent)[0]
 
     def latent_from(self, ids: Tensor, mask: Tensor, seed: int = 0) -> Tensor:
-        """(B, N, C) latents, in normalised units, that go with the texts (B, L)."""
+        """(B, N, C) latents, in normalized units, that go with the texts (B, L)."""
         return self._draw(mask, seed, ids=ids)[1]
 
     def pairs(self, mask: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""From a directory to what is trained and judged on: looked at, split by file, normalised."""
+"""From a directory to what is trained and judged on: looked at, split by file, normalized."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def read_supply(
         training, validation = split_by_file(corpus, val_share)
         if not validation:
             raise UsageError(
-                f"{data} holds one pair of files, and a file is never on both sides of the split",
-                fix="write the rows into several files, or name a directory for validation: --val",
+                f"{data} holds one pair of files; training and validation need different files",
+                fix="split the rows into several files, or give --val",
             )
     else:
         own = len(corpus)
         corpus = joined(corpus, read_corpus(val, patch=patch, length=length))
         training, validation = list(range(own)), list(range(own, len(corpus)))
     if corpus.cut:
-        say(f"{corpus.cut:,} of {len(corpus):,} texts are cut at {corpus.ids.shape[1]} tokens")
+        say(f"{corpus.cut:,} of {len(corpus):,} texts are truncated to {corpus.ids.shape[1]} tokens")
     looked = survey(corpus)
     _judge(looked.bad, bad_rows, say)
     validation = looked.good(validation)
@@ -81,11 +81,11 @@ def read_supply(
     known = {looked.keys[index] for index in training}
     new = not_in(looked.keys, validation, known)
     if len(new) < len(validation):
-        say(f"{len(validation) - len(new):,} rows of validation are left out: the same text and latent is trained on")
+        say(f"dropped {len(validation) - len(new):,} validation rows: their text and latent are in the training data")
     training = training if bad_rows == "keep" else healthy
     for rows, what in ((healthy, "training"), (new, "validation")):
         if not rows:
-            raise UsageError(f"no row is left for {what}", fix="more files, or --val with others than are trained on")
+            raise UsageError(f"no rows left for {what}", fix="more files, or --val with other data")
     say(_in_words(corpus, training, new))
     return Supply(corpus=corpus, training=training, validation=new, scale=scale_of(corpus, healthy))
 
@@ -97,9 +97,9 @@ def _judge(bad: dict[int, str], bad_rows: BadRows, say: Callable[[str], None]) -
     if bad_rows == "stop":
         raise NotReady(
             f"{len(bad)} rows cannot be trained on: {named}",
-            fix="write them again. --bad-rows skip leaves them out, --bad-rows keep leaves them to the guard",
+            fix="save them again. --bad-rows skip drops them, --bad-rows keep lets the guard handle them",
         )
-    done = "are left out" if bad_rows == "skip" else "are trained on all the same"
+    done = "are dropped" if bad_rows == "skip" else "are kept"
     say(f"{len(bad)} rows {done}: {named}")
 
 
@@ -107,6 +107,6 @@ def _in_words(corpus: Corpus, training: Sequence[int], validation: Sequence[int]
     files = len({corpus.rows[index].pair.name for index in training})
     layout = corpus.layout
     return (
-        f"training on {len(training):,} rows of {files:,} files; validation {len(validation):,}. A text has up to "
-        f"{corpus.ids.shape[1]} tokens, a latent {layout.positions} positions of {layout.channels} numbers"
+        f"training on {len(training):,} rows of {files:,} files; validation {len(validation):,}. Texts up to "
+        f"{corpus.ids.shape[1]} tokens, latents of {layout.positions} positions x {layout.channels} channels"
     )

@@ -38,7 +38,7 @@ class Scale:
     mean: Tensor
     spread: Tensor
 
-    def normalise(self, latent: Tensor) -> Tensor:
+    def normalize(self, latent: Tensor) -> Tensor:
         """(..., channels) as training sees it."""
         return (latent - self.mean) / self.spread
 
@@ -63,9 +63,9 @@ def survey(corpus: Corpus) -> Survey:
         keys.append(hashlib.sha256(text.numpy().tobytes() + latent.numpy().tobytes()).digest())
         wrong = int((~latent.isfinite()).sum())
         if wrong:
-            bad[index] = f"{corpus.where(index)}: {wrong} of {latent.numel()} values are not finite in float32"
+            bad[index] = f"{corpus.where(index)}: {wrong} of {latent.numel()} values are NaN or inf in float32"
         elif not mask.any():
-            bad[index] = f"{_tokens(corpus, index)}: no token is left, attention_mask is 0 everywhere"
+            bad[index] = f"{_tokens(corpus, index)}: no tokens, attention_mask is all 0"
         sizes[index] = latent.double().square().mean().sqrt()
     usual = sizes[sizes.isfinite() & (sizes > 0)]
     if len(usual):
@@ -73,7 +73,7 @@ def survey(corpus: Corpus) -> Survey:
         for index in (sizes.isfinite() & (sizes > ABSURD * usually)).nonzero().flatten().tolist():
             bad.setdefault(
                 index,
-                f"{corpus.where(index)}: values of about {float(sizes[index]):.2g}, and {usually:.2g} in other rows",
+                f"{corpus.where(index)}: values of about {float(sizes[index]):.2g} (other rows {usually:.2g})",
             )
     return Survey(bad=bad, keys=keys)
 

@@ -1,7 +1,7 @@
-"""The built-in set: glowing coloured figures on a field, as latents, and a sentence that says what is to be seen.
+"""The built-in set: glowing colored figures on a field, as latents, and a sentence that says what is to be seen.
 
 Nothing is copied from anywhere. Every sentence occurs once, so that no sentence of the validation files was trained on:
-colour, figure, place, strength and field have to be understood one by one and put together.
+color, figure, place, strength and field have to be understood one by one and put together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIGURES = {
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 FIELDS = {"": 0.0, "dark": -0.8, "pale": 0.8}
 GLOW = 0.2
-"""Share of a figure's colour that lies over the whole field."""
+"""Share of a figure's color that lies over the whole field."""
 GRAIN = 0.1
 """Spread of the noise that is part of every latent."""
 SIDE, LENGTH, FILE_ROWS = 9, 9, 24
@@ -73,13 +73,13 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
         UsageError: no directory, or one that holds data already.
     """
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        raise UsageError("expected one directory to write the built-in set to", fix="stayfinite train mmdit toy pairs")
+        raise UsageError("expected one output directory for the built-in data", fix="stayfinite train mmdit toy pairs")
     directory = Path(arguments[0])
     if any((directory / part).exists() for part in ("tokens", "latents")):
-        raise UsageError(f"{directory} holds data already", fix="name a new directory")
+        raise UsageError(f"{directory} already holds data", fix="name a new directory")
     require_room(directory, "toy")
     count = write_toy_set(directory)
-    say(f"{count:,} rows are in {directory}: stayfinite train mmdit --data {directory} --patch 3")
+    say(f"saved {count:,} rows to {directory}: stayfinite train mmdit --data {directory} --patch 3")
 
 
 def _sentence(strength: str, colour: str, figure: str, row: str, column: str, field: str) -> list[str]:

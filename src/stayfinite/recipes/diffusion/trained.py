@@ -78,11 +78,11 @@ def read_about(directory: Path) -> About:
         )
     except FileNotFoundError as error:
         raise UsageError(
-            f"{directory} holds no {ABOUT}: no model was saved there", fix="name the --output-dir of a run"
+            f"no model in {directory}: {ABOUT} is missing", fix="name the --output-dir of a run"
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{path} cannot be read: {type(error).__name__}: {error}", fix="name another directory"
+            f"cannot read {path}: {type(error).__name__}: {error}", fix="name another directory"
         ) from error
 
 
@@ -108,11 +108,13 @@ def load_weights(model: MMDiT, directory: Path) -> None:
     """
     path = directory / WEIGHTS
     if not path.is_file():
-        raise UsageError(f"{directory} holds no {WEIGHTS}", fix="name the --output-dir of a run that was evaluated")
+        raise UsageError(
+            (f"{WEIGHTS} is missing in {directory}"), fix="name the --output-dir of a run that was evaluated"
+        )
     try:
         held = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", fix="train again, or name another run") from error
+        raise UsageError(f"cannot read {path}: {error}", fix="train again, or name another run") from error
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong = [name for name in own if name not in held or tuple(held[name].shape) != own[name]]
     if wrong or len(held) != len(own):

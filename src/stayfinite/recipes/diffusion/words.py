@@ -52,7 +52,7 @@ def _read(path: Path) -> list[str]:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", fix='a list of words, ["<pad>", "a", ...]') from error
+        raise UsageError(f"cannot read {path}: {error}", fix='a list of words, ["<pad>", "a", ...]') from error
     if isinstance(held, dict) and all(isinstance(value, int) and value >= 0 for value in held.values()):
         words = [f"<{index}>" for index in range(max(held.values(), default=-1) + 1)]
         for word, index in held.items():

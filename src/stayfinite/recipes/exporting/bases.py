@@ -79,5 +79,5 @@ def _one(model: Any) -> Any:
     whole = model.merge_and_unload()
     bad = [name for name, tensor in whole.state_dict().items() if not bool(torch.isfinite(tensor).all())]
     if bad:
-        raise UsageError(f"the merged weights hold NaN or infinity in {bad[0]}", fix="`stayfinite scan` the run first")
+        raise UsageError(f"the merged weights hold NaN or inf in {bad[0]}", fix="run `stayfinite scan` on the run")
     return whole

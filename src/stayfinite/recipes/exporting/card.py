@@ -16,7 +16,7 @@ TITLES = {
 TAGS = {"translate": "translation", "mt5": "text2text-generation", "sft": "text-generation", "grpo": "text-generation"}
 SETTINGS = (
     "model", "model_name", "objective", "epochs", "minutes", "steps", "batch_size", "learning_rate", "precision",
-    "seed", "rank", "alpha", "lora_rank", "bits", "base", "prefix", "normalise", "system", "max_length",
+    "seed", "rank", "alpha", "lora_rank", "bits", "base", "prefix", "normalize", "system", "max_length",
     "max_source_length", "max_target_length", "block_size",
 )  # fmt: skip
 LISTED = 8
@@ -79,7 +79,7 @@ def _data(found: Found) -> list[tuple[str, str]]:
             more = f" and {len(files) - LISTED} more" if len(files) > LISTED else ""
             rows.append((name, ", ".join(Path(str(file)).name for file in files[:LISTED]) + more))
     if not rows:
-        rows.append(("training", "the built-in task of the recipe"))
+        rows.append(("training", "the recipe's built-in task"))
     if isinstance(counts, Mapping):
         rows += [(_words(str(name)), _number(value)) for name, value in counts.items() if _is_number(value)]
     return rows

@@ -62,8 +62,8 @@ def export(
     require_room(place, "-o")
     if found.adapted and not merge and not is_public(base := base_named(found)):
         raise UsageError(
-            f"{found.model} is an adapter, and its base is {base}, which others cannot load by that name",
-            fix="--merge writes base and adapter as one model",
+            f"{found.model} is an adapter; others cannot load its base {base} by name",
+            fix="--merge saves base and adapter as one model",
         )
     kind = "weights" if found.recipe == "mmdit" else "whole model"
     if found.adapted:
@@ -76,7 +76,7 @@ def export(
 
     def save(aside: Path) -> None:
         if joined:
-            say("loading the base and merging the adapter into it")
+            say("loading the base and merging the adapter")
             _save_merged(found, aside)
         else:
             _copy(found, aside)
@@ -96,7 +96,7 @@ def export(
 def _require_free(place: Path, found: Found, *, force: bool) -> None:
     run = found.run.resolve()
     if place == run or place in run.parents or found.model.resolve() in (place, *place.parents):
-        raise UsageError(f"-o {place} is where the run itself lies", fix="name another directory")
+        raise UsageError(f"-o {place} is the run itself", fix="name another directory")
     if place.is_file():
         raise UsageError(f"-o {place} is a file", fix="name a directory")
     if not place.is_dir() or not any(place.iterdir()):
@@ -108,7 +108,7 @@ def _require_free(place: Path, found: Found, *, force: bool) -> None:
     readme = place / CARD
     if not readme.is_file() or MARK not in readme.read_text(encoding="utf-8", errors="replace"):
         raise UsageError(
-            f"-o {place} holds files that no export wrote; --force replaces exports only",
+            f"-o {place} holds files that are not an export; --force replaces exports only",
             fix="name another directory, or empty that one yourself",
         )
 
@@ -169,8 +169,8 @@ def _require_same_tokens(before: Any, after: Any) -> None:
         one, two = before(text).input_ids, after(text).input_ids
         if one != two or before.decode(one) != after.decode(two):
             raise UsageError(
-                f"the exported tokenizer reads {text!r} as {two[:8]}, the run's own as {one[:8]}: nothing was written",
-                fix="update transformers and tokenizers to the versions of the training (run.json has them)",
+                f"the exported tokenizer gives {two[:8]} for {text!r}, the run's {one[:8]}: nothing written",
+                fix="use the versions of transformers and tokenizers of the training (see run.json)",
             )
 
 

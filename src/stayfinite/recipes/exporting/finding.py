@@ -52,16 +52,16 @@ def find(run: str) -> Found:
     """
     place = Path(run)
     if not place.is_dir():
-        raise UsageError(f"{run}: there is no such directory", fix="name the --output-dir of a run")
+        raise UsageError(f"{run}: no such directory", fix="name the --output-dir of a run")
     if place.name in MODELS and not (place / RUN).is_file() and (place.parent / RUN).is_file():
         place = place.parent
     launch = _record(place / RUN)
     recipe = str(launch.get("recipe") or "")
     if not launch:
-        raise UsageError(f"{run} holds no {RUN}: it is not the directory of a run", fix="name its --output-dir")
+        raise UsageError(f"{run} is not a run directory: {RUN} is missing", fix="name its --output-dir")
     if recipe not in RECIPES:
         raise UsageError(
-            f"{run} is a run of {recipe or 'a program of your own'}; export knows {', '.join(RECIPES)}",
+            f"{run} is a run of {recipe or 'your own program'}; export supports {', '.join(RECIPES)}",
             fix="save your model with its own save_pretrained",
         )
     named = Path(run)
@@ -69,8 +69,8 @@ def find(run: str) -> Found:
     model = next((each for each in places if any((each / name).is_file() for name in FILES)), None)
     if model is None:
         raise UsageError(
-            f"{run} is a run without a model yet: none of {', '.join(MODELS)} is there",
-            fix="wait for its first evaluation, or go on with it: start it again with the same command",
+            f"{run} has no model yet: none of {', '.join(MODELS)} exists",
+            fix="wait for its first evaluation, or resume it with the same command",
         )
     return Found(run=place, recipe=recipe, model=model, launch=launch, result=_record(place / RESULT))
 
@@ -81,5 +81,5 @@ def _record(path: Path) -> dict[str, Any]:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", fix="restore it, or train again") from error
+        raise UsageError(f"cannot read {path}: {error}", fix="restore it, or train again") from error
     return held if isinstance(held, dict) else {}

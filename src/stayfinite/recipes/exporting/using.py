@@ -67,30 +67,28 @@ def notes_of(found: Found, *, merged: bool) -> list[str]:
     """What has to be known to use it as it was trained."""
     notes = []
     if found.recipe == "translate":
-        forms = found.settings.get("normalise") or []
+        forms = found.settings.get("normalize") or []
         if forms:
-            notes.append(
-                f"Sources were brought into one spelling in training ({', '.join(forms)}); do the same in use."
-            )
+            notes.append(f"Sources were normalized in training ({', '.join(forms)}); do the same in use.")
         if prefix := found.settings.get("prefix"):
-            notes.append(f"Every source begins with `{prefix}`.")
+            notes.append(f"Start every source with `{prefix}`.")
     if found.recipe in ("sft", "grpo"):
-        notes.append("The answer stands between `<answer>` and `</answer>`.")
+        notes.append("The answer is between `<answer>` and `</answer>`.")
     if found.recipe == "compare":
         answers = found.beside("compare.json").get("answers") or {}
         said = ", ".join(f"{name}: `{answer}`" for name, answer in answers.items())
         notes.append(f"Answers by class: {said}.")
     if found.recipe == "mmdit":
         notes.append(
-            "This is no transformers model: transformers has no class for it. `model.safetensors` holds the weights, "
-            "`config.json` shape, schedule, normalisation and vocabulary. The class is `MMDiT` in "
-            "`stayfinite.recipes.diffusion.model`; `stayfinite.recipes.diffusion.trained.load` reads both."
+            "Not a transformers model. `model.safetensors` holds the weights, `config.json` shape, schedule, "
+            "normalization and vocabulary. The class is `MMDiT` in `stayfinite.recipes.diffusion.model`; "
+            "`stayfinite.recipes.diffusion.trained.load` reads both."
         )
     bits = found.settings.get("bits") or found.settings.get("base")
     if merged and bits in ("8bit", "4bit"):
         notes.append(
-            f"The adapter was trained on a base in {bits} and is merged into its full-precision weights: answers may "
-            "differ a little from those in training."
+            f"The adapter was trained on a base in {bits} and merged into full-precision weights: answers may differ "
+            "slightly."
         )
     return notes
 

@@ -50,9 +50,9 @@ def prompt_for(processor: Any, question: str, words: Sequence[str]) -> Prompt:
             return Prompt(text=text, ids=ids, answers=tuple(known), words=tuple(words))
         tried.append(tokens)
     raise UsageError(
-        f"the answers {', '.join(map(repr, words))} cannot be told apart by their first token: "
+        f"the answers {', '.join(map(repr, words))} share a first token: "
         f"{'; '.join(_shown(processor, tokens) for tokens in tried)}",
-        fix="--answers with words that begin differently and that the tokenizer knows, such as A B C",
+        fix="--answers with words that start differently, such as A B C",
     )
 
 

@@ -28,12 +28,12 @@ def decode(path: str) -> Any:
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         # One line: it is what the guard tells of a batch that fails to load, also from another process.
         words = str(error).replace(path, "").strip(" :'\"") or type(error).__name__
-        raise UsageError(f"{path}: this image cannot be read: {words}") from error
+        raise UsageError(f"cannot read image {path}: {words}") from error
     if image.mode.startswith("I;16"):
         # Pillow would cut everything above 255 off, and a 16-bit image would be white.
         image = image.point(lambda value: value / 256).convert("L")
     elif image.mode in ("I", "F"):
-        raise UsageError(f"{path}: 32-bit pixels have no known range; save it with 8 or 16 bits a channel")
+        raise UsageError(f"{path}: 32-bit pixels have no known range; save it with 8 or 16 bits per channel")
     return image.convert("RGB")
 
 

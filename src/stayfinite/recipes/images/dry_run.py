@@ -24,4 +24,4 @@ def show_dry_run(found: Inspection, steps: int, say: Callable[[str], None]) -> N
     wrong = [each for each in found.findings if each.severity == "error"]
     if wrong:
         raise NotReady(f"the dry run found {wrong[0].code} ({wrong[0].cause}): {wrong[0].title}", fix=wrong[0].fix)
-    say(f"dry run: {steps:,} steps would be taken; nothing was written")
+    say(f"dry run: {steps:,} steps planned; nothing written")

@@ -95,7 +95,7 @@ def evaluate(
     unreadable = tuple(dict.fromkeys(each for each in asked if isinstance(each, str)))
     if not readable:
         raise UsageError(
-            f"no held-out pair could be read: {next(iter(unreadable), 'there is none')}", fix="mend the images"
+            f"no held-out pair could be read: {next(iter(unreadable), 'there is none')}", fix="fix the images"
         )
     logits, labels = (torch.tensor(part) for part in zip(*readable, strict=True))
     return score(logits, labels, unreadable)

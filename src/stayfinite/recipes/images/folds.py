@@ -31,10 +31,10 @@ class Split:
     def __str__(self) -> str:
         text = f"{len(self.training):,} for training, {len(self.validation):,} held out"
         if self.left_out:
-            text += f", {self.left_out:,} left out to keep the images apart"
+            text += f", {self.left_out:,} dropped to keep images apart"
         shared, images = self.shared_images, len(_images(self.validation))
-        known = f"{shared:,} of the {images:,} held-out images also stand in training pairs"
-        return f"{text}; {known if shared else 'no held-out image is trained on'}"
+        known = f"{shared:,} of {images:,} held-out images are also in training pairs"
+        return f"{text}; {known if shared else 'no held-out image is in the training data'}"
 
 
 def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs") -> Split:
@@ -45,17 +45,19 @@ def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs
         apart: `pairs` keeps a pair and its swap together; `images` also lets no image stand on both sides.
 
     Raises:
-        UsageError: there is no such fold, or nothing is left on one side.
+        UsageError: no such fold, or nothing is left on one side.
     """
     given = [pair for pair in pairs if pair.fold is not None]
     if given and len(given) < len(pairs):
         bare = next(pair for pair in pairs if pair.fold is None)
-        raise UsageError(f"{bare.where}: the fold is empty, others have one", fix="give all of them a fold, or none")
+        raise UsageError(
+            f"{bare.where}: the fold is empty, but other rows have one", fix="give every row a fold, or none"
+        )
     numbers = sorted({pair.fold for pair in pairs if pair.fold is not None}) if given else list(range(folds))
     if len(numbers) < 2:
-        raise UsageError(f"--folds {len(numbers)}: at least two are needed, one of them to hold out", fix="--folds 5")
+        raise UsageError(f"--folds {len(numbers)}: at least two are needed", fix="--folds 5")
     if fold not in numbers:
-        raise UsageError(f"--fold {fold}: there are folds {numbers[0]} to {numbers[-1]}", fix=f"--fold {numbers[0]}")
+        raise UsageError(f"--fold {fold}: expected {numbers[0]} to {numbers[-1]}", fix=f"--fold {numbers[0]}")
     if apart == "images" and not given:
         made = _by_image(pairs, folds, fold)
     else:
@@ -67,7 +69,7 @@ def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs
     for side, name in ((made.training, "training"), (made.validation, "validation")):
         if not side:
             raise UsageError(
-                f"no pair is left for {name}: {len(pairs):,} pairs in {len(numbers)} folds, fold {fold} held out",
+                f"no pairs left for {name}: {len(pairs):,} pairs in {len(numbers)} folds, fold {fold} held out",
                 fix="more pairs, fewer folds, or --apart pairs",
             )
     return made

@@ -25,7 +25,7 @@ def first_batch(rows: PairRows, size: int) -> Batch:
         if len(found) == size:
             break
     if not found:
-        raise NotReady(f"no image of the first {min(len(rows), 4 * size)} pairs can be read: {failed}")
+        raise NotReady(f"cannot read any image of the first {min(len(rows), 4 * size)} pairs: {failed}")
     return stacked(found)
 
 
@@ -38,25 +38,25 @@ def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
     images, labels = batch["images"], batch["labels"]
     if images.ndim != 5 or images.shape[:3] != (len(labels), 2, 3):
         raise NotReady(
-            f"a batch of {len(labels)} pairs has images of shape {tuple(images.shape)}, expected "
-            f"({len(labels)}, 2, 3, height, width)",
-            fix="a model whose processor makes one picture of each image, as LLaVA 1.5 does",
+            f"a batch of {len(labels)} pairs has images of shape {tuple(images.shape)}, expected ({len(labels)}, 2, "
+            "3, height, width)",
+            fix="use a model whose processor makes one picture per image, such as LLaVA 1.5",
         )
     if not bool(images.isfinite().all()):
         row = int((~images.isfinite()).flatten(1).any(1).nonzero()[0])
-        raise NotReady(f"pixels that are not numbers in {pairs[int(batch['rows'][row])]}", fix="replace the image")
+        raise NotReady(f"NaN pixels in {pairs[int(batch['rows'][row])]}", fix="replace the image")
     outside = (labels < 0) | (labels >= len(LABELS))
     if bool(outside.any()):
         row = int(outside.nonzero()[0])
         raise NotReady(
             f"{pairs[int(batch['rows'][row])].where}: label {int(labels[row])}, expected 0 to {len(LABELS) - 1}",
-            fix="mend the table",
+            fix="fix the table",
         )
     odd = []
     if bool((images.flatten(3).std(-1) == 0).all()):
-        odd.append(f"all {2 * len(labels)} images of the first batch are of one colour")
+        odd.append(f"all {2 * len(labels)} images of the first batch have a single color")
     same = (images[:, 0] == images[:, 1]).flatten(1).all(1) & (labels != SIMILAR)
     if bool(same.any()):
         row = int(same.nonzero()[0])
-        odd.append(f"two equal images that are not labelled Similar: {pairs[int(batch['rows'][row])]}")
+        odd.append(f"two equal images that are not labeled Similar: {pairs[int(batch['rows'][row])]}")
     return odd

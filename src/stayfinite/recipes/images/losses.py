@@ -93,7 +93,7 @@ def class_weights(pairs: Sequence[Pair], *, balanced: bool) -> list[float]:
 def classes_in_words(pairs: Sequence[Pair], weights: Sequence[float]) -> str:
     """How many rows each class has, and what it weighs."""
     words = [
-        f"{name} {count:,} rows, weight {weight:.2f}" if count else f"{name} none: it is never learned"
+        f"{name} {count:,} rows, weight {weight:.2f}" if count else f"{name} none: never learned"
         for name, count, weight in zip(LABELS, _counted(pairs), weights, strict=True)
     ]
     return f"{'; '.join(words)} (every pair in both orders)"

@@ -42,7 +42,7 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
         base: how its weights are kept; `fp32` whatever the files say, autocast does the rest.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: no such model, or it is of another kind.
     """
     from transformers import AutoModelForImageTextToText
 
@@ -141,7 +141,7 @@ def parameters_in_words(model: nn.Module) -> str:
     if rest:
         trained["head"] = rest
     words = ", ".join(f"{name} {count:,}" if count else f"{name} frozen" for name, count in trained.items())
-    return f"{sum(trained.values()):,} of {every:,} parameters are trained ({words})"
+    return f"training {sum(trained.values()):,} of {every:,} parameters ({words})"
 
 
 def _part(model: nn.Module, name: str) -> nn.Module | None:
@@ -170,8 +170,8 @@ def _quantized(base: Base) -> Any:
 def _not_loaded(what: str, name: str, error: Exception) -> UsageError:
     first = next(iter(str(error).splitlines()), type(error).__name__)
     return UsageError(
-        f"the {what} of {name!r} cannot be loaded: {first}",
-        fix="a directory that save_pretrained wrote, a hub's name where there is a network, or --model tiny",
+        f"cannot load the {what} of {name!r}: {first}",
+        fix="a directory from save_pretrained, a hub name (with network), or --model tiny",
     )
 
 

@@ -68,10 +68,10 @@ def read_pairs(
     """
     read = read_rows(path)
     if not read.rows:
-        raise UsageError(f"{path} has no pairs", fix="a line img1,img2,score1,score2,label and a line for each pair")
+        raise UsageError(f"no pairs in {path}", fix="a header img1,img2,score1,score2,label and one line per pair")
     directory = Path(image_dir) if image_dir is not None else read.directory
     if not directory.is_dir():
-        raise UsageError(f"--image-dir {directory}: there is no such directory", fix="name the images' own directory")
+        raise UsageError(f"--image-dir {directory}: no such directory", fix="name the directory of the images")
     pairs = [_pair(row, where, directory, margin) for where, row in read.rows]
     _check_files(pairs)
     say(f"{Path(path).name}: {read.format}, {len(pairs):,} rows")
@@ -86,16 +86,16 @@ class Sorted:
     both_orders: int
     """Pairs that were there in both orders, or twice: one is kept, since each is trained on in both orders."""
     torn: list[str]
-    """Places of pairs that are labelled in two ways; none of them is kept."""
+    """Places of pairs that are labeled in two ways; none of them is kept."""
     against_scores: float
     """Share of the pairs whose label says First or Second and whose scores say the other one."""
 
     def __str__(self) -> str:
         words = [f"{len(self.pairs):,} pairs"]
         if self.both_orders:
-            words.append(f"{self.both_orders:,} were there twice or in both orders")
+            words.append(f"{self.both_orders:,} are duplicates or swapped duplicates")
         if self.torn:
-            words.append(f"{len(self.torn):,} are labelled in two ways and left out (the first: {self.torn[0]})")
+            words.append(f"dropped {len(self.torn):,} with contradictory labels (first: {self.torn[0]})")
         return "; ".join(words)
 
 
@@ -131,7 +131,7 @@ def _against_scores(pairs: Iterable[Pair]) -> float:
 def _pair(row: Mapping[str, str], where: str, directory: Path, margin: float) -> Pair:
     for name in ("img1", "img2"):
         if not row[name]:
-            raise UsageError(f"{where}: {name} is empty", fix="name an image, or take the line out")
+            raise UsageError(f"{where}: {name} is empty", fix="name an image, or remove the line")
     score1, score2 = (_number(row.get(name, ""), name, where) for name in ("score1", "score2"))
     return Pair(
         first=str(directory / row["img1"]), second=str(directory / row["img2"]), score1=score1, score2=score2,
@@ -146,7 +146,7 @@ def _number(text: str, name: str, where: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        raise UsageError(f"{where}: {name} is {text!r}, expected a number", fix="mend the line") from None
+        raise UsageError(f"{where}: {name} is {text!r}, expected a number", fix="fix the line") from None
     return value if math.isfinite(value) else None
 
 
@@ -157,11 +157,11 @@ def _label(text: str, score1: float | None, score2: float | None, where: str, ma
         known = by_name.get(text.lower().removesuffix(".0"))
         if known is None:
             raise UsageError(
-                f"{where}: the label is {text!r}, expected one of {', '.join(LABELS)}, or 0, 1, 2", fix="mend the line"
+                f"{where}: the label is {text!r}, expected one of {', '.join(LABELS)}, or 0, 1, 2", fix="fix the line"
             )
         return known
     if score1 is None or score2 is None:
-        raise UsageError(f"{where}: there is no label, and no two scores to make one of", fix="give one, or the other")
+        raise UsageError(f"{where}: no label, and no two scores to compute one", fix=("give a label or two scores"))
     if abs(score1 - score2) <= margin:
         return SIMILAR
     return FIRST if score1 > score2 else SECOND
@@ -173,7 +173,7 @@ def _fold(text: str, where: str) -> int | None:
     try:
         return int(text.removesuffix(".0"))
     except ValueError:
-        raise UsageError(f"{where}: the fold is {text!r}, expected a whole number", fix="mend the line") from None
+        raise UsageError(f"{where}: the fold is {text!r}, expected a whole number", fix="fix the line") from None
 
 
 def _check_files(pairs: Sequence[Pair]) -> None:
@@ -183,6 +183,6 @@ def _check_files(pairs: Sequence[Pair]) -> None:
         missing.sort(key=lambda name: wanted[name])
         shown = "; ".join(f"{name} ({wanted[name]})" for name in missing[:3])
         raise UsageError(
-            f"{len(missing):,} of {len(wanted):,} images are not there: {shown}{'; ...' * (len(missing) > 3)}",
-            fix="names in the table are relative to its own directory, or to --image-dir",
+            f"{len(missing):,} of {len(wanted):,} images are missing: {shown}{'; ...' * (len(missing) > 3)}",
+            fix="paths in the table are relative to its directory, or to --image-dir",
         )

@@ -37,7 +37,7 @@ def refuse_impossible(config: Any) -> None:
     refuse_unshardable(config, base=config.base in ("8bit", "4bit"), precision=is_planned(config.precision))
     if config.base != "fp32" and not uses_lora(config):
         raise UsageError(
-            f"--base {config.base} with --tuning full: weights that are kept in few bits cannot be trained",
+            f"--base {config.base} with --tuning full: quantized weights cannot be trained",
             fix="--tuning lora, or --base fp32",
         )
     if config.base == "bf16" and config.precision not in ("auto", "bf16"):
@@ -47,6 +47,6 @@ def refuse_impossible(config: Any) -> None:
     if len(set(config.answers)) < len(config.answers) or not all(word.strip() for word in config.answers):
         raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
     if config.val is not None and config.train is None:
-        raise UsageError("--val without --train", fix="name the training pairs as well")
+        raise UsageError("--val without --train", fix="give --train too")
     if not config.dry_run:
         require_room(config.output_dir)

@@ -17,7 +17,7 @@ BETTER, WORSE = "chosen", "rejected"
 FILE_NAME = "file_name"
 EXPECTED = (
     "a table with img1,img2 and label or score1,score2; or chosen,rejected; or a directory with metadata.csv, with "
-    "chosen/ and rejected/, or with .tar files as WebDataset writes them"
+    "chosen/ and rejected/, or with WebDataset .tar files"
 )
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
@@ -53,7 +53,7 @@ def read_rows(path: str) -> Rows:
             f"{path} holds no pairs: expected metadata.csv, {BETTER}/ and {WORSE}/, or .tar files", fix=EXPECTED
         )
     if not place.is_file():
-        raise UsageError(f"{path}: there is no such file", fix=EXPECTED)
+        raise UsageError(f"{path}: no such file", fix=EXPECTED)
     return _table(place)
 
 
@@ -63,7 +63,7 @@ def _table(path: Path) -> Rows:
     sources = open_data([path])
     for source, chunk in ((each, chunk) for each in sources for chunk in each.chunks()):
         for broken in chunk.broken:
-            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="mend the line, or take it out")
+            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the line")
         if not chunk.columns:
             continue
         names = {name.strip().lower(): name for name in reversed(list(chunk.columns))}
@@ -95,8 +95,8 @@ def _taken(path: Path, names: Sequence[str]) -> dict[str, str]:
         missing.append("label (or score1 and score2)")
     if missing:
         raise UsageError(
-            f"{path}: there is no column {', '.join(missing)}; it has {', '.join(names) or 'none'}",
-            fix="name the columns img1,img2,score1,score2,label in the first line",
+            f"{path}: no column {', '.join(missing)}; it has {', '.join(names) or 'none'}",
+            fix="name the columns img1,img2,score1,score2,label in the header",
         )
     return taken
 
@@ -109,8 +109,8 @@ def _folders(place: Path) -> list[tuple[str, Mapping[str, str]]]:
         file = better.get(alone[0]) or worse[alone[0]]
         more = f" and {len(alone) - 1} more" if alone[1:] else ""
         raise UsageError(
-            f"{file} has no partner of the same name in the other folder{more}",
-            fix=f"put it into {place / BETTER} and {place / WORSE} under one name, or take it out",
+            f"{file} has no partner with the same name in the other folder{more}",
+            fix=f"use one name in {place / BETTER} and {place / WORSE}, or remove it",
         )
     return [
         (

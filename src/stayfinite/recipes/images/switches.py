@@ -42,8 +42,8 @@ def anomalies(wanted: bool, step: Callable[[], int]) -> Iterator[None]:
             if not wanted or "returned nan values" not in str(error):
                 raise
             raise BadStep(
-                f"--detect-anomaly: {error} The lines of the forward pass stand in the warning above",
+                f"--detect-anomaly: {error} The warning above shows the forward lines",
                 step=step() + 1,
                 code="anomaly",
-                fix="without --detect-anomaly the step is refused and explained, and training goes on",
+                fix="without --detect-anomaly the step is refused and explained, and training continues",
             ) from error

@@ -34,20 +34,20 @@ def usable_pairs(
     found = sort_out(read_pairs(table, image_dir=image_dir, margin=margin, say=say))
     say(f"{table}: {found}")
     if found.against_scores > 0.05:
-        say(f"check: warning: {found.against_scores:.0%} of the labels in {table} contradict the scores beside them")
+        say(f"check: warning: {found.against_scores:.0%} of the labels in {table} contradict their scores")
     wrong, looked, there = find_unreadable(found.pairs, look_at)
     if wrong and not drop:
         raise UsageError(
-            f"{len(wrong):,} of {looked:,} images of {table} cannot be read: {'; '.join(list(wrong.values())[:SHOWN])}",
-            fix="replace them, or --bad-images drop to train without their pairs",
+            f"cannot read {len(wrong):,} of {looked:,} images of {table}: {'; '.join(list(wrong.values())[:SHOWN])}",
+            fix="replace them, or --bad-images drop to skip their pairs",
         )
     kept = without(found.pairs, wrong)
     if wrong:
         for message in list(wrong.values())[:SHOWN]:
             say(f"check: {message}")
-        say(f"{len(found.pairs) - len(kept):,} pairs are left out with the {len(wrong):,} images that cannot be read")
+        say(f"dropped {len(found.pairs) - len(kept):,} pairs with {len(wrong):,} unreadable images")
     if looked < there:
-        say(f"{looked:,} of {there:,} images were looked at")
+        say(f"checked {looked:,} of {there:,} images")
     if not kept:
-        raise UsageError(f"no pair of {table} is left to use", fix="mend the images, or the labels")
+        raise UsageError(f"no usable pairs left in {table}", fix="fix the images or labels")
     return kept

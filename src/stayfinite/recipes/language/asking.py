@@ -84,7 +84,7 @@ class Author:
         if gaps and max(gaps) >= len(self._sentinels):
             raise UsageError(
                 f"<extra_id_{max(gaps)}>: the model has {len(self._sentinels)} sentinels",
-                fix="number the gaps from <extra_id_0> on" if self._sentinels else "give a plain prompt",
+                fix="number the gaps from <extra_id_0>" if self._sentinels else "give a plain prompt",
             )
         given = self._tokenizer(asked, return_tensors="pt", verbose=False).to(self._model.device)
         with torch.inference_mode():
@@ -130,10 +130,10 @@ def find_model(named: str) -> str:
             return str(place / name)
     if (place / "run.json").is_file():
         raise UsageError(
-            f"{named} is a run without a model yet: neither {' nor '.join(MODELS)} is there",
-            fix="best/ is written at the first evaluation, final/ at the end",
+            f"{named} has no model yet: neither {' nor '.join(MODELS)} exists",
+            fix="best/ is saved at the first evaluation, final/ at the end",
         )
-    raise UsageError(f"{named} holds no model: no config.json, no best/, no final/", fix="name a run, or a model")
+    raise UsageError(f"no model in {named}: no config.json, best/ or final/", fix="name a run, or a model")
 
 
 def _holds_model(place: Path) -> bool:

@@ -108,6 +108,6 @@ def blocks_for(
     rows = tokenized(texts, tokenizer, reserved_ids(tokenizer))
     found = blocks_of(rows, size, packing=packing, end=tokenizer.eos_token_id)
     if not len(found):
-        raise UsageError(f"{name}: no text has two tokens: there is nothing to predict from", fix="look at the data")
-    say(f"{name}: {len(found):,} blocks of up to {size} tokens, {found.tokens:,} tokens in all")
+        raise UsageError(f"{name}: every text has fewer than two tokens: nothing to predict", fix="check the data")
+    say(f"{name}: {len(found):,} blocks of up to {size} tokens, {found.tokens:,} tokens in total")
     return found

@@ -1,4 +1,4 @@
-"""What is trained on, and what is kept back to see how well it was learnt."""
+"""What is trained on, and what is kept back to see how well it was learned."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def corpus(
     if val:
         validation = read_texts(val, column=column, shortest=shortest).texts
         training = without(found.texts, validation)
-        check_enough(replace(found, texts=training), f"{where}, without what is in {', '.join(val)}")
+        check_enough(replace(found, texts=training), f"{where}, without {', '.join(val)}")
     else:
         training, validation = split(found.texts, share)
-    say(f"{where}: {found}; {len(training):,} to train on, {len(validation):,} for validation")
+    say(f"{where}: {found}; {len(training):,} for training, {len(validation):,} for validation")
     return training, validation

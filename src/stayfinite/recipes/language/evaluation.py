@@ -36,8 +36,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         return (
-            f"validation loss {self.loss:.4f}  perplexity {self.perplexity:.2f}  "
-            f"{self.accuracy:.1%} of {self.tokens:,} tokens right"
+            f"validation loss {self.loss:.4f}  perplexity {self.perplexity:.2f}  accuracy {self.accuracy:.1%} of "
+            f"{self.tokens:,} tokens"
         )
 
 

@@ -33,7 +33,7 @@ class SpanCorruption:
     def __post_init__(self) -> None:
         if len(self.sentinels) < 2:
             raise UsageError(
-                f"the tokenizer has {len(self.sentinels)} sentinels (<extra_id_0> ...): span corruption needs two",
+                f"the tokenizer has {len(self.sentinels)} sentinels (<extra_id_0> ...), but span corruption needs two",
                 fix="train a tokenizer here with --tokenizer-dir NEW, or --objective prefix_lm",
             )
         if not 0 < self.density < 1:

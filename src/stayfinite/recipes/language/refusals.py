@@ -45,7 +45,7 @@ def _refuse_places(config: Any) -> None:
     for path in (*config.data, *config.val):
         if not (is_hub(path) and path in config.data) and not Path(path).exists():
             raise UsageError(
-                f"{path}: there is no such file or directory",
+                f"{path}: no such file or directory",
                 fix="name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text",
             )
     require_room(config.output_dir)
@@ -63,19 +63,21 @@ def _has_tokenizer(place: Path) -> bool:
 def _refuse_adapters(config: Any) -> None:
     if config.load_in_8bit and config.lora_rank == 0:
         raise UsageError(
-            "--load-in-8bit with --lora-rank 0: weights in 8 bits cannot be trained, only adapters on them can",
-            fix="leave --lora-rank out, or --lora-rank 16; or leave --load-in-8bit out to train all weights",
+            "--load-in-8bit with --lora-rank 0: 8-bit weights cannot be trained, only adapters",
+            fix="leave --lora-rank out or use 16; or leave --load-in-8bit out to train all weights",
         )
     if not (config.load_in_8bit or config.lora_rank):
         return
     if is_size(config.model_name):
         raise UsageError(
-            f"adapters on {config.model_name!r}: it is built here with fresh weights, and adapters leave those frozen",
-            fix="--model-name with trained weights (google/mt5-small), or train all weights: neither --load-in-8bit "
-            f"nor --lora-rank with {', '.join(SIZES)}",
+            f"adapters on {config.model_name!r}: its random weights would stay frozen",
+            fix=(
+                "--model-name with trained weights (google/mt5-small); or neither --load-in-8bit nor --lora-rank "
+                f"with {', '.join(SIZES)}"
+            ),
         )
     if config.tokenizer_dir is not None:
         raise UsageError(
-            "adapters with --tokenizer-dir: the embeddings of a new vocabulary have to be learnt, and would be frozen",
-            fix="leave --tokenizer-dir out to use the model's own, or train all weights",
+            "adapters with --tokenizer-dir: embeddings of a new vocabulary would stay frozen",
+            fix="leave --tokenizer-dir out, or train all weights",
         )

@@ -24,8 +24,9 @@ class Result(Outcome):
 
     def __str__(self) -> str:
         return (
-            f"loss {self.first_loss:.3f} -> {self.last_loss:.3f}, validation loss {self.validation_loss:.3f}. "
-            f"The best model is in {self.directory / 'best'}; try: stayfinite generate {self.directory} --prompt '...'"
+            f"loss {self.first_loss:.3f} -> {self.last_loss:.3f}, validation loss {self.validation_loss:.3f}. Saved "
+            f"the best model to {self.directory / 'best'}. Try it: stayfinite generate {self.directory} --prompt "
+            "'...'"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class StreamedCorpus:
         if self.characters is not None:
             return max(1, round(len(blocks) * self.characters / sampled / batch_size / ranks))
         if steps is None:
-            raise UsageError("the hub does not say how large the data is", fix="--max-steps N")
+            raise UsageError("the hub does not give the size of the data", fix="--max-steps N")
         return steps
 
     def loader(
@@ -89,6 +89,6 @@ def streamed_corpus(config: Any, files: Sequence[Source], begun: Path | None, sa
         check_enough(Texts(texts=found.texts), f"{where}: the sample")
         training, validation = split(found.texts, config.val_share)
     check_enough(Texts(texts=training), f"{where}: the sample")
-    say(f"{where}: {found.words}. The data is streamed (--stream off holds it in memory)")
-    say(f"{len(validation):,} texts for validation; repeated texts are not looked for")
+    say(f"{where}: {found.words}. Streaming the data (--stream off loads it into memory)")
+    say(f"{len(validation):,} texts for validation; duplicates are not searched")
     return StreamedCorpus(files=files, training=training, validation=validation, characters=found.characters)

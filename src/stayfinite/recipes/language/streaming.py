@@ -73,7 +73,7 @@ class TextReader:
             refuse_cut(path, place)
             worker = get_worker_info()
             if self.tell and (worker is None or worker.id == 0) and next(told) <= 3:
-                sys.stderr.write(f"{path}:{place.line}: {place.why}: the row is passed over\n")
+                sys.stderr.write(f"{path}:{place.line}: row skipped: {place.why}\n")
 
         for value in Reading(self.column, broken).texts(source):
             text = "" if value is None else str(value)
@@ -135,7 +135,7 @@ def refuse_cut(path: Path, place: Broken) -> None:
     if place.ends:
         raise LoaderFailed(
             f"{path}:{place.line}: {place.why}", code="shard-cut",
-            fix=f"download or write {path.name} again, then start again with the same command",
+            fix=f"download or save {path.name} again, then resume with the same command",
         )  # fmt: skip
 
 
@@ -166,12 +166,14 @@ def sample_of(files: Sequence[Source], column: str | None, shortest: int, most: 
     size = sum(file.size for file in files)
     if not kept:
         raise UsageError(
-            f"{files[0].path}: no text of more than {shortest} characters in the sample", fix="look at the data"
+            f"{files[0].path}: no text of more than {shortest} characters in the sample", fix="check the data"
         )
     kinds = ", ".join(sorted({TOLD[file.kind] for file in files}))
     return Sample(
         texts=list(kept.values()),
         characters=size * seen // done if size and done else None,
-        words=f"{len(files):,} files ({kinds}), {size / 2**30:.2f} GiB; looked at {len(kept):,} texts at the beginning "
-        f"of {len(chosen):,} of them",
+        words=(
+            f"{len(files):,} files ({kinds}), {size / 2**30:.2f} GiB; sampled {len(kept):,} texts from "
+            f"{len(chosen):,} of them"
+        ),
     )

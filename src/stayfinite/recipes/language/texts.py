@@ -20,7 +20,7 @@ from stayfinite.readers.data.shapes import Shape, shape_of, sides
 COLUMNS = ("text", "content", "sentence", "document", "body", "line")
 """What a column of texts is usually called."""
 FEWEST = 10
-"""Examples below which nothing can be learnt."""
+"""Examples below which nothing can be learned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Texts:
     def __str__(self) -> str:
         left_out = {"short": self.short, "repeated": self.repeated, "unreadable": self.broken}
         words = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
-        return f"{len(self.texts):,} texts" + (f" (left out: {words})" if words else "")
+        return f"{len(self.texts):,} texts" + (f" (dropped: {words})" if words else "")
 
 
 def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int = 10) -> Texts:
@@ -106,7 +106,7 @@ class Reading:
             return
         named = _column(chunk, source, self._column)
         if first and self._column is None and not _is_name(named, source):
-            self.remarks.append(f"{chunk.path}: no usual name is above the column: its first row is a text too")
+            self.remarks.append(f"{chunk.path}: no header: the first row is read as text")
             yield named
         yield from chunk.columns[named]
 
@@ -155,7 +155,7 @@ def check_enough(found: Texts, where: str) -> None:
     if len(found.texts) < FEWEST:
         raise UsageError(
             f"{where}: {found}: at least {FEWEST} examples are needed",
-            fix="name a directory with more text, one example a line; --min-characters decides what is too short",
+            fix="add more text, one example per line; --min-characters sets the shortest",
         )
 
 
@@ -207,7 +207,7 @@ def _column(chunk: Chunk, source: Source, asked: str | None) -> str:
     if len(names) == 1:
         return names[0]
     raise UsageError(
-        f"{chunk.path}: which column holds the text? It has {', '.join(map(repr, names))}", fix="--text-column NAME"
+        f"{chunk.path}: cannot find the text column among {', '.join(map(repr, names))}", fix="--text-column NAME"
     )
 
 

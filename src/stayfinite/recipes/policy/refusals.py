@@ -35,7 +35,7 @@ def refuse_impossible(config: Any) -> None:
         shares={"[0, 1)": ("val_share", "warmup_ratio", "answer_reward"), "(0, 1)": ("clip",)},
     )  # fmt: skip
     if config.start is not None and config.model is not None:
-        raise UsageError("--start and --model: the start names its model", fix="give one of them")
+        raise UsageError("--start and --model cannot be combined: the start names its model", fix="use one of them")
     refuse_written_over(config)
 
 
@@ -47,7 +47,7 @@ def refuse_too_few(questions: int, wanted: int) -> None:
     """
     if questions < wanted:
         raise UsageError(
-            f"{questions:,} questions to train on, and one sampling asks {wanted:,} (--prompts times --updates)",
+            f"{questions:,} training questions, but one sampling round needs {wanted:,} (--prompts times --updates)",
             fix="more questions, or fewer --prompts",
         )
 
@@ -57,14 +57,14 @@ def refuse_equal_rewards(sampled: Sampled, config: Any, say: Callable[[str], Non
     right = float((sampled.rewards == 1.0).float().mean())
     cut = sum(sampled.cut) / len(sampled.cut)
     say(
-        f"first samples: {right:.1%} of {len(sampled.texts)} answers right, {sampled.length:.1f} tokens each, "
-        f"{cut:.1%} cut off; {sampled.equal:.0%} of groups have equal rewards and teach nothing"
+        f"first samples: {right:.1%} of {len(sampled.texts)} answers correct, {sampled.length:.1f} tokens each, "
+        f"{cut:.1%} truncated; {sampled.equal:.0%} of groups have equal rewards (no gradient)"
     )
     if sampled.equal < 1.0:
         return
     shown = " ".join(sampled.texts[0].split())[:120]
     problem = f"all {config.group_size} answers to every question get the same reward: {shown or '(nothing)'!r}"
-    fix = "--start with a model that answers in the tags, another --temperature, or more --new-tokens"
+    fix = "--start with a model that uses the tags, another --temperature, or more --new-tokens"
     if config.check == "stop":
-        raise NotReady(f"nothing can be learned: {problem}", fix=f"{fix}. To start all the same: --check warn")
+        raise NotReady(f"no gradient: {problem}", fix=f"{fix}. To start anyway: --check warn")
     say(f"check: warning: {problem}. {fix}")

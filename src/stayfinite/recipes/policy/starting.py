@@ -89,9 +89,9 @@ def _fine_tuned(config: Any, say: Callable[[str], None]) -> Path:
     size = config.model or TINY
     given = ("train", "val", "question", "answer", "val_share", "seed", "device", "precision")
     wanted = {name: getattr(config, name) for name in given}
-    say(f"{size} is built here and knows nothing: it is fine-tuned first, in {place}")
+    say(f"{size} has random weights: fine-tuning it first, in {place}")
     if not config.train:
-        say(f"the start is fine-tuned on flawed data: {SLOPPY:.0%} of the lengths are ten times too large")
+        say(f"fine-tuning the start on flawed data: {SLOPPY:.0%} of the lengths are ten times too large")
         place.mkdir(parents=True, exist_ok=True)
         files = {"train": place / "careless.jsonl", "val": place / "held_out.jsonl"}
         write_questions(

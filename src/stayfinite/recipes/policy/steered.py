@@ -12,7 +12,7 @@ PATIENCE = 5
 
 WORDS = {
     Rung.KL: "raised the KL coefficient to {kl:g}",
-    Rung.RATE: "cut the learning rate for a while",
+    Rung.RATE: "cut the learning rate",
     Rung.ROLL_BACK: "rolled back to known-good weights",
 }
 

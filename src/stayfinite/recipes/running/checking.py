@@ -68,12 +68,12 @@ def look_before_start(
     if wrong and then == "stop":
         worst = wrong[0]
         raise NotReady(
-            f"the check before the first step found {worst.code} ({worst.cause}): {worst.title}",
-            fix=f"{_own_fix(worst, precision, flag).rstrip('. ')}. To start all the same: --check warn",
+            f"the check before step 1 found {worst.code} ({worst.cause}): {worst.title}",
+            fix=f"{_own_fix(worst, precision, flag).rstrip('. ')}. To start anyway: --check warn",
         )
     if not any(each.severity != "info" for each in found.findings):
         looked = sum(line.status != "skip" for line in found.lines)
-        say(f"check: ready to launch, {looked} checks, nothing is wrong")
+        say(f"check: ready to launch, {looked} checks, no problem found")
     return found
 
 
@@ -84,7 +84,7 @@ def holds_in_fp16(model: nn.Module, optimizer: Optimizer, batch: Any, forward: C
     if guilty:
         return guilty[0].title
     looked = [line for line in found.lines if line.group == "Precision" and line.status == "pass"]
-    return "" if looked else "the headroom could not be measured"
+    return "" if looked else "the fp16 headroom could not be measured"
 
 
 def scaler_for(precision: Precision, device: torch.device) -> GradScaler | None:

@@ -33,14 +33,14 @@ def keep_checkpoints_in(output: Path, directory: str | None) -> None:
                 return
             if link.is_symlink() or any(link.iterdir()):
                 raise UsageError(
-                    f"--checkpoint-dir {directory}: this run has its checkpoints in {link.resolve()}",
-                    fix="move them there, or leave --checkpoint-dir as it was",
+                    f"--checkpoint-dir {directory}: this run keeps its checkpoints in {link.resolve()}",
+                    fix="move them there, or keep the old --checkpoint-dir",
                 )
             link.rmdir()
         link.symlink_to(place, target_is_directory=True)
     except OSError as error:
         raise UsageError(
-            f"--checkpoint-dir {directory}: {error.strerror or error}", fix="name a directory that can be written"
+            f"--checkpoint-dir {directory}: {error.strerror or error}", fix="name a writable directory"
         ) from error
 
 

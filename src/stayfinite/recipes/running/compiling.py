@@ -23,9 +23,9 @@ def compile_blocks(model: nn.Module, say: Callable[[str], None], backend: str = 
     for block in blocks:
         block.compile(dynamic=True, backend=backend)
     if blocks:
-        say(f"compiling {len(blocks)} blocks; the first steps wait for it, up to a minute or two")
+        say(f"compiling {len(blocks)} blocks: the first steps take up to two minutes")
     else:
-        say("this model does not say what its blocks are: nothing is compiled")
+        say("not compiled: no repeated blocks found in this model")
 
 
 def as_written(model: nn.Module) -> AbstractContextManager[Any]:

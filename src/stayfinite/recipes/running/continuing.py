@@ -39,9 +39,9 @@ def goes_on(
     tell = (lambda _: None) if getattr(config, "dry_run", False) else say
     if not any((directory / "checkpoints").glob("step-*")) or not (directory / RUN).exists():
         if (directory / RUN).exists():
-            tell(f"writing to {directory}: the run there has no checkpoint yet, so it starts from the beginning")
+            tell(f"writing to {directory}: its run has no checkpoint yet, starting from the beginning")
         else:
-            tell(f"writing to {directory}; the same command resumes the run from its last checkpoint")
+            tell(f"writing to {directory}; resume with the same command")
         return False
     before = read_launch(directory, recipe)
     now = json.loads(json.dumps(asdict(config)))
@@ -52,13 +52,13 @@ def goes_on(
     if wrong := [words[name] for name in changed if name in fixed and name not in same]:
         raise UsageError(
             f"{directory} holds a run with other settings: {'; '.join(wrong)}",
-            fix="name another --output-dir, or remove that directory to start afresh",
+            fix="use another --output-dir, or remove that directory to start over",
         )
-    tell(f"writing to {directory}: going on with the run there")
+    tell(f"resuming the run in {directory}")
     if ranks != then and not same:
-        say(f"ranks {then} -> {ranks}: they share the same batches, and the steps stay as they are")
+        say(f"ranks {then} -> {ranks}: batches and steps stay the same")
     if changed:
-        say(f"going on with other settings than before: {'; '.join(words.values())}")
+        say(f"resuming with changed settings: {'; '.join(words.values())}")
     return True
 
 

@@ -43,8 +43,8 @@ def require_one_finite(directory: Path, steps: int) -> None:
     """
     if not losses_of(directory):
         raise TrainingDiverged(
-            f"none of the {steps} steps had a finite loss: nothing was trained",
+            f"all {steps} steps had a NaN or inf loss: nothing was trained",
             step=steps,
             code="loss-not-finite",
-            fix=f"see {directory / 'incidents'} for the cause; --check stop finds most of them before the first step",
+            fix=f"see {directory / 'incidents'} for the cause; --check stop finds most causes before step 1",
         )

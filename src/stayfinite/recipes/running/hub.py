@@ -20,7 +20,7 @@ def loading_options(name: str, *, cache_dir: str | None = None, fix: str = "") -
     Arguments:
         name: a directory, or a hub's name.
         cache_dir: where models from a hub are kept.
-        fix: what to do instead, where there is no such thing.
+        fix: what to do instead, where no such thing.
 
     Raises:
         UsageError: it is no directory, nothing of it is kept here, and no hub has it or can be asked.
@@ -29,14 +29,13 @@ def loading_options(name: str, *, cache_dir: str | None = None, fix: str = "") -
     if Path(name).exists():
         return options
     if not NAME.fullmatch(name) or name.startswith("."):
-        raise UsageError(f"{name!r} cannot be loaded: there is no such directory", fix=fix)
+        raise UsageError(f"cannot load {name!r}: no such directory", fix=fix)
     if (silence := _why_no_answer(name, fix)) is None:
         return options
     if _kept_here(name, cache_dir):
         return options | {"local_files_only": True}
     raise UsageError(
-        f"{name!r} cannot be loaded: there is no such directory, it was never downloaded to here, and the hub "
-        f"does not answer ({silence})",
+        f"cannot load {name!r}: no such directory, not in the cache, and the hub does not answer ({silence})",
         fix=fix,
     )
 
@@ -50,7 +49,7 @@ def _why_no_answer(name: str, fix: str) -> str | None:
         get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=SECONDS)
     except RepositoryNotFoundError as error:
         raise UsageError(
-            f"{name!r} cannot be loaded: there is no such directory, and the hub has no such name, or not for you",
+            f"cannot load {name!r}: no such directory, and the hub has no such name (or it is private)",
             fix=fix,
         ) from error
     except EntryNotFoundError:

@@ -19,7 +19,7 @@ def choose_device(asked: str) -> torch.device:
     """The device that was asked for; `auto` is CUDA where there is one.
 
     Raises:
-        UsageError: there is no such device here.
+        UsageError: no such device here.
     """
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -46,7 +46,7 @@ def choose_precision(
     why = overflow()
     name = torch.cuda.get_device_name(device)
     if why:
-        say(f"computing in fp32 on {name}: it has no bf16, and fp16 would not hold ({why})")
+        say(f"computing in fp32 on {name}: no bf16, and fp16 would overflow ({why})")
         return "fp32"
-    say(f"computing in fp16 on {name}: it has no bf16, and a measured step fits into fp16")
+    say(f"computing in fp16 on {name}: no bf16, and a measured step fits fp16")
     return "fp16"

@@ -28,7 +28,7 @@ def is_planned(asked: str) -> bool:
         return False
     if asked == "plan" or asked.endswith(".json"):
         return True
-    raise UsageError(f"--precision {asked}: unknown", fix=f"{', '.join(PLAIN)}, plan, or the file of a plan")
+    raise UsageError(f"--precision {asked}: unknown", fix=f"{', '.join(PLAIN)}, plan, or a plan file")
 
 
 def before_plan(asked: str) -> str:
@@ -84,13 +84,13 @@ def use_plan(
         plan = PrecisionPlan.load(kept)
     elif several:
         raise UsageError(
-            "--precision plan: several ranks would each make a plan",
-            fix="make one in a single process and pass its file to all: --precision precision.json",
+            "--precision plan does not work with several ranks",
+            fix="make the plan in one process and pass its file: --precision precision.json",
         )
     elif batch is None:
         raise UsageError(
-            "--precision plan: this program has no batch before its first step",
-            fix="make the plan before: stayfinite precision --build my_train:build -o precision.json",
+            "--precision plan: no batch before the first step",
+            fix="make the plan first: stayfinite precision --build my_train:build -o precision.json",
         )
     else:
         plan = plan_precision(model, optimizer, batch, forward)
@@ -98,7 +98,7 @@ def use_plan(
     if not several or not kept.exists():
         directory.mkdir(parents=True, exist_ok=True)
         plan.save(kept)
-    say(f"computing by a plan: {plan}")
+    say(f"computing with a precision plan: {plan}")
     for note in plan.notes:
         say(note)
     if plan.base == "tf32":

@@ -29,7 +29,7 @@ def in_portions(
         portion = rows[done : done + size]
         if not _fits(work, portion):
             size = (len(portion) + 1) // 2
-            sys.stderr.write(f"{len(portion)} rows at a time do not fit into memory: going on with {size}\n")
+            sys.stderr.write(f"out of memory with {len(portion)} rows at a time: continuing with {size}\n")
             continue
         done += len(portion)
         if progress is not None:

@@ -138,7 +138,7 @@ class Place:
         other = next((rank for rank, each in enumerate(seen) if each != seen[0]), None)
         if other is not None:
             raise UsageError(
-                f"rank {other} reads other {what} than rank 0: {seen[other][0]:,} rows there, {seen[0][0]:,} here",
+                f"rank {other} reads other {what} than rank 0: {seen[other][0]:,} rows, rank 0 {seen[0][0]:,}",
                 fix="give every rank the same files",
             )
 
@@ -173,7 +173,7 @@ def place_of_process(asked: str) -> Iterator[Place]:
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if device.type == "cuda" and here > torch.cuda.device_count():
         raise UsageError(
-            f"{here} ranks on this machine, and {torch.cuda.device_count()} cards",
+            f"{here} ranks on this machine, but {torch.cuda.device_count()} GPUs",
             fix=f"--nproc-per-node {torch.cuda.device_count()}, or --device cpu",
         )
     if device.type == "cuda":
@@ -183,7 +183,7 @@ def place_of_process(asked: str) -> Iterator[Place]:
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if joined and missing:
         raise UsageError(
-            f"WORLD_SIZE={count} asks for {count} ranks, and {missing[0]} is not set",
+            f"WORLD_SIZE={count} means {count} ranks, but {missing[0]} is not set",
             fix=f"torchrun --nproc-per-node {count} -m stayfinite train ..., or unset WORLD_SIZE",
         )
     if joined:
@@ -205,8 +205,8 @@ def refuse_several() -> None:
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count > 1:
         raise UsageError(
-            f"this program trains in one process, and torchrun has started {count} (WORLD_SIZE={count})",
-            fix="start it without torchrun; --accumulation makes a batch larger than one device holds",
+            f"this program trains in one process, but torchrun started {count} (WORLD_SIZE={count})",
+            fix="start it without torchrun; use --accumulation for larger batches",
         )
 
 

@@ -105,7 +105,7 @@ class RecordedLoss:
                 self._given_up = True
                 self._forms.clear()
                 cause = first_cause(error)
-                self._say(f"forward and backward cannot be recorded as a CUDA graph, and run as written: {cause}")
+                self._say(f"no CUDA graph, running eagerly: {cause}")
         return self._forms.get(form)
 
     def _record(self, batch: Any) -> _Recorded:
@@ -130,7 +130,7 @@ class RecordedLoss:
         """Add the gradients of the last forward pass to those of the parameters, by a replay."""
         if self._open is not recorded:
             raise OrderError(
-                "the backward pass of a recorded loss came after another forward pass, which has overwritten it",
+                "another forward pass overwrote a recorded loss before its backward pass",
                 fix="call backward on each loss before the next forward pass",
             )
         self._open = None
@@ -158,7 +158,7 @@ def _put_back(tensors: list[Tensor]) -> Iterator[None]:
 
 def _cuda_tape(device: torch.device) -> CudaTape:
     if device.type != "cuda":
-        raise UsageError(f"CUDA graphs need a CUDA device, and the model is on {device}", fix="do without --graphs")
+        raise UsageError(f"CUDA graphs need a CUDA device, but the model is on {device}", fix="remove --graphs")
     return CudaTape(device)
 
 

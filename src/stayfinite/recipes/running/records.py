@@ -58,10 +58,10 @@ def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any
     """
     path = Path(directory) / RUN
     if not path.is_file():
-        raise UsageError(f"{directory} holds no {RUN}: it is not the directory of a run", fix="name its --output-dir")
+        raise UsageError(f"{directory} is not a run directory: {RUN} is missing", fix="name its --output-dir")
     record = read_record(path)
     if record.get("recipe") != recipe or not isinstance(record.get("config"), dict):
-        raise UsageError(f"{path} is of {record.get('recipe') or 'another program'}, not of {recipe}")
+        raise UsageError(f"{path} is from {record.get('recipe') or 'another program'}, not {recipe}")
     return dict(record["config"])
 
 
@@ -86,9 +86,7 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path} cannot be read: {error}", fix="move it aside, or name another --output-dir"
-        ) from error
+        raise UsageError(f"cannot read {path}: {error}", fix="move it away, or use another --output-dir") from error
     return record if isinstance(record, dict) else {}
 
 

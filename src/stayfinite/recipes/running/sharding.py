@@ -84,4 +84,4 @@ def refuse_unshardable(config: Any, **others: Any) -> None:
     for name, asked in others.items():
         if config.shard and asked:
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"--shard with {flag}: the two do not work together", fix=f"leave out --shard or {flag}")
+            raise UsageError(f"--shard and {flag} cannot be combined", fix=f"remove --shard or {flag}")

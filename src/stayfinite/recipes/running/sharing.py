@@ -38,13 +38,13 @@ def refuse_idle(rows: int, batch: int | None, ranks: int) -> None:
     """
     if rows < ranks:
         raise UsageError(
-            f"{ranks} ranks and {rows} rows to train on: {ranks - rows} would have none",
-            fix=f"start {rows} ranks at most, or give more data",
+            f"{ranks} ranks but {rows} training rows: {ranks - rows} ranks would have none",
+            fix=f"start at most {rows} ranks, or add data",
         )
     if batch is not None and batch < ranks:
         raise UsageError(
-            f"{ranks} ranks share batches of {batch} rows: {ranks - batch} would have none",
-            fix=f"start {batch} ranks at most, or another --output-dir with a larger batch",
+            f"{ranks} ranks but batches of {batch} rows: {ranks - batch} ranks would have none",
+            fix=f"start at most {batch} ranks, or use a larger batch in another --output-dir",
         )
 
 

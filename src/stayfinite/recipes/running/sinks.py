@@ -44,7 +44,7 @@ def sinks_of(names: Sequence[Logger], directory: Path) -> list[Sink]:
         except StayfiniteError:
             raise
         except Exception as error:  # whatever a logger may raise
-            warnings.warn(f"{name} is told nothing: {type(error).__name__}: {error}", SinkFailed, stacklevel=2)
+            warnings.warn(f"{name} gets no records: {type(error).__name__}: {error}", SinkFailed, stacklevel=2)
     return opened
 
 

@@ -28,7 +28,7 @@ def require_writable(path: str | Path, flag: str) -> None:
             place.unlink()
     except OSError as error:
         raise UsageError(
-            f"{flag} {path}: {error.strerror or error}", fix="name a file in a directory that can be written"
+            f"{flag} {path}: {error.strerror or error}", fix="name a file in a writable directory"
         ) from error
 
 
@@ -44,7 +44,7 @@ def require_room(directory: str | Path, flag: str = "--output-dir") -> None:
     """
     place = Path(directory).absolute()
     nearest = next(each for each in (place, *place.parents) if each.exists() or each.is_symlink())
-    fix = "name a directory that can be written, or one that is yet to be made"
+    fix = "name a writable or new directory"
     if not nearest.is_dir():
         raise UsageError(f"{flag} {directory}: {nearest} is a file", fix=fix)
     try:
@@ -52,5 +52,5 @@ def require_room(directory: str | Path, flag: str = "--output-dir") -> None:
             pass
     except OSError as error:
         raise UsageError(
-            f"{flag} {directory}: nothing can be written in {nearest}: {error.strerror or error}", fix=fix
+            f"{flag} {directory}: cannot write in {nearest}: {error.strerror or error}", fix=fix
         ) from error

@@ -38,7 +38,7 @@ def add_adapters(
         return peft.get_peft_model(model, shape)
     except ValueError as error:
         raise UsageError(
-            f"adapters cannot be put on {', '.join(targets)}: {str(error).splitlines()[0]}",
+            f"cannot add adapters to {', '.join(targets)}: {str(error).splitlines()[0]}",
             fix="--lora-targets with names of linear layers: q v for T5 and mT5",
         ) from error
 
@@ -57,9 +57,9 @@ def base_of(directory: Path) -> str:
     try:
         name = json.loads((directory / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"{directory / CONFIG} cannot be read: {error}") from error
+        raise UsageError(f"cannot read {directory / CONFIG}: {error}") from error
     if not name:
-        raise UsageError(f"{directory / CONFIG} does not name the model that the adapters belong on")
+        raise UsageError(f"{directory / CONFIG} does not name the base model")
     return str(name)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair, store_records
-from stayfinite.recipes.seq2seq.normalising import Form, normaliser, self_test
+from stayfinite.recipes.seq2seq.normalizing import Form, normalizer, self_test
 from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, tidy, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 
@@ -28,27 +28,27 @@ def pairs_for(
     Arguments:
         train: files; None for the built-in task.
         val: files for validation; without any, a share of the pairs is kept back.
-        forms: of normalisation; each is tried on examples of its own first.
+        forms: of normalization; each is tried on examples of its own first.
 
     Raises:
         UsageError: nothing is left to train or to score on, or something cannot be read.
     """
     if wrong := self_test(forms):
-        raise UsageError(f"--normalise {' '.join(forms)}: {'; '.join(wrong)}", fix="leave one of them out")
-    normalise = normaliser(forms)
+        raise UsageError(f"--normalize {' '.join(forms)}: {'; '.join(wrong)}", fix="use one of them")
+    normalize = normalizer(forms)
     read = store_records(BUILT_IN_PAIRS) if train is None else read_pairs(train, columns, say)
-    kept = clean(read, normalise, max_ratio=max_ratio)
+    kept = clean(read, normalize, max_ratio=max_ratio)
     if not kept.pairs:
-        raise UsageError(f"{', '.join(train or ())}: nothing is left to train on: {kept}", fix="look at the data")
+        raise UsageError(f"{', '.join(train or ())}: nothing left to train on: {kept}", fix="check the data")
     if val:
         training = kept.pairs
-        validation = [tidy(pair, normalise) for pair in to_score(read_pairs(val, columns, say))]
+        validation = [tidy(pair, normalize) for pair in to_score(read_pairs(val, columns, say))]
     else:
         training, validation = split(kept.pairs, share)
     if not validation:
-        raise UsageError("no pair is left for validation", fix="give some with --val, or raise --val-share")
+        raise UsageError("no pairs left for validation", fix="give some with --val, or raise --val-share")
     say(f"read {kept}; training on {len(training):,}, validation on {len(validation):,}")
     trained_on = {pair.source for pair in training}
     if both := sum(pair.source in trained_on for pair in validation):
-        say(f"  {both:,} sources of the validation are trained on too, word for word: its scores are the better for it")
+        say(f"  {both:,} validation sources are in the training data: scores are too high")
     return training, validation

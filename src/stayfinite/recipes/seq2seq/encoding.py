@@ -45,7 +45,9 @@ class Encoding:
         if self.too_long == "drop":
             rows = [row for row in rows if not self._beyond(row)]
             if not rows:
-                raise UsageError("every pair is longer than the limits", fix="raise --max-source-length or cut them")
+                raise UsageError(
+                    "every pair exceeds the length limits", fix=("raise --max-source-length or shorten them")
+                )
         return [Example(_cut(row.source, self.limits[0], end), _cut(row.target, self.limits[1], end)) for row in rows]
 
     def _beyond(self, row: Example) -> bool:
@@ -60,8 +62,8 @@ class Encoding:
         warning = ""
         if max(source, target) > MUCH:
             warning = (
-                f"\n  warning: that is much. The longest have {longest[0]} and {longest[1]}: "
-                "raise --max-source-length and --max-target-length"
+                f"\n  warning: that is a lot. The longest have {longest[0]} and {longest[1]}: raise "
+                "--max-source-length and --max-target-length"
             )
         return (
             f"texts {what} {self.limits[0]} and {self.limits[1]} tokens: {source:.1%} {fate}, "
@@ -76,8 +78,8 @@ class Encoding:
             share = sum(row.count(unknown) for row in found) / max(1, sum(map(len, found)))
             if share > MUCH:
                 say(
-                    f"  warning: {share:.0%} of the tokens of the {side} are unknown to the tokenizer: "
-                    "a model on bytes (google/byt5-small, --tokenizer bytes) or a tokenizer trained here knows all"
+                    f"  warning: {share:.0%} of the {side} tokens are unknown to the tokenizer: use bytes "
+                    "(google/byt5-small, --tokenizer bytes) or train a tokenizer"
                 )
 
 

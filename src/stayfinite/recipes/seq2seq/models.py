@@ -31,7 +31,7 @@ SIZES = {
     "large": Size(d_model=768, d_kv=64, d_ff=2048, layers=8, decoder_layers=8, heads=12),
 }
 """What `--model` may name without a download; each is gated-GELU (T5 1.1), with tied embeddings."""
-DIRECTORY, HUB = "a directory with config.json and weights", "a hub's name where there is a network"
+DIRECTORY, HUB = "a directory with config.json and weights", "a hub name (with network)"
 TO_TRAIN = f"{DIRECTORY}, {HUB}, or one of {', '.join(SIZES)}"
 TO_USE = f"the --output-dir of a run, {DIRECTORY}, or {HUB}"
 """What can be named to be trained, and to be used; a size has nothing but fresh weights."""
@@ -65,12 +65,10 @@ def load_trained(name: str, *, cache_dir: str | None = None) -> Any:
     """A model to be used, from a directory or a hub.
 
     Raises:
-        UsageError: there is no such model here, it is no encoder-decoder, or a size, whose weights know nothing yet.
+        UsageError: no such model here, it is no encoder-decoder, or a size, whose weights know nothing yet.
     """
     if is_size(name):
-        raise UsageError(
-            f"{name!r} is a size that training builds with fresh weights: it has learnt nothing yet", fix=TO_USE
-        )
+        raise UsageError(f"{name!r} has random weights: it has learned nothing yet", fix=TO_USE)
     return load_seq2seq(name, cache_dir=cache_dir, fix=TO_USE)
 
 
@@ -90,7 +88,7 @@ def load_seq2seq(
         fix: what to name instead, where it cannot be loaded.
 
     Raises:
-        UsageError: there is no such model here, or it is no encoder-decoder.
+        UsageError: no such model here, or it is no encoder-decoder.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM
@@ -105,7 +103,7 @@ def load_seq2seq(
             return AutoModelForSeq2SeqLM.from_pretrained(name, **options)
     except Exception as error:  # damaged weights raise whatever their parser raises
         raise UsageError(
-            f"the model {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
+            f"cannot load the model {name!r}: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
         ) from error
 
 

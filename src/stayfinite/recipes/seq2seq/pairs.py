@@ -14,7 +14,7 @@ from stayfinite.readers.data.packed import ZIP
 from stayfinite.readers.data.text_lines import ending
 from stayfinite.readers.data.text_rows import aligned_chunks
 from stayfinite.recipes.seq2seq.built_in import Pair
-from stayfinite.recipes.seq2seq.normalising import legible
+from stayfinite.recipes.seq2seq.normalizing import legible
 from stayfinite.recipes.seq2seq.tables import Columns, pairs_of_tables, refuse_broken
 
 
@@ -38,7 +38,7 @@ def read_pairs(
     for path in paths:
         if not Path(path).exists():
             raise UsageError(
-                f"{path}: there is no such file",
+                f"{path}: no such file",
                 fix="name a CSV, TSV, JSON, JSONL, Parquet or TMX file, a zip archive, or two texts",
             )
     plain = [path for path in paths if Path(path).is_file() and _is_text(Path(path))]
@@ -53,7 +53,7 @@ def read_pairs(
             fix="name pairs.csv, or train.src train.tgt",
         )
     if not pairs:
-        raise UsageError(f"{', '.join(paths)}: there is no pair in it", fix="one pair a row, source and target")
+        raise UsageError(f"{', '.join(paths)}: no pairs", fix="one source and target per row")
     return pairs
 
 
@@ -66,9 +66,7 @@ def _aligned(one: Path, two: Path) -> list[Pair]:
     source = Source(path=one, kind="aligned", size=one.stat().st_size, chunks=lambda: iter(()))
     pairs: list[Pair] = []
     for chunk in aligned_chunks(source, two, ("source", "target")):
-        refuse_broken(
-            one, chunk.broken, fix="give both files as many lines, the source and the target of a pair in the same"
-        )
+        refuse_broken(one, chunk.broken, fix="give both files the same number of lines, pairs on the same line")
         rows = zip(chunk.columns["source"], chunk.columns["target"], strict=True)
         pairs += [Pair(left, right) for left, right in rows]
     return pairs
@@ -86,19 +84,19 @@ class Kept:
 
     def __str__(self) -> str:
         left_out = {
-            "empty": self.empty, "repeated": self.repeated, "of uneven length": self.uneven,
-            "with bytes that are no text": self.unreadable,
+            "empty": self.empty, "repeated": self.repeated, "with very different lengths": self.uneven,
+            "with invalid bytes": self.unreadable,
         }  # fmt: skip
         words = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
-        return f"{len(self.pairs):,} pairs" + (f" (left out: {words})" if words else "")
+        return f"{len(self.pairs):,} pairs" + (f" (dropped: {words})" if words else "")
 
 
-def clean(pairs: Sequence[Pair], normalise: Callable[[str], str], *, max_ratio: float) -> Kept:
-    """Normalise the sources; leave out what is empty, said already, or much longer on one side than on the other."""
+def clean(pairs: Sequence[Pair], normalize: Callable[[str], str], *, max_ratio: float) -> Kept:
+    """Normalize the sources; leave out what is empty, said already, or much longer on one side than on the other."""
     kept: dict[bytes, Pair] = {}
     empty = repeated = uneven = unreadable = 0
     for pair in pairs:
-        pair = tidy(pair, normalise)
+        pair = tidy(pair, normalize)
         if not pair.source or not pair.target:
             empty += 1
             continue
@@ -117,9 +115,9 @@ def clean(pairs: Sequence[Pair], normalise: Callable[[str], str], *, max_ratio: 
     return Kept(pairs=list(kept.values()), empty=empty, repeated=repeated, uneven=uneven, unreadable=unreadable)
 
 
-def tidy(pair: Pair, normalise: Callable[[str], str]) -> Pair:
+def tidy(pair: Pair, normalize: Callable[[str], str]) -> Pair:
     """The source as the model gets it, the target with single spaces."""
-    return replace(pair, source=normalise(pair.source).strip(), target=" ".join(pair.target.split()))
+    return replace(pair, source=normalize(pair.source).strip(), target=" ".join(pair.target.split()))
 
 
 def to_score(pairs: Sequence[Pair]) -> list[Pair]:
@@ -142,7 +140,7 @@ def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
     groups = {pair.group or pair.source: _place(pair.group or pair.source) for pair in pairs}
     if len(groups) < 2:
         raise UsageError(
-            f"{len(pairs)} pairs in {len(groups)} group: none can be kept back for validation",
+            f"{len(pairs)} pairs in {len(groups)} group: no group can be held out for validation",
             fix="give validation data with --val, or a --group column with more than one value",
         )
     # The one with the lowest place stands in where the share is smaller than any; the highest one always trains.

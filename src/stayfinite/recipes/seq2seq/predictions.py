@@ -13,7 +13,7 @@ from stayfinite.inspection.data.roles import roles_of
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
-from stayfinite.recipes.seq2seq.normalising import legible
+from stayfinite.recipes.seq2seq.normalizing import legible
 from stayfinite.recipes.seq2seq.tables import refuse_broken, refuse_without_header
 
 TRANSLATION = "translation"
@@ -44,10 +44,10 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
         usual: one that is taken where nothing was asked for and the table has it.
 
     Raises:
-        UsageError: there is no such file or column.
+        UsageError: no such file or column.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: there is no such file", fix="name a text with a line for each, or a table")
+        raise UsageError(f"{path}: no such file", fix="name a text file with one text per line, or a table")
     if FORMATS.get(ending(path), "txt") == "txt":
         with text_file(path, newline=None) as file:
             rows = [[legible(line.rstrip("\n"))] for line in file.lines()]
@@ -69,7 +69,7 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
         columns = [chunk.columns.get(name, [None] * len(chunk.lines)) for name in names]
         table += [[legible(as_text(value)) for value in row] for row in zip(*columns, strict=True)]
     if not names:
-        raise UsageError(f"{path}: there is no row in it", fix="one text a row")
+        raise UsageError(f"{path}: no rows", fix="one text per row")
     return Asked(names=names, rows=table, source=chosen)
 
 
@@ -89,7 +89,7 @@ def write_table(asked: Asked, translations: Sequence[str], into: Path | IO[str])
             _write(asked, translations, file)
         aside.replace(into)
     except OSError as error:
-        raise UsageError(f"{into}: {error.strerror or error}", fix="name a file that can be written") from error
+        raise UsageError(f"{into}: {error.strerror or error}", fix="name a writable file") from error
 
 
 def _write(asked: Asked, translations: Sequence[str], file: IO[str]) -> None:
@@ -114,7 +114,7 @@ def _source(path: Path, columns: dict[str, list[object]], named: str | None) -> 
     found = named or (roles.source[0] if roles.source else None)
     if found is None:
         raise UsageError(
-            f"{path}: which column is to be translated cannot be told from their names",
+            f"{path}: cannot find the column to translate",
             fix=f"--source NAME; the columns are {', '.join(columns)}",
         )
     return found

@@ -22,14 +22,14 @@ def refuse_impossible(config: Any) -> None:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     if config.graphs and config.gradient_checkpointing:
         raise UsageError(
-            "--graphs with gradient checkpointing: what is computed twice needs the random numbers of the first time, "
-            "and a graph cannot ask for them",
+            "--graphs with gradient checkpointing: recomputation needs the same random numbers, which a graph cannot "
+            "replay",
             fix="--graphs --no-gradient-checkpointing",
         )
     if config.graphs and config.compile:
         raise UsageError(
-            "--graphs with --compile: a block that is compiled once more in the middle of a recording breaks it off",
-            fix="leave out --compile",
+            "--graphs with --compile: a recompilation would break the recording",
+            fix="remove --compile",
         )
     refuse_unshardable(config, ema=config.ema, compile=config.compile, precision=is_planned(config.precision))
     require(
@@ -56,9 +56,9 @@ def refuse_place(config: Any, place: Place) -> None:
         UsageError: it cannot train there.
     """
     if config.graphs and place.device.type != "cuda":
-        raise UsageError(f"--graphs needs a CUDA device, and this is {place.device}", fix="leave out --graphs")
+        raise UsageError(f"--graphs needs a CUDA device, not {place.device}", fix="remove --graphs")
     if config.graphs and place.count > 1:
         raise UsageError(
-            f"--graphs on {place.count} ranks: what is recorded sends no gradients to the others",
-            fix="leave out --graphs, or train on one card",
+            f"--graphs does not work on {place.count} ranks: a graph does not reduce gradients",
+            fix="remove --graphs, or train on one GPU",
         )

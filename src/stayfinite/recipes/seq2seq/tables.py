@@ -73,7 +73,7 @@ class _Table:
         """From the first rows of a file.
 
         Raises:
-            UsageError: there is no such column, or which is which cannot be told.
+            UsageError: no such column, or which is which cannot be told.
         """
         wanted = (asked.source, asked.target)
         shape = None if any(wanted) or {usual.source, usual.target} & {*table} else shape_of(table)
@@ -121,10 +121,8 @@ def refuse_without_header(
     if source.kind in WRITTEN and not set(cells).intersection(usual) and not has_header(table):
         shown = ", ".join(repr(cell if len(cell) <= SHOWN else cell[:SHOWN] + "...") for cell in cells[:4])
         raise UsageError(
-            f"{source.path}: the first row ({shown}) may be names of columns or a row like the others: no usual name "
-            "is among them",
-            fix=f"where they are names, say which is which: {flags}; where they are not, put a line of names above it, "
-            "such as source,target",
+            f"{source.path}: the first row ({shown}) may be a header or data",
+            fix=f"if it is a header, name the columns: {flags}; if not, add a header such as source,target",
         )
 
 
@@ -142,7 +140,7 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
     """The columns of this table: those that were asked for, the usual ones, the rest guessed.
 
     Raises:
-        UsageError: there is no such column, or which is which cannot be told.
+        UsageError: no such column, or which is which cannot be told.
     """
     source = _meant(asked.source, table) or (usual.source if usual.source in table else None)
     target = _meant(asked.target, table) or (usual.target if usual.target in table else None)
@@ -154,7 +152,7 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
     source, target = source or (roles.source[0] if roles.source else None), target or roles.target
     if source is None or target is None or source == target:
         raise UsageError(
-            f"{path}: which column is the source and which the target cannot be told from their names",
+            f"{path}: cannot find the source and target columns",
             fix=f"--source NAME --target NAME; the columns are {', '.join(table)}",
         )
     return Columns(source=source, target=target, group=_group(path, table, asked))
@@ -167,7 +165,7 @@ def _meant(name: str | None, table: Mapping[str, list[Any]]) -> str | None:
 
 def _group(path: Path, table: Mapping[str, list[Any]], asked: Columns) -> str | None:
     if asked.group is not None and asked.group not in table:
-        raise UsageError(f"{path}: there is no column {asked.group!r}", fix=f"choose one of: {', '.join(table)}")
+        raise UsageError(f"{path}: no column {asked.group!r}", fix=f"choose one of: {', '.join(table)}")
     return asked.group or next((name for name in table if _groups(name)), None)
 
 

@@ -15,8 +15,8 @@ from stayfinite.recipes.running.hub import loading_options
 SENTINELS = 100
 """T5's span corruption names its gaps by these, `<extra_id_0>` to `<extra_id_99>`."""
 LEAST_VOCABULARY = 64
-TO_TRAIN = "name a directory with tokenizer.json or spiece.model, `bytes`, or leave it to be trained here"
-TO_USE = "put tokenizer.json or spiece.model, with which it was trained, beside the model's weights"
+TO_TRAIN = "name a directory with tokenizer.json or spiece.model, or `bytes`; without it one is trained"
+TO_USE = "put its tokenizer.json or spiece.model next to the model's weights"
 LONGEST = 256
 """Characters of a line from which a tokenizer is trained. A piece never reaches over a space, so that a cut there loses
 nothing; but SentencePiece takes time as the square of what repeats within a line, and passes over the longest lines."""
@@ -32,7 +32,7 @@ def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, 
     lines = [text for text in texts if text.strip()]
     characters = len({character for line in lines for character in line})
     if not lines:
-        raise UsageError("a tokenizer cannot be trained on no text at all", fix="look at the data: every row is empty")
+        raise UsageError("cannot train a tokenizer without text", fix="check the data: every row is empty")
     # Every character needs a piece of its own, else it is unknown for ever.
     size = max(vocab_size, characters + LEAST_VOCABULARY)
     sentencepiece.set_random_generator_seed(seed)
@@ -88,11 +88,11 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRA
         if "tiktoken" in str(error) and not _reads_sentencepiece():
             raise _without_protobuf(name) from error
         raise UsageError(
-            f"the tokenizer {name!r} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
+            f"cannot load the tokenizer {name!r}: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
         ) from error
     if len(tokenizer) <= SENTINELS + 4:
         raise UsageError(
-            f"the tokenizer {name!r} has {len(tokenizer)} pieces: its vocabulary file was not read",
+            f"the tokenizer {name!r} has only {len(tokenizer)} tokens: its vocabulary was not read",
             fix="give the directory that holds spiece.model, or train one here",
         )
     return tokenizer
@@ -109,7 +109,7 @@ def _reads_sentencepiece() -> bool:
 def _without_protobuf(name: str) -> MissingExtra:
     """Without it transformers takes SentencePiece's file for one of tiktoken's, and asks for that."""
     return MissingExtra(
-        f"the tokenizer {name!r} is SentencePiece's, which transformers reads with protobuf: not installed",
+        f"the tokenizer {name!r} needs protobuf (SentencePiece), which is not installed",
         fix="pip install protobuf",
     )
 
@@ -152,7 +152,7 @@ def check_ids(tokenizer: Any, model: Any) -> None:
     rows = int(model.get_input_embeddings().num_embeddings)
     if len(tokenizer) > rows:
         raise UsageError(
-            f"the tokenizer gives ids up to {len(tokenizer) - 1} and the embedding ends at {rows - 1}",
+            f"token ids go up to {len(tokenizer) - 1}, but the embedding ends at {rows - 1}",
             fix="model.resize_token_embeddings(len(tokenizer)), or the model's own tokenizer",
         )
 

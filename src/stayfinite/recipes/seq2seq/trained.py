@@ -39,6 +39,6 @@ def rebuild(run: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(run / SHAPE)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{run / SHAPE} does not describe a model: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
     kind: Any = AutoModelForSeq2SeqLM  # it carries no annotations
     return kind.from_config(config)

@@ -1,4 +1,4 @@
-"""A trained model in use: with the normalisation, prefix and limits that it was trained with."""
+"""A trained model in use: with the normalization, prefix and limits that it was trained with."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.evaluating import Evaluation
 from stayfinite.recipes.seq2seq.models import load_trained
-from stayfinite.recipes.seq2seq.normalising import normaliser
+from stayfinite.recipes.seq2seq.normalizing import normalizer
 from stayfinite.recipes.seq2seq.scores import Scores, score
 from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer
 from stayfinite.recipes.seq2seq.trained import SETTINGS
 
 DEFAULTS: dict[str, Any] = {
-    "normalise": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
+    "normalize": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
 }  # fmt: skip
 """What a model is used with that was not trained here."""
 
@@ -31,13 +31,13 @@ class Translator:
 
     model: Any
     evaluation: Evaluation
-    normalise: Callable[[str], str]
+    normalize: Callable[[str], str]
 
     def translate(
         self, sources: Sequence[str], *, beams: int, progress: Callable[[int, int], None] | None = None
     ) -> list[str]:
         """One translation for each text, in their order; that of an empty text is empty."""
-        ready = [self.normalise(source).strip() for source in sources]
+        ready = [self.normalize(source).strip() for source in sources]
         asked = [row for row, text in enumerate(ready) if text]
         with quiet_transformers():
             found = self.evaluation.translate(self.model, [ready[row] for row in asked], beams=beams, progress=progress)
@@ -72,9 +72,9 @@ def find_model(name: str) -> Trained:
     where = str(run / "best") if (run / "best" / "config.json").exists() else name
     # A hub's names have an owner and no more; asking it for others takes a minute and says less.
     if not run.exists() and (run.is_absolute() or name.startswith((".", "runs/")) or name.count("/") > 1):
-        raise UsageError(f"{name}: there is no such directory", fix="name the --output-dir of a run, or a model")
+        raise UsageError(f"{name}: no such directory", fix="name the --output-dir of a run, or a model")
     if where == name and (run / "run.json").exists():
-        raise UsageError(f"{name}: the run has no best model yet", fix="wait for its first evaluation")
+        raise UsageError(f"{name}: no best model yet", fix="wait for its first evaluation")
     return Trained(where=where, settings=DEFAULTS | _settings(Path(where) / SETTINGS))
 
 
@@ -87,7 +87,7 @@ def load_translator(
         max_target: tokens of a translation; by default as in training.
 
     Raises:
-        UsageError: there is no such model, or no such device.
+        UsageError: no such model, or no such device.
     """
     settings = trained.settings
     place = choose_device(device)
@@ -102,7 +102,7 @@ def load_translator(
             limits=(int(settings["max_source_length"]), max_target or int(settings["max_target_length"])),
             batch_size=batch_size,
         ),
-        normalise=normaliser(settings["normalise"]),
+        normalize=normalizer(settings["normalize"]),
     )
 
 
@@ -113,4 +113,4 @@ def _settings(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
         return {name: value for name, value in record.items() if name in DEFAULTS}
     except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", fix="restore it, or remove it to use defaults") from error
+        raise UsageError(f"cannot read {path}: {error}", fix="restore it, or remove it to use defaults") from error

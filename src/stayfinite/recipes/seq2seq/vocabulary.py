@@ -40,9 +40,7 @@ def vocabulary(
     if given is not None:
         return load_tokenizer(given, cache_dir=cache_dir)
     if not is_size(model):
-        return load_tokenizer(
-            model, cache_dir=cache_dir, fix=f"{TO_TRAIN}; --tokenizer for one that has none of its own"
-        )
+        return load_tokenizer(model, cache_dir=cache_dir, fix=f"{TO_TRAIN}; --tokenizer if it has none")
     texts = [text for pair in pairs for text in (prefix + pair.source, pair.target)]
     trained = place.together(lambda: train_sentencepiece(texts, own, size, seed=seed) if place.first else None)
     return load_tokenizer(str(own)) if trained is None else trained

@@ -40,8 +40,8 @@ def require_same_files(files: Sequence[Source], run: Path) -> None:
         if found:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             raise UsageError(
-                f"{run} was begun with other files. {words}: {', '.join(found[:SHOWN])}{more}",
-                fix="put the files back as they were to resume; --output-dir NEW to start afresh with these",
+                f"{run} was started with other files. {words}: {', '.join(found[:SHOWN])}{more}",
+                fix="restore the files to resume; --output-dir NEW to start over with these",
             )
 
 

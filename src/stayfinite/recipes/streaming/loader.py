@@ -92,15 +92,15 @@ class StreamLoader:
             other = any(state["data"] != self._data for state in states)
             turns = [int(state["turn"]) for state in states]
             if any(state["version"] != VERSION for state in states) or not all(spots) or len(shares) != 1:
-                raise ValueError("of another version, or of several runs")
+                raise ValueError("from another version, or from several runs")
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(
-                f"this is not a place in a stream: {error}", fix="pass what StreamLoader.state_dict() returned"
+                f"not a stream position: {error}", fix="pass what StreamLoader.state_dict() returned"
             ) from error
         if other:
             raise StateError(
-                "the checkpoint is of other data: files were added, removed or changed, or the settings of the stream",
-                fix="put the files back as they were, or start afresh with another --output-dir",
+                "the checkpoint is from other data: files or stream settings changed",
+                fix="restore the files, or start over with another --output-dir",
             )
         ((ranks, workers),) = shares
         if (ranks, workers) == (self._ranks, self._shares) and own is not None:
@@ -110,9 +110,8 @@ class StreamLoader:
         self._spots, self._turn = [begins] * self._shares, 0
         most = self._stream.bounds.rows
         self._say(
-            f"the run had {ranks} ranks x {workers} readers and has {self._ranks} x {self._shares} now: it goes on at "
-            f"window {begins.window} of epoch {begins.epoch}. No row is lost; rows of windows that were begun (up to "
-            f"{most:,} rows each) come again"
+            f"the run had {ranks} ranks x {workers} readers, now {self._ranks} x {self._shares}: resuming at window "
+            f"{begins.window} of epoch {begins.epoch}. No row is lost; up to {most:,} rows per window repeat"
         )
 
     def _handed_out(self, source: Iterator[Any], epoch: int, *, fresh: bool) -> Iterator[Any]:
@@ -124,9 +123,9 @@ class StreamLoader:
             yield batch
         if fresh and not given:
             raise LoaderFailed(
-                f"rank {self._rank} of {self._ranks} has not one batch in epoch {epoch}: there are too few rows for "
-                f"{self._ranks} ranks x {self._shares} readers",
-                code="no-rows", fix="fewer ranks, fewer --workers, or more data",
+                f"rank {self._rank} of {self._ranks} has no batch in epoch {epoch}: too few rows for {self._ranks} "
+                f"ranks x {self._shares} readers",
+                code="no-rows", fix="use fewer ranks, fewer --workers, or more data",
             )  # fmt: skip
         self._spots, self._turn = [Spot(epoch + 1)] * self._shares, 0
 

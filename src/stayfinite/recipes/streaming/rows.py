@@ -59,13 +59,14 @@ class Rows:
             raise
         except FileNotFoundError:
             raise LoaderFailed(
-                f"{source.path} is gone; it was there when training started", code="shard-gone", fix="put it back, "
-                "then start again with the same command",
+                f"{source.path} was removed during training", code="shard-gone", fix=(
+                    "restore it, then resume with the same command"
+                ),
             ) from None  # fmt: skip
         except OSError as error:
             raise LoaderFailed(
-                f"{source.path} cannot be read: {error.strerror or error}", code="shard-unreadable",
-                fix="mend it, then start again with the same command",
+                f"cannot read {source.path}: {error.strerror or error}", code="shard-unreadable",
+                fix="fix it, then resume with the same command",
             ) from error  # fmt: skip
         except StayfiniteError as error:
             raise LoaderFailed(error.message, code="shard-unreadable", fix=error.fix) from error

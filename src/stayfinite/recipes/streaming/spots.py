@@ -33,7 +33,7 @@ class Spot(NamedTuple):
             ValueError: they are none.
         """
         if len(numbers) != len(cls._fields) or any(int(number) < 0 for number in numbers):
-            raise ValueError(f"{numbers!r} is no place in a stream")
+            raise ValueError(f"{numbers!r} is not a stream position")
         return cls(*map(int, numbers))
 
 

@@ -8,16 +8,16 @@ from stayfinite.core.run_status import HealthWord, RunStatus
 
 _METRICS: tuple[tuple[str, str, str, Callable[[RunStatus], float | None]], ...] = (
     ("health", "gauge", "0 unknown, 1 healthy, 2 warning, 3 unhealthy, 4 critical", lambda s: _rank(s.health.word)),
-    ("running", "gauge", "1 while the run takes steps", lambda s: float(s.state == "running")),
+    ("running", "gauge", "1 while the run is active", lambda s: float(s.state == "running")),
     ("step", "gauge", "The newest step", lambda s: s.step),
-    ("steps_total", "counter", "Steps that were read", lambda s: s.seen),
-    ("refused_steps_total", "counter", "Steps that the guard kept from the weights", lambda s: s.refused),
+    ("steps_total", "counter", "Steps read", lambda s: s.seen),
+    ("refused_steps_total", "counter", "Steps refused by the guard", lambda s: s.refused),
     ("loss", "gauge", "The newest loss", lambda s: s.loss),
     ("grad_norm", "gauge", "The newest gradient norm, before clipping", lambda s: s.grad_norm),
     ("learning_rate", "gauge", "The newest learning rate", lambda s: s.lr),
-    ("loss_scale", "gauge", "The newest scale of the fp16 scaler", lambda s: s.loss_scale),
+    ("loss_scale", "gauge", "The newest fp16 loss scale", lambda s: s.loss_scale),
     ("steps_per_second", "gauge", "Pace", lambda s: s.rate),
-    ("quiet_seconds", "gauge", "Since the newest step", lambda s: s.quiet_seconds),
+    ("quiet_seconds", "gauge", "Time since the newest step", lambda s: s.quiet_seconds),
 )
 """Name, type, help and where the value comes from."""
 

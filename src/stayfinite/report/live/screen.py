@@ -40,7 +40,7 @@ def screen(statuses: Sequence[RunStatus], console: Console, *, foot: str = "") -
         shown = sorted(statuses, key=lambda status: -_urgency(status))[:room] if len(statuses) > room else statuses
         runs = _table(shown, console.width, plain)
         if len(shown) < len(statuses):
-            left = Text(f"{len(statuses) - len(shown)} more runs are not shown for want of room", "dim")
+            left = Text(f"{len(statuses) - len(shown)} more runs do not fit on the screen", "dim")
             runs = Group(runs, left)
     used = len(console.render_lines(runs, pad=False))
     room = min(SHOWN, max(LEAST_ROOM, console.height - used - 3))

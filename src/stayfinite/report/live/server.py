@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.close_connection = True
         if not self.server.door.admits_host(self.headers.get("Host")):
-            self._say(HTTPStatus.FORBIDDEN, "this server is not reached under that name")
+            self._say(HTTPStatus.FORBIDDEN, "wrong host name")
             return
         place = self.server.door.place(self.path)
         if place == "":
@@ -128,11 +128,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif place == "events":
             self._stream()
         else:
-            self._say(HTTPStatus.NOT_FOUND, "there is nothing here")
+            self._say(HTTPStatus.NOT_FOUND, "not found")
 
     def _stream(self) -> None:
         if self.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
-            self._say(HTTPStatus.FORBIDDEN, "other sites do not get the stream")
+            self._say(HTTPStatus.FORBIDDEN, "cross-site requests are refused")
             return
         asked = parse_qs(urlsplit(self.path).query, max_num_fields=8)
         seen = self.headers.get("Last-Event-ID") or (asked.get("from") or [""])[0]

@@ -58,7 +58,7 @@ def standing(status: RunStatus) -> str:
         "running": "",
         "silent": f"last step{ago}",
         "ended": f"ended{ago}",
-        "gone": "its files are not there any more; waiting for them",
+        "gone": "files are gone; waiting for them",
     }[status.state]
 
 

@@ -37,7 +37,7 @@ def page_data(runs: Sequence[dict[str, Any]], *, title: str = "") -> dict[str, A
     """The whole page.
 
     Arguments:
-        runs: what :func:`run_data` and :func:`log_data` gave; each gets its own colour, in this order.
+        runs: what :func:`run_data` and :func:`log_data` gave; each gets its own color, in this order.
         title: at the top; the names of the runs by default.
     """
     codes = {finding["code"] for run in runs for finding in run["findings"]}
@@ -107,7 +107,7 @@ def log_data(
     again = repeated(counted)
     sentence = log_sentence(findings, diagnosis, series.points_seen - again)
     # What is wrong with the model is said, what is right with its numbers as well.
-    sentence = sentence.replace("Healthy: nothing is wrong with", "Nothing breaks in") if overfits else sentence
+    sentence = sentence.replace("Healthy: no problem in", "No failure in") if overfits else sentence
     return {
         "id": "r0",
         "name": text(name or Path(series.source).name or series.source, 120),
@@ -153,10 +153,10 @@ def _findings(diagnosis: Mapping[str, Any], incidents: Sequence[Mapping[str, Any
 
 def _note(series: RunSeries, counted: RunSeries, again: int) -> str:
     if again:
-        return f"The run was resumed: {again:,} measurements came twice, and only the second ones are shown."
+        return f"The run was resumed: {again:,} steps were measured twice; the second measurement is shown."
     if _unnumbered(series):
-        return "This log names no steps: its measurements are counted instead."
-    return "" if counted is series else "This log counts its steps anew in each epoch: here they are counted on."
+        return "This log has no step numbers: measurements are counted."
+    return "" if counted is series else "This log restarts its step count in each epoch: steps are counted on."
 
 
 def _unnumbered(series: RunSeries) -> bool:

@@ -97,7 +97,7 @@ def _data(run: RunReader) -> list[list[str]]:
             rows.append([text(name.replace("-", " "), 80), f"{count:,}"])
     passed = sum(len(value) for value in run.ledger.values() if isinstance(value, list | dict))
     if passed:
-        rows.append(["in the ledger", f"{passed:,} entries, passed over on resume"])
+        rows.append(["in the ledger", f"{passed:,} entries, skipped on resume"])
     return rows
 
 

@@ -22,7 +22,7 @@ RISE = "norm against its median"
 """Of each layer: where this map first turns bright is where trouble starts, whatever the sizes of the layers."""
 
 OUTER = 0.005
-"""The share of cells at each end that the scale of colours does not reach for."""
+"""The share of cells at each end that the scale of colors does not reach for."""
 
 
 def heat_data(table: LayerTable) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def skips_of(series: RunSeries) -> Spans:
     spans = Spans()
     for ordinal, point in enumerate(series.points):
         if point.skipped and point.step is not None and math.isfinite(point.step):
-            spans.add("skip", point.step, text="the log says that this step was skipped", ordinal=ordinal)
+            spans.add("skip", point.step, text="the log says this step was skipped", ordinal=ordinal)
     return spans
 
 

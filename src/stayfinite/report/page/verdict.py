@@ -25,11 +25,11 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
     steps, refused = run.steps.count, refused_steps(run)
     loss = "" if run.steps.last_loss is None else f"; the last loss is {_number(run.steps.last_loss)}"
     if not steps:
-        return "No step was taken yet."
+        return "No step yet."
     searched = run.events.codes[Code.SCALE_SEARCH]
     if run.events.ended == "stopped" or run.steps.decisions["stop"]:
         share = "all" if refused == steps > 1 else f"{refused:,}"
-        words = f"Training was stopped after {_count(steps, 'step')}, {share} of them refused"
+        words = f"Training stopped after {_count(steps, 'step')}, {share} of them refused"
     elif run.events.ended == "failed" and run.events.error == "KeyboardInterrupt":
         words = f"Training was interrupted after {_count(steps, 'step')}, {refused:,} of them refused"
         words = words if refused else f"Training was interrupted after {_count(steps, 'step')}{loss}"
@@ -39,16 +39,14 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
     elif searched and refused == searched:
         healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
         skipped = f"{searched:,} of {_count(steps, 'step')} {'was' if searched == 1 else 'were'} skipped"
-        words = f"{healthy}{skipped} while the loss scale was looked for{loss}"
+        words = f"{healthy}{skipped} while the loss scale was searched{loss}"
     elif refused:
         words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before "
         words += f"{'it' if refused == 1 else 'they'} could touch the weights"
     elif run.events.watched:
         watched = run.events.watched
-        words = (
-            f"{watched:,} of {_count(steps, 'step')} {'was' if watched == 1 else 'were'} bad and taken all the same: "
-        )
-        words += "the guard only watched"
+        words = f"{watched:,} of {_count(steps, 'step')} {'was' if watched == 1 else 'were'} bad but taken: "
+        words += "monitor only"
     elif not findings:
         healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
         return f"{healthy}{_count(steps, 'step')}, none refused{loss}."
@@ -61,13 +59,13 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
     """The same for a log that is somebody else's."""
     verdict = diagnosis.get("verdict")
     if verdict == "healthy":
-        return f"Healthy: nothing is wrong with its {_count(points, 'measurement')}."
+        return f"Healthy: no problem in {_count(points, 'measurement')}."
     trouble = ", ".join(text(each, 200) for each in diagnosis.get("trouble") or ())
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
     if not trouble:  # a Trainer's log may tell of steps that a guard refused
         said = " ".join(f"{text(each, 200).rstrip('.')}." for each in diagnosis.get("refused") or ())
-    if verdict != "sick":
-        return f"{said} Nothing that is known to fail was recognised.".strip()
+    if verdict != "unhealthy":
+        return f"{said} No known failure found.".strip()
     return f"{said} {_cause(findings, diagnosis)}".strip()
 
 
@@ -82,7 +80,7 @@ def guarded_figures(run: RunReader) -> list[list[str]]:
     if run.incidents:
         figures.append(["incidents", str(len(run.incidents))])
     if run.events.watched:
-        figures.append(["bad, only watched", f"{run.events.watched:,}"])
+        figures.append(["bad, monitor only", f"{run.events.watched:,}"])
     share = number(run.events.slowest.get("share"))
     if share is not None and 0 <= share <= 1:
         rank = text(run.events.slowest.get("slowest_rank", ""), 20)
@@ -117,11 +115,11 @@ def refused_steps(run: RunReader) -> int:
 def _cause(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     loud = [finding for finding in findings if finding["severity"] != "info"]
     if not loud:
-        return "" if diagnosis.get("verdict") == "healthy" else "No cause was recognised."
+        return "" if diagnosis.get("verdict") == "healthy" else "Cause unknown."
     first = loud[0]
     if first["cause"] == UNKNOWN:
-        return "Nothing that was read tells why."
-    proof = ", verified by a re-run" if first["verified"] else ""
+        return "Nothing read explains it."
+    proof = ", proved by re-run" if first["verified"] else ""
     sure = first["confidence"]
     word = "Cause:" if sure >= 0.8 else "Likeliest cause:" if sure >= UNSURE else "Perhaps"
     return f"{word} {first['cause']} ({first['confidence']:.0%}){proof}."

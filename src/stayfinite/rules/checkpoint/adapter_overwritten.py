@@ -15,7 +15,7 @@ the fresh adapter over the trained one.
 - An old trick that replaces `model.state_dict` makes newer peft versions save an empty file of some hundred bytes.
 - ZeRO-3 saved shards of size 0.
 
-## How to recognise it
+## How to recognize it
 - `Checkpoint .../adapter_model.bin not found`, `Found missing adapter keys while loading the checkpoint`,
   `Already found a peft_config attribute in the model`.
 - After a restart the loss is exactly where the first run began.
@@ -65,7 +65,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if jump is not None and jump.first is not None and jump.first > 1.3 * jump.before:
         back = abs(jump.after - jump.first) < 0.15 * (jump.first - jump.before)
         if back:
-            text = f"after the restart the loss is where the first run began ({jump.after:.4g})"
+            text = f"after the restart the loss is back at its first value ({jump.after:.4g})"
             yield Clue(text, STRONG + FAIR, jump.where)
 
 
@@ -73,7 +73,7 @@ RULE = Rule(
     code="SF705",
     slug="adapter-overwritten",
     severity="error",
-    title="A trained adapter was replaced by a fresh one.",
+    title="An untrained adapter replaced a trained one.",
     fix="copy the trained adapter away, load it with PeftModel.from_pretrained(base, path, is_trainable=True) and "
     "drop get_peft_model",
     judge=judge,

@@ -12,7 +12,7 @@ its random start.
 - A ZeRO-3 or FSDP shard was saved as if it were whole: shapes of `torch.Size([0])`.
 - The code changed since: a renamed module, a fused projection.
 
-## How to recognise it
+## How to recognize it
 - `size mismatch for transformer.h.0.attn.weight: copying a param with shape torch.Size([15360, 5120]) from checkpoint,
   the shape in current model is torch.Size([12288, 4096])`: the two sizes say which model it is.
 - `Missing key(s) in state_dict` and `Unexpected key(s)`: compare the first name of each list; a common prefix is the
@@ -87,7 +87,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if shapes:
         yield Clue(shapes.text.strip()[:240], PROOF, shapes.where)
         if "do not match exactly" in shapes.text and facts.symptoms.crash is None and not facts.symptoms.trouble:
-            yield Clue("a loader that only warns: what does not fit starts anew", AGAINST * 1.5, shapes.where)
+            yield Clue(
+                ("a loader that only warns: tensors that do not fit keep random weights"), AGAINST * 1.5, shapes.where
+            )
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
     target = facts.said(_PEFT)
@@ -109,7 +111,7 @@ RULE = Rule(
     code="SF704",
     slug="architecture-mismatch",
     severity="error",
-    title="The checkpoint's tensors are not those of this model.",
+    title="The checkpoint does not fit this model.",
     fix="build the model from the checkpoint's own config; strip wrapper prefixes (module., _orig_mod.); resize "
     "the embeddings before loading",
     judge=judge,

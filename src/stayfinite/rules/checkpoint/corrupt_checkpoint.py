@@ -13,13 +13,13 @@ announces more than the file holds, or the hash differs. No weight was loaded.
 - A reader older than the writer: torch before 1.6 cannot read zip archives; an old safetensors does not know a new
   dtype.
 
-## How to recognise it
+## How to recognize it
 - `PytorchStreamReader failed reading zip archive: failed finding central directory`,
   `invalid magic number; corrupt file?`, `unexpected EOF`, `pickle data was truncated`, `invalid load key`,
   `Ran out of input`, `Error while deserializing header: HeaderTooLarge`, `MetadataIncompleteBuffer`,
   `invalid hash value`.
 - While writing: `[enforce fail at inline_container.cc] unexpected pos 960 vs 854`, `No space left on device`.
-- `ls -l`: a size of 0, of some hundred bytes, or smaller than its neighbours'. `head -c 100 file` shows what it is.
+- `ls -l`: a size of 0, of some hundred bytes, or smaller than its neighbors'. `head -c 100 file` shows what it is.
 
 ## How to fix it
 1. Look at the size and the first bytes; `stayfinite scan PATH` tells short, damaged and good apart and names the newest
@@ -75,7 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(eof.text, STRONG + FAIR, eof.where)
     writing = facts.said(_WRITING)
     if writing:
-        yield Clue(f"the file could not be written whole: {writing.text}", PROOF, writing.where)
+        yield Clue(f"the file was not fully written: {writing.text}", PROOF, writing.where)
     room = facts.said(_NO_ROOM)
     if room:
         yield Clue(room.text, STRONG + HINT, room.where)
@@ -85,9 +85,11 @@ RULE = Rule(
     code="SF703",
     slug="corrupt-checkpoint",
     severity="error",
-    title="The checkpoint's file is cut short or damaged.",
-    fix="delete it (and its cache entry) and take the one before or download it again; write checkpoints to a "
-    "temporary name and rename them",
+    title="The checkpoint file is truncated or damaged.",
+    fix=(
+        "delete it (and its cache entry) and use the previous one or download it again; save checkpoints under a "
+        "temporary name and rename them"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing"),

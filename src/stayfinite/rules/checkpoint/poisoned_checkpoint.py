@@ -9,11 +9,11 @@ step, whatever the data, the learning rate or the precision.
   ones then push the good ones out (`save_total_limit`).
 - The moments went first: a gradient of infinity was skipped for the weights and had already entered Adam's averages.
   The weights look fine and the first step after loading destroys them.
-- A conversion overflowed: weights of more than 65,504 cast to fp16, an adapter merged in half precision, quantising
+- A conversion overflowed: weights of more than 65,504 cast to fp16, an adapter merged in half precision, quantizing
   with a scale of 0.
 - BatchNorm's running statistics took in one NaN batch: training is fine and evaluation is NaN.
 
-## How to recognise it
+## How to recognize it
 - `stayfinite scan PATH` names the tensors and the newest checkpoint that is finite.
 - A resumed run is NaN from its first logged step, while the run before was healthy when that step was logged.
 - NaN with any batch, in fp32 as well, already in the forward pass.
@@ -21,7 +21,7 @@ step, whatever the data, the learning rate or the precision.
 ## How to fix it
 1. Go back to the newest finite checkpoint, not the newest.
 2. Find out why it broke (its log, round the step at which poison entered); else it will break again at the same place.
-3. If only moments are sick: keep the weights, drop the optimizer's state and warm up again.
+3. If only moments are bad: keep the weights, drop the optimizer's state and warm up again.
 4. If only BatchNorm statistics are: reset them (`m.reset_running_stats()`) and run some hundred batches in train mode.
 5. Refuse to write such a file: check `all(torch.isfinite(p).all() for p in model.parameters())` before saving. This
    toolkit's checkpoints are verified before they are renamed into place.
@@ -30,7 +30,7 @@ Retention that keeps old ones: transformers `save_total_limit=None` or `load_bes
 `ModelCheckpoint(save_top_k=3, monitor="val_loss")` besides `save_last=True`.
 
 ## When it is a false alarm
-Minus infinity in a *mask buffer* is meant. Tensors of an unused head may be NaN because they were never initialised;
+Minus infinity in a *mask buffer* is meant. Tensors of an unused head may be NaN because they were never initialized;
 they harm nothing until they are used.
 """
 
@@ -59,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     scan = facts.seen("checkpoint.nonfinite")
     if scan is not None:
         if scan.value:
-            yield Clue(f"not finite in the checkpoint: {scan.value}", PROOF + HINT, scan.where)
+            yield Clue(f"NaN or inf in the checkpoint: {scan.value}", PROOF + HINT, scan.where)
         else:
             yield Clue("every tensor of the checkpoint is finite", AGAINST * 3, scan.where)
     said = facts.mentioned(_SAYS)
@@ -71,14 +71,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"(?:\.(?:pth?|ckpt|bin|safetensors|h5|npz|t7|tar|onnx)\b|checkpoint-\d+|/)|\btorch\.load\(|load_state_dict\("
     )
     if tensor and file and facts.symptoms.good_before == 0:
-        yield Clue(f"a tensor of what was loaded is not finite: {tensor.text.strip()[:120]}", STRONG, tensor.where)
+        yield Clue(f"a loaded tensor is NaN or inf: {tensor.text.strip()[:120]}", STRONG, tensor.where)
     bad = not_finite(facts)
     taken_up = resumed(facts)
     if bad and taken_up:
         text, where = taken_up
         if facts.symptoms.from_start or facts.symptoms.points == 0:
             weight = STRONG if facts.symptoms.points else FAIR
-            yield Clue(f"not finite from the first step after it was loaded ({text[:100]})", weight, where)
+            yield Clue(f"NaN or inf from the first step after loading ({text[:100]})", weight, where)
         else:
             yield Clue(text[:120], HINT / 2, where)
 
@@ -87,8 +87,8 @@ RULE = Rule(
     code="SF702",
     slug="poisoned-checkpoint",
     severity="error",
-    title="The checkpoint holds values that are not finite.",
-    fix="go back to the newest checkpoint that `stayfinite scan` calls finite, and find out what broke the run there",
+    title="The checkpoint holds NaN or inf.",
+    fix="return to the newest checkpoint that `stayfinite scan` calls good, and find what broke the run there",
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "nan-weights"),

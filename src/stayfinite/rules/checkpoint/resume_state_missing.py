@@ -17,7 +17,7 @@ restart, and takes long to come back or does not.
 - The parameter groups changed in between (new parameters, frozen ones, another order):
   `loaded state dict contains a parameter group that doesn't match`.
 
-## How to recognise it
+## How to recognize it
 - A jump of the loss right after `Resuming from ...`, with a learning rate that is not the one from before.
 - `KeyError: 'optimizer'`, `KeyError: "param 'initial_lr' is not specified in param_groups[0] when resuming an
   optimizer"`, `doesn't match the size of optimizer's group`, a warning that no optimizer state was found.
@@ -108,12 +108,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(text, HINT, where, risk=True)
     worse = facts.symptoms.said("worse after loading")
     if worse:
-        yield Clue(f"said to be worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
+        yield Clue(f"reported worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
     yield from _rate_from_the_start(facts)
     told = _told_before(facts)
     first = facts.symptoms.first_loss
     if told and jump is None and first is not None and first > SMALL_JUMP * told[0]:
-        yield Clue(f"the loss was {told[0]:.4g} before and starts at {first:.4g} again", STRONG + HINT, told[1])
+        yield Clue(f"the loss was {told[0]:.4g} before and restarts at {first:.4g}", STRONG + HINT, told[1])
 
 
 def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
@@ -132,7 +132,7 @@ def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
     if late is None or falls is None or begun is None or now is None:
         return
     if math.isfinite(now) and begun.value > 0 and abs(now / begun.value - 1) < 1e-3:
-        yield Clue(f"the rate is {now:g} again, as at the very start ({begun.text})", STRONG + HINT, late.where)
+        yield Clue(f"the rate is {now:g} again, as at the start ({begun.text})", STRONG + HINT, late.where)
 
 
 def _told_before(facts: Facts) -> tuple[float, str] | None:
@@ -148,7 +148,7 @@ RULE = Rule(
     code="SF701",
     slug="resume-state-missing",
     severity="error",
-    title="Training was taken up again without all of its state.",
+    title="Training resumed without its full state.",
     fix="save and restore optimizer, scheduler, scaler, generators and data position together (transformers: "
     "resume_from_checkpoint with save_only_model=False; "
     "Lightning: ckpt_path), or warm up again",

@@ -8,14 +8,14 @@ replaces a NaN loss in its log, so `loss: 0.0` beside `grad_norm: nan` is the us
 ## Why it happens
 - The answer was cut away: prompts longer than `max_length`, truncation on the right, and only the answer is trained
   on (`completion_only_loss`, `assistant_only_loss`, `train_on_responses_only`, `train_on_prompt: false`).
-- The response template is never found: it is tokenised differently after a newline or a space, the chat template is
+- The response template is never found: it is tokenized differently after a newline or a space, the chat template is
   another model's, `{% generation %}` is missing from it.
 - For preference training: `max_prompt_length` is as large as `max_length`, so nothing is left for the answer.
 - Padding is masked by token id, and the pad token is the end token, or every token.
 - A collator masks by role names that the data does not have (`gpt` against `assistant`); segmentation masks that hold
   nothing but the ignore value.
 
-## How to recognise it
+## How to recognize it
 - `loss` 0.0 and `grad_norm` nan or 0.0 from the first step on, in bf16 and fp32 too; `mean_token_accuracy` 0.0 or
   nan.
 - `eval_loss: nan` beside a good training loss: some batch of the evaluation has no answer left.
@@ -92,14 +92,14 @@ SHORT = 256
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A loss of 0 or NaN with nothing learnt from the start, and settings that mask."""
+    """A loss of 0 or NaN with nothing learned from the start, and settings that mask."""
     yield from _observed(facts)
     yield from planned(facts, "plan.no_room_for_answer", STRONG + HINT)
     said = facts.said(_SAID)
     if said is not None:
         yield Clue(said.text, STRONG + 1.0, said.where)
         if facts.symptoms.healthy and facts.symptoms.points >= FEW:
-            yield Clue("training goes on as it should: few rows are concerned", REFUTED)
+            yield Clue("training continues normally: few rows are affected", REFUTED)
     yield from _divided(facts)
     symptoms, empty = facts.symptoms, _empty_means(facts)
     if symptoms.zero_loss or symptoms.bad_losses or symptoms.bad_norms or symptoms.bad_evals or empty:
@@ -114,7 +114,7 @@ def _divided(facts: Facts) -> Iterator[Clue]:
     zero = facts.said(r"ZeroDivisionError|divi\w+ by zero")
     count = facts.said(_BY_COUNT)
     if zero is not None and count is not None:
-        text = f"the number of tokens that count is 0: {count.text.strip()[:100]}"
+        text = f"the number of supervised tokens is 0: {count.text.strip()[:100]}"
         yield Clue(text, STRONG + FAIR, count.where)
 
 
@@ -122,35 +122,35 @@ def _numbers(facts: Facts) -> Iterator[Clue]:
     symptoms = facts.symptoms
     accuracy = facts.metric("mean_token_accuracy", "token_accuracy", "token_acc")
     if accuracy and all(value == 0 or not math.isfinite(value) for value, _ in accuracy):
-        yield Clue("the share of right tokens is 0 or not a number: there is none to be right", STRONG, accuracy[0][1])
+        yield Clue("token accuracy is 0 or NaN: no token is supervised", STRONG, accuracy[0][1])
     if symptoms.zero_loss and symptoms.from_start:
         place = symptoms.where.get("first_zero", "")
         if symptoms.bad_norms:
-            yield Clue("loss 0 beside a gradient norm that is not finite, from the start", HINT, place)
+            yield Clue("loss 0 with a NaN or inf gradient norm, from the start", HINT, place)
             if facts.context.not_half is not None and longest_input(facts) is not None:
-                yield Clue("in full range, and texts are cut to a length", FAIR, place)
+                yield Clue("not in fp16, and texts are truncated", FAIR, place)
         elif symptoms.zero_norms * 2 >= symptoms.points:
             yield Clue("loss and gradient norm are exactly 0 from the start", 3.5, place)
     if symptoms.bad_evals and not symptoms.bad_losses and not symptoms.bad_norms:
         place = symptoms.where.get("bad_eval", "")
         if symptoms.good_losses or facts.mentioned(_FINE) is not None:
-            yield Clue("the evaluation's loss is not finite, the training loss is", FAIR, place)
+            yield Clue("the evaluation loss is NaN or inf, the training loss is not", FAIR, place)
         else:
-            yield Clue("the evaluation's loss is not finite", HINT, place)
+            yield Clue("the evaluation loss is NaN or inf", HINT, place)
 
 
 def _settings(facts: Facts) -> Iterator[Clue]:
     masks, cut, answers = facts.mentioned(_MASKS), facts.mentioned(_CUT_AWAY), facts.mentioned(_ANSWERS)
     if masks is not None:
-        yield Clue(f"only a part of each text is trained on ({masks[1].strip()[:100]})", STRONG, masks[0])
+        yield Clue(f"only part of each text is supervised ({masks[1].strip()[:100]})", STRONG, masks[0])
     if cut is not None:
-        yield Clue(f"the answers may be cut away ({cut[1].strip()[:100]})", STRONG, cut[0])
+        yield Clue(f"the answers may be truncated ({cut[1].strip()[:100]})", STRONG, cut[0])
     if answers is not None:
-        yield Clue(f"answers to prompts are trained ({answers[1].strip()[:80]})", 1.5, answers[0], risk=True)
+        yield Clue(f"trains on answers to prompts ({answers[1].strip()[:80]})", 1.5, answers[0], risk=True)
     limit = longest_input(facts)
     short = facts.symptoms.zero_loss or masks is not None or (answers is not None and facts.symptoms.bad_evals > 0)
     if limit is not None and limit[0] <= SHORT and short:
-        yield Clue(f"texts are cut after {limit[0]} tokens ({limit[1]})", FAIR, limit[2], risk=True)
+        yield Clue(f"texts are truncated to {limit[0]} tokens ({limit[1]})", FAIR, limit[2], risk=True)
 
 
 def _empty_means(facts: Facts) -> list[Clue]:
@@ -162,19 +162,17 @@ def _empty_means(facts: Facts) -> list[Clue]:
             if re.search(r"log(?:its|ps)\W(?:chosen|rejected)|token_acc|completion\w*\W", name) and not all(
                 map(math.isfinite, track.values)
             ):
-                return [Clue(f"{name} is not a number: a mean over no token", 2.5, run.where(track.lines[0]))]
+                return [Clue(f"{name} is NaN: a mean over no tokens", 2.5, run.where(track.lines[0]))]
     return []
 
 
 def _against(facts: Facts) -> Iterator[Clue]:
     symptoms = facts.symptoms
     if facts.context.half is not None:
-        yield Clue(
-            f"fp16 is in use, which explains it as well ({facts.context.half.text})", -1.0, facts.context.half.where
-        )
+        yield Clue(f"fp16 explains it as well ({facts.context.half.text})", -1.0, facts.context.half.where)
     policy = facts.mentioned(_POLICY)
     if policy is not None or facts.metric("reward_std", "reward", "kl"):
-        yield Clue("a policy is trained on rewards, not a model on labels", 2 * AGAINST, policy[0] if policy else "")
+        yield Clue("the policy trains on rewards, not labels", 2 * AGAINST, policy[0] if policy else "")
     if symptoms.good_before >= 3:
         yield Clue(f"{symptoms.good_before} points were good before", AGAINST, symptoms.where.get("start", ""))
     if symptoms.explodes:
@@ -185,12 +183,12 @@ def _observed(facts: Facts) -> Iterator[Clue]:
     share = facts.seen("labels.supervised_share")
     if share is not None:
         if share.value == 0:
-            yield Clue("no label of the batch is left to learn from", PROOF, share.where)
+            yield Clue("every label of the batch is masked", PROOF, share.where)
         elif share.value > 0.01:
-            yield Clue(f"{share.value:.1%} of the labels are left to learn from", REFUTED, share.where)
+            yield Clue(f"{share.value:.1%} of the labels are supervised", REFUTED, share.where)
     rows = facts.seen("labels.masked_rows_share")
     if rows is not None and rows.value > SOME:
-        text = f"in {rows.value:.1%} of the rows no label is left to learn from"
+        text = f"{rows.value:.1%} of the rows have no supervised label"
         yield Clue(text, PROOF if rows.value > 0.05 else STRONG, rows.where)
 
 
@@ -198,7 +196,7 @@ RULE = Rule(
     code="SF302",
     slug="all-labels-masked",
     severity="error",
-    title="Rows or batches have no label that is not masked: there is nothing to learn from.",
+    title="Rows or batches have only masked labels.",
     fix=(
         "raise max_length (cutoff_len) above prompt plus answer or drop longer rows, and check that the response "
         "template occurs in the tokens"

@@ -16,7 +16,7 @@ transcript. The step that meets them is lost; if its update is applied, every la
 - Corrupt files: truncated JPEG, a download that holds an HTML error page, half a line of JSON.
 - Sentences of absurd length, labels of 1e38, a placeholder such as -9999 among temperatures.
 
-## How to recognise it
+## How to recognize it
 - NaN comes suddenly, after good steps and without a climb of the loss or of the gradient norm, in fp32 or bf16 as
   well.
 - It comes back at the same place of the data with another learning rate, and moves when the shuffle's seed changes.
@@ -201,23 +201,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
         and not impossible
         and (not_finite(facts) is None or (told is not None and went_on(facts, told)))
     ):
-        yield Clue("training goes on as it should", REFUTED, symptoms.where.get("start", ""))
+        yield Clue("training continues normally", REFUTED, symptoms.where.get("start", ""))
     lone = refused is not None and not symptoms.trouble and not sick
     if lone and refused is not None and re.search(_MERE_WARNING, refused.text, re.IGNORECASE):
-        yield Clue("a warning, and nothing that went wrong after it", REFUTED, refused.where)
+        yield Clue("a warning without consequences", REFUTED, refused.where)
     if refused is None and (not sick or symptoms.settles):
         return
     yield from impossible
     if refused is None:
         yield from remarks(facts)
     if any(map(samples, facts.runs)):
-        yield Clue("a policy trains on its own answers: tokens are never NaN", AGAINST)
+        yield Clue("the policy trains on its own answers: tokens are never NaN", AGAINST)
     for pattern, text, weight in (
         (_SUSPECTED, "the data is suspected", 3.0),
         (_CONTROL, "other data is fine", 2.5),
-        (_ONE_PLACE, "at one and the same place", 2.8),
+        (_ONE_PLACE, "always at the same place", 2.8),
         (_MEASURED, "measured values go in", FAIR if refused is None else HINT),
-        (_OWN_CHANGES, "rows are changed by code of one's own", 1.5),
+        (_OWN_CHANGES, "custom code changes rows", 1.5),
         (_COLLECTED, "data collected by hand", _weight_of_own_data(facts)),
     ):
         found = facts.mentioned(pattern)
@@ -225,7 +225,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"{text}: {found[1].strip()[:100]}", weight, found[0])
     measured = facts.mentioned(_MEASURED)
     if measured is not None and symptoms.from_start and refused is None and facts.context.half is None:
-        yield Clue("and not one number was good", 1.3, symptoms.where.get("first_bad", ""))
+        yield Clue("and no finite value", 1.3, symptoms.where.get("first_bad", ""))
     yield from _course(facts)
 
 
@@ -246,11 +246,11 @@ def _course(facts: Facts) -> Iterator[Clue]:
         yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.where.get("largest_loss", ""))
     elif symptoms.good_before >= 3:
         steps = "suddenly" if symptoms.good_after == 0 else "now and then"
-        yield Clue(f"not finite {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
+        yield Clue(f"NaN or inf {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
     if context.half is not None:
-        yield Clue(f"fp16 is in use, which explains more ({context.half.text})", -1.0, context.half.where)
+        yield Clue(f"fp16 explains more ({context.half.text})", -1.0, context.half.where)
     elif context.not_half is not None and symptoms.bad:
-        yield Clue(f"not a matter of fp16 ({context.not_half.text})", 0.5, context.not_half.where)
+        yield Clue(f"not caused by fp16 ({context.not_half.text})", 0.5, context.not_half.where)
 
 
 def _only_regression(facts: Facts) -> str | None:
@@ -277,9 +277,7 @@ def _only_regression(facts: Facts) -> str | None:
         broken = ["the loss"]
     if not broken or not ordinary:
         return None
-    return (
-        f"{', '.join(broken[:3])} is not finite while {', '.join(ordinary[:3])} is ordinary: its targets are at fault"
-    )
+    return f"{', '.join(broken[:3])} is NaN or inf while {', '.join(ordinary[:3])} is normal: its targets are bad"
 
 
 def _observed(facts: Facts) -> Iterator[Clue]:
@@ -287,10 +285,10 @@ def _observed(facts: Facts) -> Iterator[Clue]:
     if rows is not None and rows.value:
         named = "; ".join(map(str, rows.value)) if isinstance(rows.value, list) else rows.value
         yield Clue(
-            f"rows that are not finite, empty or corrupt: {named}",
+            f"rows with NaN, inf, empty or corrupt values: {named}",
             PROOF,
             rows.where,
-            fix="repair or drop the rows that are named",
+            fix="fix or drop the named rows",
         )
 
 
@@ -298,10 +296,9 @@ RULE = Rule(
     code="SF301",
     slug="bad-data-row",
     severity="error",
-    title="A row of the data is not finite, corrupt or impossible to learn from.",
+    title="A row of the data is NaN, inf, corrupt or unusable.",
     fix=(
-        "find the row (assert torch.isfinite on every example), repair or drop it, and resume from a checkpoint "
-        "before it"
+        "find the row (assert torch.isfinite on every example), fix or drop it, and resume from an earlier checkpoint"
     ),
     judge=judge,
     page=__doc__,

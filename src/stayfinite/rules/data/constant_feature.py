@@ -5,14 +5,14 @@ A column with one value carries no information. Harmless by itself, it becomes N
 spread, and it is often the trace of a mistake: a column that was read wrongly, a label that was lost.
 
 ## Why it happens
-- Standardisation `(x - mean) / std` with `std = 0`: 0 divided by 0.
+- Standardization `(x - mean) / std` with `std = 0`: 0 divided by 0.
 - A join or a parser filled a column with its default; all dates became 1970; all pictures are the same grey.
-- A series that stands still within a window: reversible instance normalisation, correlation and R2 divide by its
+- A series that stands still within a window: reversible instance normalization, correlation and R2 divide by its
   spread.
 - One-hot columns of categories that this split does not have.
 - A target that is constant in a batch: R2, Pearson and AUC are undefined there.
 
-## How to recognise it
+## How to recognize it
 - `RuntimeWarning: invalid value encountered in divide` during the preparation, then NaN at the first step.
 - `ConstantInputWarning: An input array is constant; the correlation coefficient is not defined`.
 - `df.nunique() == 1`, `x.std(0) == 0`.
@@ -40,34 +40,34 @@ _BY_SPREAD = (
     r"/ ?\(?.{0,30}max\w*.{0,12}- ?.{0,20}min|"
     r"\.std\(|z-?score|StandardScaler|MinMaxScaler|standardi[sz]e"
 )
-"""A standardisation: a column of one value has a spread of 0."""
+"""A standardization: a column of one value has a spread of 0."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Measured columns; or warnings of a spread of 0, with NaN after them."""
     seen = facts.seen("data.constant_features")
     if seen is not None and seen.value:
-        yield Clue(f"columns of one value: {', '.join(map(str, seen.value))}", PROOF, seen.where)
+        yield Clue(f"constant columns: {', '.join(map(str, seen.value))}", PROOF, seen.where)
     if facts.symptoms.healthy:
         return
     divided = facts.said(r"invalid value encountered in (?:true_)?divide|divide by zero encountered")
     symptoms = facts.symptoms
     sick = symptoms.bad > 0 or symptoms.bad_losses > 0 or symptoms.bad_evals > 0
     if divided is not None and sick:
-        yield Clue(f"{divided.text}, then values that are not finite", FAIR, divided.where)
+        yield Clue(f"{divided.text}, then NaN or inf", FAIR, divided.where)
         if symptoms.from_start:
             yield Clue("from the first point on", HINT, symptoms.where.get("first_bad", ""))
         spread = facts.mentioned(_BY_SPREAD)
         if spread is not None:
-            yield Clue(f"what is divided by is a spread: {spread[1].strip()[:100]}", 3.5, spread[0])
+            yield Clue(f"the divisor is a standard deviation: {spread[1].strip()[:100]}", 3.5, spread[0])
 
 
 RULE = Rule(
     code="SF311",
     slug="constant-feature",
     severity="warning",
-    title="A feature or a target never changes.",
-    fix="drop columns of one value, or divide by std.clamp(min=1e-6); first find out why they are constant",
+    title="A feature or target is constant.",
+    fix="drop constant columns, or divide by std.clamp(min=1e-6); first find out why they are constant",
     judge=judge,
     page=__doc__,
     prior=-4.5,

@@ -12,7 +12,7 @@ the model learns the damage.
 - A byte order mark at the head of a file, null bytes, a binary or compressed file under the name of a text file.
 - Cutting a file by bytes in the middle of a character.
 
-## How to recognise it
+## How to recognize it
 - `UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 17: invalid continuation byte`;
   `'gbk' codec can't decode byte`; `'charmap' codec can't decode byte`; `surrogates not allowed` when writing.
 - The character U+FFFD in the text, "Ã", "â€™", "ï»¿" at a file's head.
@@ -67,7 +67,7 @@ RULE = Rule(
     code="SF314",
     slug="corrupt-encoding",
     severity="error",
-    title="Text is damaged, or in another encoding than UTF-8.",
+    title="Text is damaged, or not UTF-8.",
     fix=(
         'name the encoding when reading (encoding="utf-8", "utf-8-sig", "cp1252", "gb18030"), convert once, and drop '
         "damaged lines"

@@ -11,8 +11,8 @@ loss falls in steps, and everything that depends on the number of rows (epochs, 
   numbers that every DataLoader worker draws from the same seed.
 - A cycle over a small dataset with a step count instead of epochs.
 
-## How to recognise it
-- A hash of each normalised row: `1 - len(set(hashes)) / len(hashes)`. Above some per cent it matters.
+## How to recognize it
+- A hash of each normalized row: `1 - len(set(hashes)) / len(hashes)`. Above some per cent it matters.
 - A training loss that drops at each epoch's border and lies far below the validation loss.
 - Generated text that repeats training text word for word.
 
@@ -43,14 +43,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A measured share of copies."""
     seen = facts.seen("data.duplicate_share")
     if seen is not None and seen.value > MANY:
-        yield Clue(f"{seen.value:.0%} of the rows are copies", PROOF if seen.value > 0.3 else STRONG, seen.where)
+        yield Clue(f"{seen.value:.0%} of the rows are duplicates", PROOF if seen.value > 0.3 else STRONG, seen.where)
 
 
 RULE = Rule(
     code="SF313",
     slug="duplicate-rows",
     severity="warning",
-    title="Many rows of the data are copies of each other.",
+    title="Many rows are duplicates.",
     fix=(
         "drop duplicates before splitting (drop_duplicates, MinHash for text), and give DataLoader workers different "
         "seeds"

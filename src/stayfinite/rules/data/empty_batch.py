@@ -11,7 +11,7 @@ empty list fails, or the loop ends at once and training "finishes" after 0 steps
 - An iterable dataset that was used up by the first epoch.
 - Detection or segmentation batches without any object, where the loss divides by the number of positives.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: num_samples should be a positive integer value, but got num_samples=0`.
 - `RuntimeError: stack expects a non-empty TensorList`, `cannot reshape tensor of 0 elements`,
   `expected a non-empty list of Tensors`.
@@ -65,7 +65,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("the dataset has no rows", PROOF, seen.where)
     batches = facts.seen("loader.batches")
     if batches is not None and batches.value == 0:
-        yield Clue("the loader gives no batch at all", PROOF, batches.where)
+        yield Clue("the loader gives no batches", PROOF, batches.where)
     without = facts.seen("loader.empty_batches")
     if without is not None and without.value:
         yield Clue(f"batches without rows: {', '.join(map(str, without.value[:4]))}", PROOF, without.where)

@@ -9,7 +9,7 @@ Padding is set to the end token (`tokenizer.pad_token = tokenizer.eos_token`), a
 padding's id stands. The real end of each text has the same id and is masked with it. transformers'
 `DataCollatorForLanguageModeling(mlm=False)` masks this way.
 
-## How to recognise it
+## How to recognize it
 - `(labels == tokenizer.eos_token_id).sum()` is 0 in every batch, although the texts end with the token.
 - Generated answers never end; in reinforcement learning `completions/clipped_ratio` starts at 1.0.
 
@@ -41,8 +41,8 @@ RULE = Rule(
     code="SF333",
     slug="eos-never-learned",
     severity="warning",
-    title="The end token is masked from the labels and never learned.",
-    fix="labels[attention_mask == 0] = -100, or give padding a token of its own",
+    title="The end token is masked in the labels, so it is never learned.",
+    fix="labels[attention_mask == 0] = -100, or use a separate pad token",
     judge=judge,
     page=__doc__,
     observes={"plan.end_masked": REMARKS},

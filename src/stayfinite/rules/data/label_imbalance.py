@@ -1,7 +1,7 @@
 """One class rules the data, and the model answers with it always.
 
 ## What it means
-With 97% of one class, a model that always names it has an accuracy of 97% and a low loss. It has learnt the base
+With 97% of one class, a model that always names it has an accuracy of 97% and a low loss. It has learned the base
 rate, and nothing else. Precision and recall of the rare classes are 0.
 
 ## Why it happens
@@ -9,7 +9,7 @@ rate, and nothing else. Precision and recall of the rare classes are 0.
 - Filtering or sampling took one class away; a join lost labels and filled them with 0.
 - Batches too small to hold a rare class: most steps push towards the common one.
 
-## How to recognise it
+## How to recognize it
 - Accuracy equal to the share of the largest class from the first evaluation on, and standing there; F1, recall or MCC
   0.
 - sklearn's `UndefinedMetricWarning: Precision is ill-defined and being set to 0.0 due to no predicted samples`.
@@ -22,7 +22,7 @@ rate, and nothing else. Precision and recall of the rare classes are 0.
   `BCEWithLogitsLoss(pos_weight=negatives / positives)`; square roots of these where they are extreme.
 - Or sample: `WeightedRandomSampler(weights, len(weights))` in the DataLoader. One of the two, not both.
 - Move the threshold on the validation set instead of using 0.5.
-- Initialise the last bias with the base rate, `bias = log(p / (1 - p))`: the first hundreds of steps are then not
+- Initialize the last bias with the base rate, `bias = log(p / (1 - p))`: the first hundreds of steps are then not
   spent on it. Focal loss for dense detection.
 
 ## When it is a false alarm
@@ -68,10 +68,10 @@ RULE = Rule(
     code="SF310",
     slug="label-imbalance",
     severity="warning",
-    title="One class rules the labels: answering with it always is nearly right.",
+    title="One class dominates the labels: always predicting it scores well.",
     fix=(
         "weight the loss (CrossEntropyLoss(weight=...), pos_weight) or sample by class (WeightedRandomSampler), and "
-        "judge by F1 or balanced accuracy"
+        "measure F1 or balanced accuracy"
     ),
     judge=judge,
     page=__doc__,

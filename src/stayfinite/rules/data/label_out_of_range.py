@@ -7,13 +7,13 @@ process (`Assertion t >= 0 && t < n_classes failed`), and every later call fails
 
 ## Why it happens
 - Labels count from 1, the model counts from 0; or `num_labels` is one too small (the default of transformers is 2).
-- Masks hold other values than class ids: 255 for "ignore" or for white, colours of a palette, anti-aliased edges
+- Masks hold other values than class ids: 255 for "ignore" or for white, colors of a palette, anti-aliased edges
   after a resize with bilinear interpolation.
 - The ignore label is not the loss's: -1 or 255 in the data, `ignore_index=-100` in the loss.
 - A token classification labels with a map that does not cover every tag; an added class that the head does not know.
 - Language models: labels from a larger vocabulary than the head, or -1 for masked places.
 
-## How to recognise it
+## How to recognize it
 - `nll_loss_forward_reduce_cuda_kernel_2d`, `nll_loss2d_forward_kernel`, `ClassNLLCriterion`,
   `SpatialClassNLLCriterion` with `t >= 0 && t < n_classes` or `cur_target >= 0 && cur_target < n_classes`.
 - `Target -1 is out of bounds`, `Class values must be smaller than num_classes` (one_hot),
@@ -24,7 +24,7 @@ process (`Assertion t >= 0 && t < n_classes failed`), and every later call fails
 
 ## How to fix it
 - transformers: `AutoModelFor...from_pretrained(name, num_labels=n, id2label=..., label2id=...)`; labels from 0 to n -
-  1; -100 where nothing is to be learnt. `ignore_mismatched_sizes=True` to put a new head on a trained checkpoint.
+  1; -100 where nothing is to be learned. `ignore_mismatched_sizes=True` to put a new head on a trained checkpoint.
 - Segmentation: `nn.CrossEntropyLoss(ignore_index=255)`, masks resized with `InterpolationMode.NEAREST`, palette
   images read as indices (mode "P", not converted to RGB), `reduce_zero_label` or `do_reduce_labels` where class 0 is
   background.
@@ -86,7 +86,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if target is not None:
         yield Clue(target.text, PROOF, target.where)
         if facts.symptoms.healthy:
-            yield Clue("training goes on as it should", REFUTED, facts.symptoms.where.get("start", ""))
+            yield Clue("training continues normally", REFUTED, facts.symptoms.where.get("start", ""))
     elif scatter is not None:
         yield Clue(scatter.text, 2.5, scatter.where)
         yield from _counted(facts, scatter)
@@ -100,7 +100,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"a loss over classes: {named[1].strip()}", FAIR, named[0])
         seen_data = facts.mentioned(_PICTURES)
         if seen_data is not None and named is None and lookup is None and scatter is None:
-            yield Clue(f"no text is looked up, labels are: {seen_data[1].strip()[:80]}", FAIR, seen_data[0])
+            yield Clue(f"labels are looked up, not text: {seen_data[1].strip()[:80]}", FAIR, seen_data[0])
     if target is not None or scatter is not None or vague is not None:
         declared = facts.mentioned(
             r"ignore_index|ignore_label|labels? (?:start|from) (?:at )?1\b|class(?:es)? ids?|\b255\b"
@@ -117,7 +117,7 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
     classes = is_class_count(facts, asked[1])
     if classes is not None:
         label = "a label beyond them" if asked[0] is None else f"label {asked[0]}"
-        yield Clue(f"{label}, and the model has {asked[1]} classes ({classes[1]})", STRONG, classes[0])
+        yield Clue(f"{label}, but the model has {asked[1]} classes ({classes[1]})", STRONG, classes[0])
 
 
 def _below_zero(facts: Facts) -> Iterator[Clue]:
@@ -127,19 +127,19 @@ def _below_zero(facts: Facts) -> Iterator[Clue]:
         return
     bounded = facts.mentioned(_BOUNDED)
     if bounded is not None and facts.mentioned(_UNBOUNDED) is None:
-        text = f"a loss of {best:.4g}, and cross entropy of labels from 0 to 1 is never below 0"
+        text = f"loss {best:.4g}; cross entropy of labels from 0 to 1 is never below 0"
         yield Clue(text, STRONG + HINT, facts.symptoms.where.get("start", ""))
-        yield Clue(f"the loss is one that cannot be negative: {bounded[1].strip()[:80]}", 1.5, bounded[0])
+        yield Clue(f"this loss cannot be negative: {bounded[1].strip()[:80]}", 1.5, bounded[0])
 
 
 RULE = Rule(
     code="SF305",
     slug="label-out-of-range",
     severity="error",
-    title="A label names a class that the model does not have.",
+    title="A label is outside the model's classes.",
     fix=(
-        "map labels to 0 ... num_labels - 1, set num_labels to their number and ignore_index to the value that marks "
-        "ignored places"
+        "map labels to 0 ... num_labels - 1, set num_labels to their number and ignore_index to the value of ignored "
+        "positions"
     ),
     judge=judge,
     page=__doc__,

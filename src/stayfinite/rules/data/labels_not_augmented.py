@@ -8,7 +8,7 @@ then contradict their inputs, and the model learns the average of both.
 - A random transform is applied to the image alone.
 - Image and mask go through the same random transform one after the other, each with its own random numbers.
 
-## How to recognise it
+## How to recognize it
 - The training loss stays above the validation loss, though nothing is dropped out.
 - Draw one row of the dataset several times and show image and mask side by side.
 - `stayfinite doctor train.py` draws rows again and compares them.
@@ -40,8 +40,8 @@ RULE = Rule(
     code="SF332",
     slug="labels-not-augmented",
     severity="error",
-    title="Inputs are flipped or turned, and their labels are not.",
-    fix="flip input and label together, under one random draw",
+    title="Inputs are flipped or rotated, but their labels are not.",
+    fix="flip input and label together, with one random draw",
     judge=judge,
     page=__doc__,
     observes={"data.labels_not_augmented": "what was flipped alone, in words; empty where labels follow"},

@@ -9,7 +9,7 @@ but how often each label occurs.
 - Two loaders with `shuffle=True` that are read side by side.
 - A sort, a filter or a `drop_duplicates` on one of two arrays.
 
-## How to recognise it
+## How to recognize it
 - The loss stops at the entropy of the labels (`ln(classes)` where they are balanced), on the training data as well.
 - With labels in the stored order the same model learns at once.
 - Print ten inputs with their labels, as the model gets them.
@@ -41,7 +41,7 @@ RULE = Rule(
     code="SF331",
     slug="labels-shuffled",
     severity="error",
-    title="Labels are shuffled apart from their inputs.",
+    title="Labels are shuffled separately from their inputs.",
     fix="shuffle both with one permutation: order = torch.randperm(len(x)); x, y = x[order], y[order]",
     judge=judge,
     page=__doc__,

@@ -1,14 +1,14 @@
-"""The last batch is a single row, and the model normalises over the batch.
+"""The last batch is a single row, and the model normalizes over the batch.
 
 ## What it means
-The number of rows leaves a remainder of one, `drop_last` is off, and a batch normalisation of the model cannot be
+The number of rows leaves a remainder of one, `drop_last` is off, and a batch normalization of the model cannot be
 computed over one value: the epoch ends with an error, after all of it was trained. Where a row has several positions it
 can be computed, and says next to nothing.
 
 ## Why it happens
 `len(dataset) % batch_size == 1`. It comes and goes with the size of a split, so that it shows first on the real data.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256])`, at the end of
   the first epoch.
 - A loss that jumps at each epoch's last step.
@@ -35,7 +35,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Only a look at loader and model can tell: a remainder of one, and a forward pass that fails with one row."""
     fails = facts.seen("loader.last_batch_fails")
     if fails is not None and fails.value:
-        text = f"{fails.value} rows leave a last batch of one, with which {fails.where} cannot normalise"
+        text = f"{fails.value} rows leave a last batch of one, which {fails.where} cannot normalize"
         yield Clue(text, PROOF, fails.where)
 
 
@@ -43,7 +43,7 @@ RULE = Rule(
     code="SF321",
     slug="last-batch-of-one",
     severity="error",
-    title="The last batch holds one row, and batch normalisation needs more.",
+    title="The last batch has one row, but BatchNorm needs two.",
     fix="DataLoader(..., drop_last=True), or a batch size that leaves another remainder",
     judge=judge,
     page=__doc__,

@@ -5,19 +5,19 @@ The device waits for the loader in every step. Training is right and takes sever
 
 ## Why it happens
 - `num_workers=0`: rows are read, decoded and put together between two steps, by the process that trains.
-- Decoding, tokenising or augmenting in the loader what could be done once and stored.
+- Decoding, tokenizing or augmenting in the loader what could be done once and stored.
 - Many small files on a network disk; rows of a compressed file that are read one by one.
 - Workers that start anew in every epoch.
 
-## How to recognise it
-- The device's utilisation saws between 0 and 100 %.
+## How to recognize it
+- The device's utilization saws between 0 and 100 %.
 - A loop over the loader alone takes as long as training.
 - `preflight(..., loader=loader)` measures both.
 
 ## How to fix it
 - `DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4, pin_memory=True)`; transformers:
   `dataloader_num_workers=4`, `dataloader_persistent_workers=True`.
-- Tokenise once: `dataset.map(tokenize, batched=True)`, and store it.
+- Tokenize once: `dataset.map(tokenize, batched=True)`, and store it.
 - Larger files that are read in one piece (WebDataset, parquet, memory-mapped arrow).
 - Augmentations on the device.
 
@@ -44,7 +44,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     batch, step = facts.seen("loader.seconds_per_batch"), facts.seen("loader.seconds_per_step")
     if batch is None or step is None or not batch.value > LONG or not batch.value > SLOWER * step.value:
         return
-    text = f"a batch takes {batch.value:.2g} s to come and {step.value:.2g} s to train on"
+    text = f"a batch takes {batch.value:.2g} s to load and {step.value:.2g} s to train on"
     yield Clue(text, STRONG + 1.0, batch.where)
 
 
@@ -52,8 +52,8 @@ RULE = Rule(
     code="SF322",
     slug="loader-too-slow",
     severity="warning",
-    title="The loader is slower than the model: the device waits for data.",
-    fix="DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True), and prepare rows once beforehand",
+    title="The loader is slower than the model: the GPU waits for data.",
+    fix="DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True), and preprocess rows once",
     judge=judge,
     page=__doc__,
     observes={

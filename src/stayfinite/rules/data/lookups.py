@@ -198,11 +198,11 @@ def position_limit(facts: Facts) -> tuple[int, str] | None:
     """How many tokens the model's position table holds, and what says so."""
     setting = facts.settings.find("max_position_embeddings", "n_positions", "n_ctx")
     if setting is None and is_roberta(facts) and _from_scratch(facts):
-        return 510, "RobertaConfig's own max_position_embeddings of 512, of which 510 are used"
+        return 510, "RobertaConfig's own max_position_embeddings of 512 (510 usable)"
     if setting is not None and (value := number_in(setting.value)) is not None and value > 0:
         told = f"{setting.name}: {setting.value}"
         if is_roberta(facts):
-            return int(value) - 2, f"{told}, of which a RoBERTa uses {int(value) - 2}"
+            return int(value) - 2, f"{told}, of which RoBERTa uses {int(value) - 2}"
         return int(value), told
     model = facts.context.model
     texts = [model.value] if model is not None else [text for _, text in facts.settings.texts()]

@@ -15,7 +15,7 @@ falls, then stays, and the model predicts one constant.
 - One-hot rows, or a column (N, 1), go to cross entropy, which wants N class numbers of dtype long.
 - Class numbers of dtype long, or float64 values from numpy, go to MSE or BCE, which want the prediction's dtype.
 
-## How to recognise it
+## How to recognize it
 - `UserWarning: Using a target size (torch.Size([64])) that is different to the input size (torch.Size([64, 1])). This
   will likely lead to incorrect results due to
   broadcasting.` It comes once, at the first step, from `mse_loss`, `l1_loss`, `smooth_l1_loss` or `huber_loss`.
@@ -94,12 +94,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         alike = len(shapes) == 2 and [n for n in shapes[0] if n != "1"] == [n for n in shapes[1] if n != "1"]
         yield Clue(refused.text, PROOF if alike else STRONG, refused.where)
     elif (other := facts.said(_OTHER_SHAPE)) is not None:
-        yield Clue(
-            f"the target's shape is not the one that the loss takes: {other.text.strip()[:160]}", 5.0, other.where
-        )
+        yield Clue(f"the loss does not accept the target's shape: {other.text.strip()[:160]}", 5.0, other.where)
     kind = facts.said(_OTHER_KIND)
     if kind is not None and (_of_the_loss(facts) or re.search(r"target|label|dtype double", kind.text, re.IGNORECASE)):
-        yield Clue(f"the target's dtype is not the one that the loss takes: {kind.text.strip()[:160]}", 5.0, kind.where)
+        yield Clue(f"the loss does not accept the target's dtype: {kind.text.strip()[:160]}", 5.0, kind.where)
     seen = facts.seen("loss.broadcast_shapes")
     if seen is not None and seen.value:
         yield Clue(f"the loss compares shapes {seen.value}", PROOF, seen.where)
@@ -134,10 +132,10 @@ RULE = Rule(
     code="SF316",
     slug="loss-broadcast",
     severity="error",
-    title="Prediction and target do not fit each other in shape or dtype.",
+    title="Prediction and target differ in shape or dtype.",
     fix=(
-        "give both the shape and dtype that the loss takes: pred.squeeze(-1) for MSE and BCE, class numbers "
-        "(target.long(), one a row) for cross entropy"
+        "give both the shape and dtype of the loss: pred.squeeze(-1) for MSE and BCE, class numbers (target.long(), "
+        "one per row) for cross entropy"
     ),
     judge=judge,
     page=__doc__,

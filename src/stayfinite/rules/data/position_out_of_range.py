@@ -14,7 +14,7 @@ device-side assert on CUDA, or a shape error between the sequence length and the
 - Tokens that come on top: prompt tokens, image patches (a larger image has more patches), a separator added after
   truncation.
 
-## How to recognise it
+## How to recognize it
 - The warning `Token indices sequence length is longer than the specified maximum sequence length for this model (781
   > 512)` before the crash.
 - The traceback passes `position_embeddings`, `embed_positions`, `wpe` or `pos_embed`.
@@ -114,11 +114,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from planned(facts, "plan.too_long")
     asked = facts.seen("data.positions_out_of_range")
     if asked is not None and asked.value:
-        yield Clue(f"positions that the table has no row for: {asked.value}", PROOF, asked.where)
+        yield Clue(f"positions beyond the table: {asked.value}", PROOF, asked.where)
     seen = facts.seen("data.longest_row")
     limit = position_limit(facts)
     if seen is not None and limit is not None and seen.value > limit[0]:
-        yield Clue(f"a row of {seen.value} tokens, and {limit[1]}", PROOF, seen.where)
+        yield Clue(f"a row of {seen.value} tokens, but {limit[1]}", PROOF, seen.where)
     if facts.symptoms.healthy:
         return
     refusal = facts.said(_REFUSAL)
@@ -135,7 +135,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"{rows} is the size of a table of positions", STRONG)
         following = first_missing(crash)
         if following is not None and following < VOCABULARY:
-            yield Clue(f"row {following} is the first that is missing, as when positions count up", FAIR)
+            yield Clue(f"row {following} is the first missing one, as when positions count up", FAIR)
     yield from _lengths(facts)
 
 
@@ -145,21 +145,19 @@ def _lengths(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
-        yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), and {limit[1]}", STRONG, longest[2], risk=True)
+        yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), but {limit[1]}", STRONG, longest[2], risk=True)
     elif limit is not None and limit[0] == 510 and "max_position" in limit[1]:
-        yield Clue(
-            f"a RoBERTa with {limit[1]} holds 510 tokens: it counts positions from padding_idx + 1", STRONG, risk=True
-        )
+        yield Clue(f"RoBERTa with {limit[1]} holds 510 tokens: positions start at padding_idx + 1", STRONG, risk=True)
 
 
 RULE = Rule(
     code="SF304",
     slug="position-out-of-range",
     severity="error",
-    title="An input is longer than the model has positions for.",
+    title="An input is longer than the model's position table.",
     fix=(
-        "tokenizer(..., truncation=True, max_length=N) with N at most model.config.max_position_embeddings (less 2 "
-        "for RoBERTa and its kin)"
+        "tokenizer(..., truncation=True, max_length=N) with N at most model.config.max_position_embeddings (minus 2 "
+        "for RoBERTa)"
     ),
     judge=judge,
     page=__doc__,

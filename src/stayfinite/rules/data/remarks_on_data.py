@@ -41,11 +41,11 @@ def remarks(facts: Facts) -> Iterator[Clue]:
         near = " ".join(message.text for message in facts.messages if 0 <= message.line - prepared.line <= 1)
         by_spread = re.search(r"divi", prepared.text) is not None and _BY_SPREAD.search(near) is not None
         weight = HINT / 2 if by_spread else STRONG if _TARGETS.search(near) else FAIR
-        yield Clue(f"numpy, which prepares the data, says: {prepared.text.strip()}", weight, prepared.where)
+        yield Clue(f"numpy warns while preparing data: {prepared.text.strip()}", weight, prepared.where)
     yield from _alignment(facts)
     detects = facts.mentioned(_DETECTS)
     if detects is not None and not facts.symptoms.explodes:
-        yield Clue(f"boxes are regressed, whose logarithm must exist: {detects[1].strip()[:80]}", 1.5, detects[0])
+        yield Clue(f"box regression takes logarithms: {detects[1].strip()[:80]}", 1.5, detects[0])
 
 
 def _alignment(facts: Facts) -> Iterator[Clue]:
@@ -56,9 +56,9 @@ def _alignment(facts: Facts) -> Iterator[Clue]:
     first = facts.symptoms.first_bad
     if first is not None and first.loss is not None and math.isinf(first.loss):
         place = facts.symptoms.where.get("first_bad", "")
-        yield Clue("CTC's loss is infinite, which says that a row has no alignment", 3.0, place)
+        yield Clue("the CTC loss is infinite: a row has no alignment", 3.0, place)
     elif first is not None:
-        yield Clue("an alignment is asked for, which not every row may have", 1.0)
+        yield Clue("the loss needs an alignment, which a row may not have", 1.0)
 
 
 def impossible_alignment(facts: Facts) -> Iterator[Clue]:
@@ -69,6 +69,6 @@ def impossible_alignment(facts: Facts) -> Iterator[Clue]:
                 continue
             for value, line in zip(track.values, track.lines, strict=True):
                 if math.isfinite(value) and (value < -1.0 or value > ABSURD):
-                    text = f"{name} of {value:.3g}: no alignment has such a probability"
+                    text = f"{name} {value:.3g}: no alignment is this unlikely"
                     yield Clue(text, STRONG + FAIR, run.where(line))
                     return

@@ -9,7 +9,7 @@ difference in preparation, not what was learned.
 - Division by 255 on one path; `ToTensor` here and a raw array there.
 - A scaler that is fitted and applied to the training rows, while the validation rows stay raw.
 
-## How to recognise it
+## How to recognize it
 - Mean and standard deviation of one batch of each side: `x.mean(), x.std()`.
 - A training loss that falls and a validation loss that is far above it from the first evaluation on.
 - `stayfinite doctor train.py` compares what the model is given with and without gradients.
@@ -41,7 +41,7 @@ RULE = Rule(
     code="SF330",
     slug="splits-scaled-differently",
     severity="error",
-    title="Validation inputs are scaled otherwise than training inputs.",
+    title="Validation inputs are scaled differently from training inputs.",
     fix="apply the training data's normalization, with its mean and std, to the validation data",
     judge=judge,
     page=__doc__,

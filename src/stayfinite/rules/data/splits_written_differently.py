@@ -1,16 +1,16 @@
 """Training and validation text are written differently.
 
 ## What it means
-Characters that are common in the validation data never occur in the training data. The model has not learnt a single
-token of them, so the score measures how the two files were prepared, not what was learnt.
+Characters that are common in the validation data never occur in the training data. The model has not learned a single
+token of them, so the score measures how the two files were prepared, not what was learned.
 
 ## Why it happens
-- One file went through a normalisation that the other did not: NFKC turns subscripts into digits (`u₂` into `u2`),
+- One file went through a normalization that the other did not: NFKC turns subscripts into digits (`u₂` into `u2`),
   ligatures into letters, full-width forms into ASCII; a cleaning step removed accents, quotes or emoji on one side.
 - The two come from different editions, exports or scrapers, with curly quotes here and straight ones there.
 - The validation set is of another language, script or domain.
 
-## How to recognise it
+## How to recognize it
 - `stayfinite check --data train.csv --val val.csv` names the characters and the share of rows that hold them.
 - `set(validation_text) - set(training_text)`, counted: single rare characters are normal, common ones are not.
 - A validation loss far above the training loss from the first evaluation on, and a share of unknown tokens on one side
@@ -39,7 +39,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     share, characters = facts.seen("data.foreign_rows_share"), facts.seen("data.foreign_characters")
     if share is not None and characters is not None and share.value > 0.01:
         named = " ".join(characters.value)
-        text = f"{share.value:.0%} of the validation rows hold what no training row does: {named}"
+        text = f"{share.value:.0%} of the validation rows hold characters no training row has: {named}"
         yield Clue(text, PROOF if share.value > 0.1 else STRONG, share.where)
 
 
@@ -47,7 +47,7 @@ RULE = Rule(
     code="SF317",
     slug="splits-written-differently",
     severity="warning",
-    title="Validation text is full of characters that the training text never has.",
+    title="Validation text has characters that training text never has.",
     fix='clean both splits with one function, such as unicodedata.normalize("NFKC", text), before splitting',
     judge=judge,
     page=__doc__,

@@ -15,7 +15,7 @@ line of the traceback is rarely the place.
 - A table smaller than the tokenizer: `vocab_size` in a hand-written config, a `token_type_ids` of 1 in a model with
   one type (RoBERTa), a `nn.Embedding` sized by `len(set(words))` and indexed from 1.
 
-## How to recognise it
+## How to recognize it
 - `index out of range in self`, `Tried to access index 30522 out of table with 30521 rows`.
 - `indexSelectLargeIndex` or `indexSelectSmallIndex: ... Assertion srcIndex < srcSelectDimSize failed`; in newer
   versions `vectorized_gather_kernel: Assertion ind >= 0 && ind < ind_dim_size`.
@@ -75,7 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         rows, big = asked[1], asked[1] >= VOCABULARY
         if known is not None:
             row = "a row beyond it" if asked[0] is None else f"row {asked[0]}"
-            yield Clue(f"{row} is asked for, and the vocabulary has {rows} rows ({known[1]})", STRONG, known[0])
+            yield Clue(f"id {row}, but the vocabulary has {rows} rows ({known[1]})", STRONG, known[0])
         elif is_class_count(facts, rows) is None:
             yield Clue(
                 f"a table of {rows} rows is {'a vocabulary' if big else 'small for a vocabulary'}",
@@ -95,13 +95,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"image_token|-200\b"
     )
     if added is not None:
-        yield Clue(f"the vocabulary was changed: {added[1].strip()}", STRONG if failure else FAIR, added[0])
+        yield Clue(f"tokens were added: {added[1].strip()}", STRONG if failure else FAIR, added[0])
     elif (
         tokenizer := facts.settings.find("tokenizer_name", "tokenizer_name_or_path", "tokenizer_path", "tokenizer")
     ) is not None:
         model = facts.context.model
         if isinstance(tokenizer.value, str) and (model is None or model.value.lower() not in tokenizer.value.lower()):
-            yield Clue(f"a tokenizer of its own ({tokenizer.name}: {tokenizer.value})", HINT, tokenizer.where)
+            yield Clue(f"a separate tokenizer ({tokenizer.name}: {tokenizer.value})", HINT, tokenizer.where)
     yield from _against(facts)
 
 
@@ -124,7 +124,7 @@ RULE = Rule(
     code="SF303",
     slug="token-id-out-of-range",
     severity="error",
-    title="A token id is larger than the embedding has rows.",
+    title="A token id is beyond the embedding.",
     fix=(
         "model.resize_token_embeddings(len(tokenizer)) after adding tokens, and load tokenizer and model from the "
         "same checkpoint"

@@ -1,7 +1,7 @@
-"""The tokenizer or the prompt format is not the one that the model, or the labelling, counts on.
+"""The tokenizer or the prompt format is not the one that the model, or the labeling, counts on.
 
 ## What it means
-Text becomes other ids than the model learnt, or the code that marks which tokens to train on counts other tokens than
+Text becomes other ids than the model learned, or the code that marks which tokens to train on counts other tokens than
 the tokenizer makes. Nothing crashes. Rows are silently masked or shifted, and the model learns little, or nonsense.
 
 ## Why it happens
@@ -11,12 +11,12 @@ the tokenizer makes. Nothing crashes. Rows are silently masked or shifted, and t
 - Another version of the tokenizer: fast against slow, `legacy=True` against `False` in LLaMA and T5, an added BOS, a
   space after a special token.
 - The tokenizer of another checkpoint: ids mean other words. The loss starts near ln(vocabulary), as if nothing were
-  learnt.
+  learned.
 - Training formats the prompt in one way, generation in another.
 - A vocabulary that does not know the language: most words become the unknown token.
 - A checkpoint of another vocabulary: embedding and output layer differ in their rows, and in nothing else.
 
-## How to recognise it
+## How to recognize it
 - `WARNING: tokenization mismatch: 276 vs. 272. (ignored)` in almost every row (LLaVA, FastChat and their
   descendants), often with a loss of 0.0 because every label was masked.
 - `The tokenizer class you load from this checkpoint is not the same type as the class this function is called from.`
@@ -64,11 +64,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         characters = facts.seen("data.unknown_characters")
         if characters is not None:
-            yield Clue(f"it does not know {' '.join(characters.value)}", HINT, characters.where)
+            yield Clue(f"unknown characters: {' '.join(characters.value)}", HINT, characters.where)
     rows = other_vocabulary(facts)
     if rows is not None and not facts.symptoms.healthy:
         text = f"{rows.name or 'the embedding'} has {rows.one[0]} rows on one side and {rows.other[0]} on the other"
-        mend = f"take the checkpoint's own tokenizer, or resize_token_embeddings({rows.one[0]}) before loading"
+        mend = f"use the checkpoint's tokenizer, or resize_token_embeddings({rows.one[0]}) before loading"
         yield Clue(f"{text}: two vocabularies", PROOF, rows.where, fix=mend)
     mismatches = list(
         facts.all_said(
@@ -78,7 +78,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if mismatches:
         count = sum(message.count for message in mismatches)
         yield Clue(
-            f"{mismatches[0].text}, and {count - 1} more like it" if count > 1 else mismatches[0].text,
+            f"{mismatches[0].text}, and {count - 1} more" if count > 1 else mismatches[0].text,
             PROOF if count > 1 else STRONG,
             mismatches[0].where,
         )
@@ -94,12 +94,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
             r"llama\w*))\b"
         )
         if template is not None:
-            yield Clue(
-                f"a conversation template is chosen by hand ({template[1].strip()[:80]})", HINT, template[0], risk=True
-            )
+            yield Clue(f"a chat template set by hand ({template[1].strip()[:80]})", HINT, template[0], risk=True)
         if facts.symptoms.zero_loss:
             place = facts.symptoms.where.get("first_zero", "")
-            yield Clue("the loss is 0: the rows were masked as a whole", HINT, place)
+            yield Clue("the loss is 0: whole rows were masked", HINT, place)
         return
     noted = facts.mentioned(
         r"tokenizer (?:of|from) (?:another|a different|the (?:base|old|wrong))|"
@@ -115,9 +113,9 @@ RULE = Rule(
     code="SF306",
     slug="tokenizer-mismatch",
     severity="error",
-    title="The tokenizer or the conversation template does not fit the model, the labelling or the text.",
+    title="The tokenizer or chat template does not fit the model or the data.",
     fix=(
-        "load the tokenizer from the model's own checkpoint and use the conversation template of this model "
+        "load the tokenizer from the model's checkpoint and use this model's chat template "
         "(tokenizer.apply_chat_template)"
     ),
     judge=judge,

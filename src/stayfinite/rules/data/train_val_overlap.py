@@ -1,7 +1,7 @@
 """The same rows stand in the training and in the validation set.
 
 ## What it means
-The validation score measures memory instead of generalisation. It looks too good, keeps improving while the true
+The validation score measures memory instead of generalization. It looks too good, keeps improving while the true
 quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows it.
 
 ## Why it happens
@@ -13,9 +13,9 @@ quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows i
 - A time series split at random: tomorrow stands in the training set.
 - Statistics (scaler, vocabulary, feature selection) fitted on all rows before the split.
 
-## How to recognise it
+## How to recognize it
 - `stayfinite check --data train.csv --val val.csv`, which compares texts and ids.
-- A hash of each normalised row, and the intersection: `len(set(map(hash_row, train)) & set(map(hash_row, val)))`.
+- A hash of each normalized row, and the intersection: `len(set(map(hash_row, train)) & set(map(hash_row, val)))`.
 - A validation score far above that on data from another source or time.
 - A validation loss equal to the training loss to two digits through many epochs.
 
@@ -62,7 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     by_id = facts.seen("data.id_overlap_share")
     if by_id is not None and by_id.value > FEW:
         yield Clue(
-            f"{by_id.value:.1%} of the validation rows have an id that the training set has too",
+            f"{by_id.value:.1%} of the validation rows share an id with the training set",
             PROOF if by_id.value >= 0.01 else STRONG,
             by_id.where,
         )
@@ -70,7 +70,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     trouble = bool(facts.symptoms.trouble)
     same = facts.mentioned(_SAME) or _one_file(facts)
     if same is not None:
-        text = f"one set for both: {same[1].strip()[:100]}"
+        text = f"the same set for both: {same[1].strip()[:100]}"
         yield Clue(text, HINT if trouble else STRONG + 1.0, same[0], risk=True)
 
 
@@ -86,7 +86,7 @@ RULE = Rule(
     code="SF308",
     slug="train-val-overlap",
     severity="warning",
-    title="The validation set shares rows, or what they belong to, with the training set.",
+    title="The validation set shares rows or groups with the training set.",
     fix="remove duplicates, then split once by group (GroupShuffleSplit) or by time, before augmenting",
     judge=judge,
     page=__doc__,

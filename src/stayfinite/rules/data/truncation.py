@@ -1,4 +1,4 @@
-"""Rows are cut at the length limit, and what is cut is what should be learnt.
+"""Rows are cut at the length limit, and what is cut is what should be learned.
 
 ## What it means
 Texts longer than the limit lose their end. Where the end is the answer, the verdict or the stop token, the model
@@ -11,7 +11,7 @@ learns from what is left: to go on without end, or not at all. Nothing crashes.
   vocabulary that was made for English.
 - Audio and pictures have limits too: 30 s in Whisper, a number of image tokens.
 
-## How to recognise it
+## How to recognize it
 - The share of rows at exactly the limit: `(lengths == max_length).mean()`. Above a few per cent it matters.
 - `Token indices sequence length is longer than the specified maximum sequence length for this model (1313 > 1024)`.
 - Messages of the trainer about dropped or truncated rows.
@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("data.truncated_share")
     if seen is not None and seen.value > CUT:
         yield Clue(
-            f"{seen.value:.0%} of the rows are cut at the length limit",
+            f"{seen.value:.0%} of the rows are truncated",
             PROOF if seen.value > 0.2 else STRONG,
             seen.where,
         )
@@ -55,10 +55,10 @@ RULE = Rule(
     code="SF307",
     slug="truncation",
     severity="warning",
-    title="Rows are cut at the length limit.",
+    title="Rows are truncated at the length limit.",
     fix=(
-        "raise max_length (cutoff_len, sequence_len) to the 99th percentile of the lengths, split long rows, or "
-        "truncate on the side that matters less"
+        "raise max_length (cutoff_len, sequence_len) to the 99th percentile of lengths, split long rows, or truncate "
+        "the less important side"
     ),
     judge=judge,
     page=__doc__,

@@ -1,19 +1,19 @@
 """Inputs or targets far from unit scale.
 
 ## What it means
-Networks are initialised and learning rates are tuned for inputs and targets of about zero mean and unit spread.
+Networks are initialized and learning rates are tuned for inputs and targets of about zero mean and unit spread.
 Features of 1e4, prices in cents, pixels of 0 to 255 or timestamps multiply every gradient by their size: the first
 loss is huge, updates overshoot, and training diverges or crawls along one feature.
 
 ## Why it happens
-- Raw tables: salaries beside ages beside dates; no standardisation.
+- Raw tables: salaries beside ages beside dates; no standardization.
 - Pictures without `ToTensor()` (0 to 255) or without the mean and spread of the pre-trained model.
 - Regression targets in their natural unit: a house price of 3e5 gives a squared error of 1e11.
 - A scaler fitted on one split and not applied to another, or applied twice; features of constant value divided by a
   spread of 0.
 - Audio as 16-bit integers; time series with a trend.
 
-## How to recognise it
+## How to recognize it
 - A first loss of thousands and more with a squared error, or `inf` in fp16 at once.
 - The loss falls from 1e9 to 1e5 and is still useless, while its square root is the spread of the targets.
 - Per feature: `x.mean(0)`, `x.std(0)`; anything with |mean| or spread above about 10, or below 0.01, wants scaling.
@@ -23,7 +23,7 @@ loss is huge, updates overshoot, and training diverges or crawls along one featu
   for prices and counts.
 - torchvision: `ToTensor()` and `Normalize(mean, std)`, or `weights.transforms()` of the pre-trained weights;
   transformers: the model's own `AutoImageProcessor` or `AutoFeatureExtractor`.
-- Time series: scale per series (reversible instance normalisation), differences for trends.
+- Time series: scale per series (reversible instance normalization), differences for trends.
 - Audio: float in -1 to 1 (`waveform / 32768`).
 - As a first aid `nn.BatchNorm1d(features)` as the first layer, and a Huber loss for targets with outliers.
 
@@ -54,7 +54,7 @@ _SCALES = (
     "scale_data", "normalize_inputs", "normalize_targets", "scaler", "input_norm", "norm_data",
 )  # fmt: skip
 LARGE = 1e3
-"""A first loss above this is not that of standardised targets."""
+"""A first loss above this is not that of standardized targets."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -62,7 +62,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("data.input_scale")
     if seen is not None and seen.value > 30:
         yield Clue(
-            f"inputs lie {seen.value:.3g} spreads or units from zero", PROOF if seen.value > 100 else STRONG, seen.where
+            (f"inputs are {seen.value:.3g} standard deviations or units from zero"),
+            PROOF if seen.value > 100 else STRONG,
+            seen.where,
         )
     symptoms = facts.symptoms
     start = symptoms.first_loss
@@ -89,7 +91,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if regression is not None and (raw is not None or (start is not None and start >= LARGE)):
         yield Clue(f"a regression ({regression[1].strip()[:80]})", HINT + 0.5, regression[0], risk=True)
     if facts.context.half is not None and raw is None:
-        yield Clue(f"fp16 explains much of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
+        yield Clue(f"fp16 explains most of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
 
 
 def _switched_off(facts: Facts) -> tuple[str, str] | None:
@@ -106,8 +108,8 @@ RULE = Rule(
     severity="warning",
     title="Inputs or targets are far from unit scale.",
     fix=(
-        "standardise inputs and targets with the training set's mean and spread (StandardScaler, Normalize), log1p "
-        "for prices and counts"
+        "standardize inputs and targets with the training set's mean and std (StandardScaler, Normalize), log1p for "
+        "prices and counts"
     ),
     judge=judge,
     page=__doc__,

@@ -12,7 +12,7 @@ and BatchNorm sees a different world every minute.
 - A sampler of one's own, or one per rank without `set_epoch`: the same order in every epoch.
 - Concatenated sources without interleaving; a resumed run that starts at the head of the data each time.
 
-## How to recognise it
+## How to recognize it
 - A loss that saws with the period of the data: low within a class, a jump at its border, the same teeth in every
   epoch.
 - A training loss near 0 beside a validation accuracy of one class's share.
@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("labels.batch_purity")
     if seen is not None and seen.value >= 0.9:
         yield Clue(
-            f"on average {seen.value:.0%} of a batch are one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
+            f"on average {seen.value:.0%} of a batch is one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
         )
 
 
@@ -53,7 +53,7 @@ RULE = Rule(
     code="SF312",
     slug="unshuffled",
     severity="warning",
-    title="The training data is read in its stored order.",
+    title="The training data is not shuffled.",
     fix=(
         "DataLoader(train, shuffle=True), DistributedSampler with set_epoch, or dataset.shuffle(seed, "
         "buffer_size=10_000) for streams"

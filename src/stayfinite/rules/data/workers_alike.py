@@ -13,7 +13,7 @@ augmentations, crops and noise.
 - A `worker_init_fn` that seeds with a constant, or with the global seed and without the worker's number.
 - numpy's global generator in torch before 1.9, which did not seed it for each worker.
 
-## How to recognise it
+## How to recognize it
 - With `num_workers=4` the first four batches of a stream are equal.
 - The same row, asked for in two workers, comes with the same noise, though it comes with other noise each time.
 - An epoch has more steps with workers than without.
@@ -45,14 +45,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if repeats is not None and repeats.value:
         yield Clue(f"the first batches of all {repeats.value} workers are equal", PROOF, repeats.where)
     if alike is not None and alike.value:
-        yield Clue("a row is drawn anew each time, and two workers draw the same", PROOF, alike.where)
+        yield Clue("rows are random, but two workers draw the same", PROOF, alike.where)
 
 
 RULE = Rule(
     code="SF320",
     slug="workers-alike",
     severity="warning",
-    title="The loader's workers give the same rows or the same random numbers.",
+    title="Loader workers return the same rows or random numbers.",
     fix="split a stream by get_worker_info(), and seed generators in each worker from torch.initial_seed()",
     judge=judge,
     page=__doc__,

@@ -14,7 +14,7 @@ took no part in the loss of this step never has one, so its bucket is never sent
 - *Marked ready only once*: the same parameter is used twice in a step under re-entrant gradient checkpointing, or the
   wrapper's forward is called twice before one backward.
 
-## How to recognise it
+## How to recognize it
 - `Expected to have finished reduction in the prior iteration before starting a new one`: proof.
 - `Expected to mark a variable ready only once`: the other side of it, a parameter that reports twice.
 - `TORCH_DISTRIBUTED_DEBUG=DETAIL` adds the names of the parameters that did not receive a gradient.
@@ -67,9 +67,11 @@ RULE = Rule(
     code="SF502",
     slug="ddp-unused-parameters",
     severity="error",
-    title="Some parameters got no gradient, and DistributedDataParallel cannot finish without them.",
-    fix="set find_unused_parameters=True (transformers: ddp_find_unused_parameters=True; Lightning: "
-    'strategy="ddp_find_unused_parameters_true"), or remove the parameters that the loss does not use',
+    title="Some parameters got no gradient, so DistributedDataParallel cannot finish.",
+    fix=(
+        "set find_unused_parameters=True (transformers: ddp_find_unused_parameters=True; Lightning: "
+        'strategy="ddp_find_unused_parameters_true"), or remove unused parameters'
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "unused-parameters", "rank-desync", "environment"),

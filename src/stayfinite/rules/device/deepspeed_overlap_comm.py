@@ -10,7 +10,7 @@ It is a race in some versions and combinations: `overlap_comm` with `contiguous_
 gradient accumulation, with parameters that are used twice, or with a second backward in a step. Which step it hits
 depends on timing, hence on the number of cards, the bucket size and the model.
 
-## How to recognise it
+## How to recognize it
 - `"overlap_comm": true` in `zero_optimization`, and NaN in `grad_norm` while the loss before it is healthy, in bf16 or
   fp32 too.
 - The same run is fine on one card, with `overlap_comm: false`, or with another `reduce_bucket_size`.
@@ -74,8 +74,8 @@ def _of_stage_two(facts: Facts) -> Iterator[Clue]:
         return
     if first.loss is None or not math.isfinite(first.loss) or first.loss == 0 or facts.context.half is not None:
         return
-    yield Clue(f"ZeRO 2, whose usual settings overlap communication: {stage[1].strip()[:80]}", 1.5, stage[0], risk=True)
-    text = "the gradient norm is not finite while the loss still is"
+    yield Clue(f"ZeRO 2 overlaps communication by default: {stage[1].strip()[:80]}", 1.5, stage[0], risk=True)
+    text = "the gradient norm is NaN or inf while the loss is finite"
     yield Clue(text, FAIR, facts.symptoms.where.get("first_bad", ""))
 
 
@@ -83,7 +83,7 @@ RULE = Rule(
     code="SF504",
     slug="deepspeed-overlap-comm",
     severity="error",
-    title="DeepSpeed's overlapped communication may be corrupting the gradients.",
+    title="DeepSpeed's overlapped communication may corrupt gradients.",
     fix='set "overlap_comm": false in zero_optimization (and "contiguous_gradients": false if that is not enough), '
     "then upgrade DeepSpeed",
     judge=judge,

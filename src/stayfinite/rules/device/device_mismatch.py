@@ -15,7 +15,7 @@ stops. No number is wrong yet: the run cannot take its first step, or cannot tak
 - `device_map="auto"` spread the model over several cards and the code moves the batch, or adds two hidden states, by
   hand.
 
-## How to recognise it
+## How to recognize it
 - `Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!` and its older forms
   (`Expected object of device type cuda but got device type cpu`, `Input type (torch.cuda.FloatTensor) and weight type
   (torch.FloatTensor) should be the same`).
@@ -91,7 +91,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
         if step:
             yield Clue(
-                f"raised in the optimizer's step: its state lies elsewhere ({step.text.strip()})", HINT, step.where
+                (f"raised in the optimizer's step: its state is on another device ({step.text.strip()})"),
+                HINT,
+                step.where,
             )
     conversion = facts.said(_CONVERSION)
     if conversion:
@@ -124,7 +126,7 @@ RULE = Rule(
     code="SF501",
     slug="device-mismatch",
     severity="error",
-    title="Tensors that meet in one operation are on different devices.",
+    title="Tensors of one operation are on different devices.",
     fix="move the model to the device before building the optimizer and loading its state; move every batch with "
     ".to(device); "
     "register constants as buffers",

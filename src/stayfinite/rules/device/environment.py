@@ -14,7 +14,7 @@ numbers: NaN from the first steps on, on this machine only.
 - Cards of the GTX 16xx series return NaN from half-precision convolutions with some cuDNN versions: train those in
   fp32.
 
-## How to recognise it
+## How to recognize it
 - `no kernel image is available for execution on the device`, `is not compatible with the current PyTorch installation`,
   `undefined symbol`, `libcudart.so.11.0: cannot open shared object file`, `CUDA driver version is insufficient`,
   `Torch not compiled with CUDA enabled`, `CUDNN_STATUS_VERSION_MISMATCH`.
@@ -98,7 +98,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if message:
             yield Clue(message.text, weight, message.where)
             if went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
-                yield Clue("training went on after it", AGAINST * 3)
+                yield Clue("training continued after it", AGAINST * 3)
             break
     bad = not_finite(facts)
     trouble = bad is not None or bool(facts.symptoms.trouble)
@@ -111,7 +111,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"another version behaves differently: {other[1].strip()}", FAIR + HINT, other[0])
     card = facts.mentioned(_SICKLY_CARD)
     if card and bad:
-        text = f"half-precision kernels of this card return NaN with some cuDNN versions: {card[1].strip()}"
+        text = f"half-precision kernels of this GPU return NaN with some cuDNN versions: {card[1].strip()}"
         yield Clue(text, STRONG + HINT, card[0])
     versions = named_versions(facts)
     young = card_too_new(facts, versions)
@@ -131,9 +131,11 @@ RULE = Rule(
     code="SF506",
     slug="environment",
     severity="error",
-    title="The installed software does not fit together, or does not fit the card.",
-    fix="make a fresh environment with the versions that the project pins; install torch for your CUDA first, then "
-    "rebuild the extensions against it",
+    title="Installed packages do not fit each other or the GPU.",
+    fix=(
+        "make a fresh environment with the project's pinned versions; install torch for your CUDA first, then "
+        "rebuild extensions against it"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-diverging"),

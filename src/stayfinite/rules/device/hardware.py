@@ -9,7 +9,7 @@ Memory cells go bad (ECC corrects single flipped bits and reports double ones), 
 overheat, power supplies sag under a load that only training makes, consumer cards are overclocked. In large fleets some
 devices compute wrong numbers without any report: silent data corruption.
 
-## How to recognise it
+## How to recognize it
 - `NVRM: Xid (PCI:0000:9b:00): 94, Contained ECC error`, `uncorrectable ECC error encountered`,
   `GPU has fallen off the bus`, `Unable to determine the device handle`, `uncorrectable NVLink error`: the driver itself
   says so. Look with `dmesg -T | grep -i xid`.
@@ -89,10 +89,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if bad or facts.symptoms.trouble:
         same = facts.mentioned(_SAME_ELSEWHERE)
         if same:
-            yield Clue(f"all else equal, another device is healthy: {same[1].strip()[:140]}", STRONG + HINT, same[0])
+            yield Clue(
+                (f"with everything else equal, another device works: {same[1].strip()[:140]}"), STRONG + HINT, same[0]
+            )
     fragile = facts.mentioned(_FRAGILE)
     if fragile and (bad or facts.symptoms.trouble):
-        yield Clue(f"an unusual way to power, cool or plug in a card: {fragile[1].strip()[:100]}", 3.5, fragile[0])
+        yield Clue(f"an unusual power, cooling or slot setup: {fragile[1].strip()[:100]}", 3.5, fragile[0])
 
 
 RULE = Rule(
@@ -100,9 +102,10 @@ RULE = Rule(
     slug="hardware",
     severity="error",
     title="A device returns wrong numbers or reports a fault.",
-    fix="take the device out (CUDA_VISIBLE_DEVICES, or drain the node), go back to a checkpoint from before the "
-    "first bad step, and test the card "
-    "with nvidia-smi -q -d ECC and dcgmi diag -r 3",
+    fix=(
+        "take the device out of service (CUDA_VISIBLE_DEVICES, or drain the node), return to a checkpoint before the "
+        "first bad step, and test it with nvidia-smi -q -d ECC and dcgmi diag -r 3"
+    ),
     judge=judge,
     page=__doc__,
     prior=-4.5,

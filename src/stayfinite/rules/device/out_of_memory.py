@@ -17,7 +17,7 @@ copy), plus the activations, which grow with batch x length.
 - The host: too many loader workers, a dataset in RAM, a checkpoint loaded by every rank at once; the kernel then kills
   the process (`SIGKILL`, exit code -9 or 137) without a traceback.
 
-## How to recognise it
+## How to recognize it
 - `CUDA out of memory. Tried to allocate 488.00 MiB`, `torch.OutOfMemoryError`,
   `DefaultCPUAllocator: can't allocate memory`, `MPS backend out of memory`.
 - `exitcode: -9`, `Killed`, `DataLoader worker (pid 123) is killed by signal: Killed`.
@@ -87,14 +87,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if full:
         yield Clue(full.text, PROOF, full.where)
         if went_on(facts, full):
-            yield Clue("training went on after it", AGAINST * 3)
+            yield Clue("training continued after it", AGAINST * 3)
     told = None if full or facts.symptoms.healthy else facts.settings.search(_TOLD)
     if told:
-        yield Clue(f"memory is said to run out: {told[1].strip()[:120]}", STRONG + HINT, told[0])
+        yield Clue(f"memory runs out: {told[1].strip()[:120]}", STRONG + HINT, told[0])
     killed = facts.said(_KILLED)
     if killed:
         yield Clue(
-            f"killed from outside, as the kernel does when memory runs out: {killed.text.strip()}",
+            f"killed from outside, likely by the OOM killer: {killed.text.strip()}",
             STRONG + HINT,
             killed.where,
         )
@@ -105,12 +105,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"\bbus error\b|(?:insufficient|out of|not enough) shared memory|shared memory.{0,30}(?:full|exhausted)"
     )
     if shared:
-        yield Clue(f"the loaders' shared memory is full (docker: --shm-size): {shared.text}", STRONG, shared.where)
+        yield Clue(f"the loader's shared memory is full (docker: --shm-size): {shared.text}", STRONG, shared.where)
     estimate = measured(facts, "memory.estimate_share")
     if estimate is not None and estimate[0] > 1.0:
         # The estimate is right to a few percent, and 15 at worst: a little too much may still fit.
         weight = STRONG + HINT if estimate[0] > 1.2 else FAIR + HINT
-        yield Clue(f"a training step needs {estimate[0]:.2f} times the card's memory", weight, estimate[1])
+        yield Clue(f"a training step needs {estimate[0]:.2f} times the GPU's memory", weight, estimate[1])
 
 
 RULE = Rule(
@@ -118,9 +118,10 @@ RULE = Rule(
     slug="out-of-memory",
     severity="error",
     title="Memory is full.",
-    fix="per_device_train_batch_size=1 with gradient_accumulation_steps, gradient_checkpointing=True, bf16=True, "
-    "an 8-bit optimizer; "
-    "cut the longest rows",
+    fix=(
+        "per_device_train_batch_size=1 with gradient_accumulation_steps, gradient_checkpointing=True, bf16=True, an "
+        "8-bit optimizer; shorten the longest rows"
+    ),
     judge=judge,
     page=__doc__,
     prior=-3.0,

@@ -10,12 +10,12 @@ each other until a timeout.
   rank's own metric, `if rank == 0:` round code that holds a collective (evaluation, saving a sharded model,
   `barrier()`).
 - The ranks have different numbers of batches, and the one that ends first leaves the others waiting.
-- Parameters were initialised or loaded after wrapping, with another seed on each rank, or new ones were added on one
+- Parameters were initialized or loaded after wrapping, with another seed on each rank, or new ones were added on one
   rank.
 - Weights are changed outside the optimizer on one rank; buffers (BatchNorm's, a queue, an EMA) are not broadcast.
 - A kernel's or a card's error changed the numbers of one rank (see `hardware`).
 
-## How to recognise it
+## How to recognize it
 - `Watchdog caught collective operation timeout`, `Some NCCL operations have failed or timed out`,
   `Detected mismatch between collectives on ranks`, `DDP expects same model across all ranks`: ranks wait for different
   things.
@@ -30,7 +30,7 @@ each other until a timeout.
   wraps.
 - To find the place: `TORCH_DISTRIBUTED_DEBUG=DETAIL`, `TORCH_NCCL_ASYNC_ERROR_HANDLING=1`, `NCCL_DEBUG=INFO`; a flight
   record with `TORCH_NCCL_TRACE_BUFFER_SIZE=2000`.
-- A long step that is healthy (tokenising on rank 0): transformers `TrainingArguments(ddp_timeout=7200)`, plain torch
+- A long step that is healthy (tokenizing on rank 0): transformers `TrainingArguments(ddp_timeout=7200)`, plain torch
   `init_process_group(timeout=timedelta(hours=2))`, Lightning `DDPStrategy(timeout=...)`.
 
 ## When it is a false alarm
@@ -74,20 +74,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(differ.text, PROOF, differ.where)
     waiting = facts.said(_WAITING)
     if waiting:
-        yield Clue(f"ranks wait for each other in vain: {waiting.text}", STRONG + HINT, waiting.where)
+        yield Clue(f"ranks wait for each other forever: {waiting.text}", STRONG + HINT, waiting.where)
         local = facts.mentioned(_LOCAL_DECISION)
         if local:
-            yield Clue(f"a rank skips by its own number: {local[1].strip()}", FAIR, local[0], risk=True)
+            yield Clue(f"a rank skips on its local value: {local[1].strip()}", FAIR, local[0], risk=True)
 
 
 RULE = Rule(
     code="SF503",
     slug="rank-desync",
     severity="error",
-    title="The ranks do not hold the same parameters or do not run the same steps.",
-    fix="take every decision on an all-reduced number, call collectives on every rank, give all ranks the same "
-    "number of batches, "
-    "and load weights before wrapping",
+    title="Ranks hold different parameters or run different steps.",
+    fix=(
+        "decide on all-reduced values, call collectives on every rank, give all ranks the same number of batches, "
+        "and load weights before wrapping"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss",),

@@ -8,7 +8,7 @@ Anything that a program can do wrong: shapes that do not fit, an argument that t
 meets another, a batch that was put together differently from what the model expects. Where the error's words name a
 known cause, that cause is found beside this one and stands before it.
 
-## How to recognise it
+## How to recognize it
 The error itself, with the place where it was raised: `forward` or `backward`.
 
 ## How to fix it
@@ -42,7 +42,7 @@ RULE = Rule(
     slug="step-fails",
     severity="error",
     title="The first step fails with an error.",
-    fix="run forward(batch).backward() by hand and mend what its last line says",
+    fix="run forward(batch).backward() by hand and fix the error in its last line",
     judge=judge,
     page=__doc__,
     observes={"step.error": "the error that the first forward or backward pass raised"},

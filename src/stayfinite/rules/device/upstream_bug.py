@@ -9,7 +9,7 @@ finite, an internal assertion.
 Paths that few people walk are tested by few: new kernels, fused losses, `torch.compile`, sharding combined with
 accumulation, young back ends. Regressions come with an upgrade that somebody else made (an unpinned `pip install -U`).
 
-## How to recognise it
+## How to recognize it
 - The same code is healthy with another version, and nothing else was changed.
 - `INTERNAL ASSERT FAILED ... please report a bug to PyTorch`, `InternalTorchDynamoError`, an illegal memory access
   inside a library's kernel.
@@ -31,7 +31,7 @@ accumulation, young back ends. Regressions come with an upgrade that somebody el
 4. Make the smallest script that shows it, with both versions, and report it.
 
 ## When it is a false alarm
-It is the favourite suspicion and seldom right: overflow in fp16, data and learning rates are far commoner. Without a
+It is the favorite suspicion and seldom right: overflow in fp16, data and learning rates are far commoner. Without a
 version that works, or a message that names the library's own fault, look there first.
 """
 
@@ -103,7 +103,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     back_end = facts.mentioned(_BACK_END)
     if back_end:
         yield Clue(
-            f"a back end that few people train on: {back_end[1].strip()[:120]}",
+            f"a rarely used backend: {back_end[1].strip()[:120]}",
             FAIR + HINT if bad else FAIR,
             back_end[0],
             risk=True,
@@ -120,9 +120,11 @@ RULE = Rule(
     code="SF507",
     slug="upstream-bug",
     severity="error",
-    title="The installed version of a library computes this wrongly.",
-    fix="upgrade (or go back to the last version that worked) and pin it; meanwhile go round the path: eager "
-    "attention, no torch.compile, no fused kernel",
+    title="The installed version of a library has a bug.",
+    fix=(
+        "upgrade (or return to the last working version) and pin it; until then avoid the code path: eager "
+        "attention, no torch.compile, no fused kernel"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "environment", "loss-collapse", "loss-diverging", "zero-gradient"),

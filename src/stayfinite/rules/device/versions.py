@@ -100,7 +100,7 @@ def card_too_new(facts: Facts, versions: list[Version]) -> tuple[str, str] | Non
     for pattern, generation, since in GENERATIONS:
         card = facts.mentioned(pattern)
         if card is not None and torch.numbers[:2] < since:
-            what = f"torch {torch.text} hardly knows cards of this generation ({generation}: {card[1].strip()[:60]})"
+            what = f"torch {torch.text} hardly supports GPUs of this generation ({generation}: {card[1].strip()[:60]})"
             return what, card[0]
     return None
 
@@ -143,7 +143,7 @@ def toolkit_too_old(facts: Facts) -> tuple[str, str] | None:
         if card is not None:
             if (major, minor) >= since:
                 return None
-            known = f"CUDA {major}.{minor} does not know this card, {since[0]}.{since[1]} is the first that does"
+            known = f"CUDA {major}.{minor} does not support this GPU; {since[0]}.{since[1]} is the first that does"
             return f"{known}: {card[1].strip()[:80]}", where
     return None
 

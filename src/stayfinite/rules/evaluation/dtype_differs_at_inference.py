@@ -9,7 +9,7 @@ good.
 `.half()` or `torch_dtype=torch.float16` in the inference script, `fp16_full_eval=True`, a serving library that defaults
 to fp16 on older cards, a merged adapter saved in fp16, autocast round training and not round evaluation.
 
-## How to recognise it
+## How to recognize it
 - `RuntimeError: probability tensor contains either inf, nan or element < 0` while generating.
 - Training losses are healthy, and `eval_loss` is NaN at every evaluation.
 - The settings name two dtypes: bf16 for training, fp16 for evaluation or loading.
@@ -52,9 +52,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if sampling and untrained:
         generates = facts.mentioned(_GENERATES)
         if generates:
-            yield Clue(
-                f"it fails while answers are made, not in training: {generates[1].strip()[:80]}", HINT, generates[0]
-            )
+            yield Clue(f"it fails in generation, not in training: {generates[1].strip()[:80]}", HINT, generates[0])
     full = facts.settings.find("fp16_full_eval")
     if full is not None and is_on(full.value):
         yield Clue(f"{full.name}: {full.value}", FAIR, full.where, risk=True)
@@ -69,22 +67,26 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"trained in {precision.value}, loaded in fp16 ({weights.text})", FAIR, weights.where, risk=True)
     if symptoms.bad_evals and symptoms.good_losses >= 3 and not symptoms.bad:
         yield Clue(
-            "the evaluation loss is not finite and every training loss is", FAIR, symptoms.where.get("bad_eval", "")
+            ("the evaluation loss is NaN or inf, but every training loss is finite"),
+            FAIR,
+            symptoms.where.get("bad_eval", ""),
         )
     if symptoms.bad or (symptoms.bad_losses and not sampling):
-        yield Clue("training is not finite either", AGAINST * 2, symptoms.where.get("first_bad", ""))
+        yield Clue("training is NaN or inf too", AGAINST * 2, symptoms.where.get("first_bad", ""))
     seen = facts.seen("worlds.training_dtype.finite")
     if seen is not None and seen.value is True:
-        yield Clue("the same evaluation is finite in the training's dtype", PROOF, seen.where)
+        yield Clue("the same evaluation is finite in the training dtype", PROOF, seen.where)
 
 
 RULE = Rule(
     code="SF804",
     slug="dtype-differs-at-inference",
     severity="warning",
-    title="Evaluation computes in another dtype than training did.",
-    fix="evaluate in the dtype of the training: dtype=torch.bfloat16, bf16_full_eval=True instead of "
-    "fp16_full_eval, no .half()",
+    title="Evaluation uses another dtype than training.",
+    fix=(
+        "evaluate in the training dtype: dtype=torch.bfloat16, bf16_full_eval=True instead of fp16_full_eval, no "
+        ".half()"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "pure-fp16-weights", "fp16-overflow", "step-fails"),

@@ -11,7 +11,7 @@ answer, is missing, and the score measures the limit.
 - Reasoning models think longer than the limit; reinforcement learning clips the completions and punishes them for
   missing answers.
 
-## How to recognise it
+## How to recognize it
 - `Using the model-agnostic default max_length (=20)`, `Input length of input_ids is 512, but max_length is set to 20`.
 - `eval_gen_len` is the same round number at every evaluation (20.0, 19.0, 128.0).
 - `completions/clipped_ratio` at or near 1.0; answers without an end token.
@@ -66,14 +66,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"every evaluation generates exactly {lengths[0][0]:g} tokens", weight, lengths[0][1])
     clipped = finite_metric(facts, "completions/clipped_ratio", "clipped_ratio", "completions_clipped_ratio")
     if len(clipped) >= 3 and all(value >= 0.95 for value, _ in clipped):
-        yield Clue(f"{clipped[-1][0]:.0%} of the completions are cut, at every step", STRONG, clipped[0][1])
+        yield Clue(f"{clipped[-1][0]:.0%} of the completions are truncated, at every step", STRONG, clipped[0][1])
 
 
 RULE = Rule(
     code="SF803",
     slug="generation-too-short",
     severity="warning",
-    title="Generated answers are cut by a length limit.",
+    title="Generated answers are truncated by a length limit.",
     fix="set max_new_tokens (generation_max_length in Seq2SeqTrainingArguments, max_completion_length in GRPO) "
     "above the longest answer",
     judge=judge,

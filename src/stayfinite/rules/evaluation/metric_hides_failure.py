@@ -12,7 +12,7 @@ out of a mean. The curves look fine, or merely odd, while every update is lost.
 - `nanmean` over validation batches; unparsable answers counted as 0.0 (or as right); `zero_division=1` in scikit-learn.
 - A gradient norm that is clipped before it is logged, or a "best" metric that starts at 0 and never gets worse.
 
-## How to recognise it
+## How to recognize it
 - A loss of exactly 0.0, or the same digits again and again, beside a gradient norm that is NaN or 0.
 - Training losses that are finite in every line and gradient norms that are not in any.
 - `nan_to_num`, `isnan(...)` with `continue` in the code of the loop.
@@ -59,19 +59,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if replaced:
         yield Clue(f"the NaN is replaced: {replaced[1].strip()[:160]}", STRONG + HINT, replaced[0])
     elif (skipped := facts.mentioned(_SKIPPED)) is not None:
-        yield Clue(f"bad steps are passed over unseen: {skipped[1].strip()[:140]}", FAIR, skipped[0], risk=True)
+        yield Clue(f"bad steps are skipped silently: {skipped[1].strip()[:140]}", FAIR, skipped[0], risk=True)
     repeated = _repeated(facts)
     if repeated and symptoms.bad_norms:
-        yield Clue(
-            f"the loss is {repeated[0]:.6g} again and again while the gradient norm is not finite", FAIR, repeated[1]
-        )
+        yield Clue(f"the loss repeats {repeated[0]:.6g} while the gradient norm is NaN or inf", FAIR, repeated[1])
     if (
         symptoms.points >= 3
         and symptoms.bad_norms == symptoms.points
         and symptoms.bad_losses == 0
         and symptoms.good_losses
     ):
-        yield Clue("every loss is finite and no gradient norm is", HINT, symptoms.where.get("first_bad", ""))
+        yield Clue("every loss is finite, but no gradient norm is", HINT, symptoms.where.get("first_bad", ""))
 
 
 def _repeated(facts: Facts) -> tuple[float, str] | None:
@@ -90,9 +88,11 @@ RULE = Rule(
     code="SF806",
     slug="metric-hides-failure",
     severity="warning",
-    title="A number in the log stands in for one that is not finite.",
-    fix="logging_nan_inf_filter=False, no nan_to_num on losses, count and log every skipped batch; then look for "
-    "what makes the NaN",
+    title="A logged value hides a NaN or inf.",
+    fix=(
+        "logging_nan_inf_filter=False, no nan_to_num on losses, count and log every skipped batch; then find the "
+        "source of the NaN"
+    ),
     judge=judge,
     page=__doc__,
     prior=-4.5,

@@ -10,7 +10,7 @@ checkpoint or an early stop, is decided wrongly.
 - The sum of correct rows is divided by the number of batches, or by another set's length.
 - A counter goes on over the epochs.
 
-## How to recognise it
+## How to recognize it
 - A printed accuracy above 1.
 - `(prediction == y).shape` has two dimensions where it should have one.
 - `stayfinite doctor train.py` sees the comparison, and names its line.
@@ -57,7 +57,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 None,
             )
             if beyond:
-                yield Clue(f"{name} is {beyond[0]:g}; a share lies between 0 and 100 %", PROOF, run.where(beyond[1]))
+                yield Clue(f"{name} is {beyond[0]:g}; expected 0 to 100 %", PROOF, run.where(beyond[1]))
                 return
 
 
@@ -65,8 +65,8 @@ RULE = Rule(
     code="SF831",
     slug="metric-impossible",
     severity="error",
-    title="A metric has a value that it cannot have.",
-    fix="compare tensors of one shape, divide by the number of rows compared, and reset the counters each epoch",
+    title="A metric has an impossible value.",
+    fix="compare tensors of one shape, divide by the number of compared rows, and reset the counters each epoch",
     judge=judge,
     page=__doc__,
     observes={"metric.impossible": "the metric and its value, in words; empty where all are possible"},

@@ -7,7 +7,7 @@ the model learns, and hides whether it does.
 ## Why it happens
 `running_loss = 0.0` stands before the loop over epochs, not inside. Or a metric object is updated and never reset.
 
-## How to recognise it
+## How to recognize it
 - The printed loss grows in a straight line while the loss of single batches falls.
 - Divided by the number of the epoch, the printed number is reasonable.
 - `stayfinite doctor train.py` compares what is printed with the losses that went into backward.
@@ -43,7 +43,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         rows = [(loss, line) for _, loss, line in run.column("loss") if math.isfinite(loss)]
         epochs = {point.epoch for point in run.points if point.epoch is not None and point.loss is not None}
         if len(epochs) >= FEWEST and (gain := _even_gain([loss for loss, _ in rows])) is not None:
-            text = f"the loss grows by about {gain:.3g} at each of {len(rows)} epochs, from {rows[0][0]:.3g} on"
+            text = f"the loss grows by about {gain:.3g} at each of {len(rows)} epochs, from {rows[0][0]:.3g}"
             yield Clue(f"{text}: a sum does", STRONG, run.where(rows[-1][1]))
             return
 
@@ -61,8 +61,8 @@ RULE = Rule(
     code="SF830",
     slug="metric-not-reset",
     severity="warning",
-    title="A printed sum goes on over all epochs and is never reset.",
-    fix="set the sum to 0 at the head of each epoch",
+    title="A printed sum is never reset between epochs.",
+    fix="reset the sum to 0 at the start of each epoch",
     judge=judge,
     page=__doc__,
     beats=("loss-diverging", "lr-too-high"),

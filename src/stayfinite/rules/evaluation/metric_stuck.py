@@ -11,7 +11,7 @@ nothing, and whatever is decided by it, the best checkpoint or an early stop, is
 - Predictions or labels are compared with themselves, or the metric reads a model that is not the one trained.
 - Integer division: `correct // total` is 0 until everything is right.
 
-## How to recognise it
+## How to recognize it
 - The same accuracy in every epoch while the loss falls.
 - Print `predictions.unique()` beside `labels.unique()`.
 - `stayfinite.preflight(model, optimizer, batch, metric=accuracy)` puts the metric to models with other weights.
@@ -46,8 +46,8 @@ RULE = Rule(
     code="SF832",
     slug="metric-stuck",
     severity="error",
-    title="A metric does not change, whatever the model says.",
-    fix="compare like with like: logits.argmax(1) == y for classes, (logits.squeeze(1) > 0) == y.bool() for one score",
+    title="A metric stays constant, whatever the model predicts.",
+    fix="compare matching values: logits.argmax(1) == y for classes, (logits.squeeze(1) > 0) == y.bool() for one score",
     judge=judge,
     page=__doc__,
     observes={"metric.stuck": "the metric and its one value, in words; empty where it moves"},

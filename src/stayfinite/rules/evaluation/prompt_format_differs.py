@@ -11,7 +11,7 @@ are poor, endless or empty.
 - The template adds the begin token and the tokenizer adds it again.
 - The end-of-turn token was not trained (masked, or the pad token is the end token), so the model never stops.
 
-## How to recognise it
+## How to recognize it
 - `No chat template is defined for this tokenizer - using a default chat template`.
 - Evaluation by *loss* is good and evaluation by *generation* is bad.
 - The two scripts differ in their prompt strings; `tokenizer.decode(input_ids)` of one training row and one evaluation
@@ -22,7 +22,7 @@ are poor, endless or empty.
   `tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)` for generation, `False` for
   training rows.
 - Save the template with the model (`tokenizer.save_pretrained`), and serve with it (`--chat-template` in vLLM).
-- `add_special_tokens=False` when tokenising a text that already went through a template.
+- `add_special_tokens=False` when tokenizing a text that already went through a template.
 - Choose a pad token that is not the end token, so that the end token is learned.
 
 ## When it is a false alarm
@@ -65,17 +65,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if differs:
         yield Clue(differs[1].strip()[:160], STRONG + HINT, differs[0])
     elif facts.symptoms.points <= FEW and (missing := facts.mentioned(_LEFT_OUT)) is not None:
-        yield Clue(f"one side has it, the other has not: {missing[1].strip()[:140]}", STRONG + HINT, missing[0])
+        yield Clue(f"only one side has it: {missing[1].strip()[:140]}", STRONG + HINT, missing[0])
     seen = facts.seen("evaluation.prompt_matches")
     if seen is not None and seen.value is False:
-        yield Clue("an evaluation prompt does not begin as the training rows do", PROOF, seen.where)
+        yield Clue("an evaluation prompt starts differently from the training rows", PROOF, seen.where)
 
 
 RULE = Rule(
     code="SF805",
     slug="prompt-format-differs",
     severity="warning",
-    title="The prompts of evaluation are not those of training.",
+    title="Evaluation prompts differ from training prompts.",
     fix="build both with one call: tokenizer.apply_chat_template(..., add_generation_prompt=True for generation), "
     "and save the template with the model",
     judge=judge,

@@ -10,7 +10,7 @@ and looks like a score.
 nltk's `corpus_bleu` and Hugging Face's `evaluate.load("sacrebleu")` want one list a *sentence*; sacrebleu itself wants
 the transpose. Code moves from one to the other.
 
-## How to recognise it
+## How to recognize it
 - `corpus_bleu(preds, [[r] for r in refs])` or `corpus_chrf(...)`, `corpus_ter(...)` with the same shape, from
   sacrebleu.
 - A score near 0, or near 100, that hardly changes between checkpoints and does not fit the texts that one reads.
@@ -70,7 +70,7 @@ RULE = Rule(
     code="SF801",
     slug="references-transposed",
     severity="error",
-    title="sacrebleu gets one list a sentence instead of one a reference set.",
+    title="sacrebleu gets one list per sentence instead of one per reference set.",
     fix="corpus_bleu(preds, [refs]); check that the references score 100 against themselves",
     judge=judge,
     page=__doc__,

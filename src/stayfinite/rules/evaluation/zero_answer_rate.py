@@ -14,7 +14,7 @@ empty, cut, unparsable or compared with the wrong thing.
 - The logits are NaN, so that every answer is the same token.
 - Predictions and references are in different order or of different splits.
 
-## How to recognise it
+## How to recognize it
 - `eval_bleu`, `eval_exact_match`, `accuracy` or `pass@1` are 0.0 in every evaluation, while `loss` and `eval_loss` are
   finite and fall.
 - Rewards of exactly 0 for every sample in reinforcement learning.
@@ -60,9 +60,11 @@ RULE = Rule(
     code="SF802",
     slug="zero-answer-rate",
     severity="warning",
-    title="The loss falls and every answer scores 0.",
-    fix="print prompts, raw answers, parsed answers and references side by side; count unparsable answers apart; "
-    "use the training's template",
+    title="The loss falls, but every answer scores 0.",
+    fix=(
+        "print prompts, raw answers, parsed answers and references side by side; count unparsable answers "
+        "separately; use the training template"
+    ),
     judge=judge,
     page=__doc__,
 )

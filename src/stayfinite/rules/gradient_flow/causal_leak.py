@@ -13,7 +13,7 @@ where there is no later token, is nonsense.
 - A bidirectional RNN, a convolution that is padded on both sides, a norm over time.
 - Labels shifted the wrong way, or shifted twice.
 
-## How to recognise it
+## How to recognize it
 - A training loss far below what the text allows (under 1 for plain language from the start).
 - Change the last token of a row: no logit before it may change.
 - Samples repeat one token, while the loss is excellent.
@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A probe that changed one token and looked at the predictions before it."""
     leak = measured(facts, "tokens.leak")
     if leak is not None and leak[0] > SEEN:
-        text = f"with one token changed, predictions before it change by {leak[0]:.1%} of what those after it do"
+        text = f"changing one token changes earlier predictions by {leak[0]:.1%} of the later ones"
         yield Clue(text, PROOF, leak[1])
 
 
@@ -53,7 +53,7 @@ RULE = Rule(
     code="SF414",
     slug="causal-leak",
     severity="error",
-    title="A model that predicts the next token can see it.",
+    title="A next-token model can see the next token.",
     fix="is_causal=True or a mask of -inf above the diagonal in every layer; pad convolutions on the left only",
     judge=judge,
     page=__doc__,

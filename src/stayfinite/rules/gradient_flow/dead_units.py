@@ -8,11 +8,11 @@ constant, and everything below it stops learning too.
 ## Why it happens
 - One update that was too large pushed the biases far below zero: a high learning rate, a spike, no warm-up.
 - A negative initial bias, or initial weights of the wrong scale for ReLU.
-- Inputs that are not centred (all positive pixels of 0 to 255), so that one sign of weight kills the unit for all of
+- Inputs that are not centered (all positive pixels of 0 to 255), so that one sign of weight kills the unit for all of
   them.
 - In mixtures of experts and codebooks: experts or codes that are never chosen.
 
-## How to recognise it
+## How to recognize it
 - A share of exactly zero activations, over a whole batch, that stays above one half in a layer and does not change.
 - Gradient exactly 0 for whole rows of a weight matrix; `gradient norm 0` when a full layer is dead.
 - The loss stays at that of a constant prediction (ln of the number of classes, the variance of the targets) after a
@@ -20,10 +20,10 @@ constant, and everything below it stops learning too.
 - Preflight counts them: units that are zero on every sample of a batch.
 
 ## How to fix it
-- Lower the learning rate, warm up, clip; start again, or re-initialise the dead units: training on does not revive
+- Lower the learning rate, warm up, clip; start again, or re-initialize the dead units: training on does not revive
   them.
-- `nn.LeakyReLU(0.01)`, GELU or SiLU; He initialisation `nn.init.kaiming_normal_(w, nonlinearity="relu")`; bias 0.
-- BatchNorm or LayerNorm before the activation; standardised inputs.
+- `nn.LeakyReLU(0.01)`, GELU or SiLU; He initialization `nn.init.kaiming_normal_(w, nonlinearity="relu")`; bias 0.
+- BatchNorm or LayerNorm before the activation; standardized inputs.
 - Codebooks: restart unused codes; experts: a load-balancing loss.
 
 ## When it is a false alarm
@@ -49,12 +49,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if seen is not None:
         if seen.value >= MANY:
             yield Clue(
-                f"{seen.value:.0%} of the units of a layer are 0 on every sample",
+                f"{seen.value:.0%} of a layer's units are 0 on every sample",
                 PROOF,
                 seen.where,
             )
         elif seen.value < 0.1:
-            yield Clue(f"only {seen.value:.0%} of the units of any layer are 0 on every sample", REFUTED, seen.where)
+            yield Clue(f"only {seen.value:.0%} of any layer's units are 0 on every sample", REFUTED, seen.where)
     symptoms = facts.symptoms
     if symptoms.healthy and not stands_still(facts):
         return
@@ -74,10 +74,10 @@ RULE = Rule(
     code="SF409",
     slug="dead-units",
     severity="warning",
-    title="Most units of a layer are zero for every input and cannot learn any more.",
+    title="Most units of a layer are 0 for every input and cannot learn.",
     fix=(
-        "lower the learning rate and warm up, He initialisation, LeakyReLU or GELU, standardised inputs; "
-        "re-initialise what is dead"
+        "lower the learning rate and warm up, He initialization, LeakyReLU or GELU, standardized inputs; "
+        "re-initialize dead units"
     ),
     judge=judge,
     page=__doc__,

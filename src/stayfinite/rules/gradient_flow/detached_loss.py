@@ -19,7 +19,7 @@ and that part of the model never learns.
 - The library returned a loss without a graph because no parameter is trainable (SF402), or because re-entrant
   checkpointing got inputs without gradients (SF403).
 
-## How to recognise it
+## How to recognize it
 - `RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn` at the first backward.
 - `print(loss)` shows `tensor(2.38)` and no `grad_fn=<...>`.
 - With a part cut: some parameters have `grad is None` after backward.
@@ -81,7 +81,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Backward's refusal, less what says that the parameters were frozen or checkpointing swallowed the gradient."""
     seen = facts.seen("loss.requires_grad")
     if seen is not None:
-        hangs = "hangs on parameters" if seen.value else "hangs on no parameter"
+        hangs = "depends on parameters" if seen.value else "depends on no parameter"
         yield Clue(f"the loss {hangs}", REFUTED if seen.value else PROOF, seen.where)
     number = facts.said(
         r"'(?:float|int|numpy\.\w+|ndarray|list|tuple|str|NoneType)' object has no attribute 'backward'"
@@ -91,17 +91,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     refusal, cut = no_graph(facts), facts.mentioned(_CUT_OFF) or _made_of_numbers(facts)
     if refusal is None:
         if cut is not None and not facts.symptoms.bad and not _falls(facts):
-            yield Clue(f"the loss is cut off before backward: {cut[1].strip()[:100]}", STRONG + 1.0, cut[0])
+            yield Clue(f"the loss is detached before backward: {cut[1].strip()[:100]}", STRONG + 1.0, cut[0])
         elif facts.symptoms.zero_norms and (near := facts.mentioned(_CUTS)) is not None:
-            yield Clue(f"gradients are 0 or missing, and this cuts the graph: {near[1].strip()[:100]}", STRONG, near[0])
+            yield Clue(f"gradients are 0 or missing, and this detaches: {near[1].strip()[:100]}", STRONG, near[0])
         return
     yield Clue(refusal.text, STRONG, refusal.where)
     part = facts.mentioned(TRAINS_A_PART)
     if part is not None:
-        yield Clue(f"a part is trainable, and the loss does not reach it: {part[1].strip()[:100]}", FAIR, part[0])
+        yield Clue(f"a trainable part does not reach the loss: {part[1].strip()[:100]}", FAIR, part[0])
     near = cut or facts.mentioned(_CUTS)
     if near is not None:
-        yield Clue(f"something cuts the graph: {near[1].strip()[:100]}", FAIR, near[0])
+        yield Clue(f"this detaches the graph: {near[1].strip()[:100]}", FAIR, near[0])
     yield from _against(facts)
 
 
@@ -150,21 +150,19 @@ def _against(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"checkpointing got no input with a gradient: {warned.text}", AGAINST, warned.where)
     context = facts.context
     if warned is None and context.checkpointing is not None and context.adapters is not None:
-        yield Clue(
-            "gradient checkpointing over a frozen base explains it as well", AGAINST, context.checkpointing.where
-        )
+        yield Clue("gradient checkpointing over a frozen base explains it too", AGAINST, context.checkpointing.where)
     if context.adapters is not None and context.checkpointing is None:
-        yield Clue("adapters are in use, where other reasons are commoner", -1.5, context.adapters.where)
+        yield Clue("adapters are used, where other causes are more common", -1.5, context.adapters.where)
 
 
 RULE = Rule(
     code="SF401",
     slug="detached-loss",
     severity="error",
-    title="The loss hangs on no parameter: the graph was cut before backward.",
+    title="The loss depends on no parameter: the graph is detached.",
     fix=(
-        "keep tensors up to backward (no .item(), .detach(), .data, new torch.tensor) and run the forward with "
-        "gradients enabled"
+        "keep tensors until backward (no .item(), .detach(), .data, new torch.tensor) and run forward with gradients "
+        "enabled"
     ),
     judge=judge,
     page=__doc__,

@@ -9,15 +9,15 @@ the norm itself becomes infinite. It is the last link before NaN; what made it g
   larger.
 - No clipping (SF206), where the architecture needs it: recurrent networks, deep post-norm transformers, detectors on
   small batches.
-- A product over depth or time with a factor above 1: initial weights too large, no normalisation, residual branches
+- A product over depth or time with a factor above 1: initial weights too large, no normalization, residual branches
   that are not scaled.
 - One batch far outside the rest (SF213, SF301), unscaled inputs or targets (SF309).
 - Attention logits that grow over training in bf16 and fp32: the softmax becomes one-hot and its gradient jumps.
 
-## How to recognise it
+## How to recognize it
 - `grad_norm` climbs from its usual level by 30 times and more before the loss turns.
 - The loss follows one or a few steps later, and with it NaN.
-- Per layer: the norm grows from the last layer to the first (recurrent or unnormalised stacks), or sits in one layer
+- Per layer: the norm grows from the last layer to the first (recurrent or unnormalized stacks), or sits in one layer
   (attention, head).
 
 ## How to fix it
@@ -25,7 +25,7 @@ the norm itself becomes infinite. It is the last link before NaN; what made it g
   `accelerator.clip_grad_norm_(model.parameters(), 1.0)` before the step, DeepSpeed `"gradient_clipping": 1.0`, plain
   torch `torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)` (after `scaler.unscale_(optimizer)` with a scaler).
 - Halve the learning rate, warm up over the first hundreds of steps (`warmup_steps=500`).
-- Normalise: pre-norm, QK-norm for attention logits, z-loss, residual branches scaled by `1/sqrt(2 * layers)`.
+- Normalize: pre-norm, QK-norm for attention logits, z-loss, residual branches scaled by `1/sqrt(2 * layers)`.
 - Go back to a checkpoint from before the climb: the optimizer's moments have seen it too. The guard vetoes such steps
   and rolls back.
 
@@ -61,40 +61,40 @@ def judge(facts: Facts) -> Iterator[Clue]:
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value >= 0.5:
         yield Clue(
-            f"towards the input the gradient norm grows by a factor of {10**slope.value:.3g} a layer",
+            f"the gradient norm grows {10**slope.value:.3g}x per layer towards the input",
             PROOF if slope.value >= 1 else STRONG,
             slope.where,
         )
     decades = facts.seen("gradient.depth_decades")
     if decades is not None and decades.value >= DECADES:
         yield Clue(
-            f"from the last layer to the first the gradient norm grows by {decades.value:.0f} orders of magnitude",
+            f"the gradient norm grows by {decades.value:.0f} orders of magnitude from the last layer to the first",
             STRONG + 1.0,
             decades.where,
         )
     probed = facts.seen("gradient.norm")
     if probed is not None and probed.value > HUGE:
-        yield Clue(f"the norm of the first gradient is {probed.value:.2g}", STRONG + 1.0, probed.where)
+        yield Clue(f"the first gradient norm is {probed.value:.2g}", STRONG + 1.0, probed.where)
     symptoms = facts.symptoms
     broken = symptoms.bad > 0 or symptoms.diverges
     if not broken or symptoms.settles:
         return
     if symptoms.norm_growth >= GROWN:
         yield Clue(
-            f"the gradient norm grew {symptoms.norm_growth:.3g} times before it broke",
+            f"the gradient norm grew {symptoms.norm_growth:.3g}x before it broke",
             2.5,
             symptoms.where.get("first_bad", ""),
         )
     largest, typical = symptoms.largest_norm, symptoms.typical_norm
     if largest is not None and typical is not None and typical > 0 and largest >= 1e3 and largest >= 100 * typical:
-        yield Clue(f"a gradient norm of {largest:.3g}, usually {typical:.3g}", HINT)
+        yield Clue(f"gradient norm {largest:.3g} (typical {typical:.3g})", HINT)
     recurrent = facts.mentioned(_RECURRENT)
     if recurrent is not None and facts.context.half is None:
         yield Clue(
-            f"a gradient passes through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
+            f"gradients pass through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
         )
         if (long := facts.mentioned(_LONG)) is not None:
-            yield Clue(f"over many of them: {long[1].strip()[:80]}", 1.5, long[0], risk=True)
+            yield Clue(f"over long sequences: {long[1].strip()[:80]}", 1.5, long[0], risk=True)
     if facts.context.half is not None and symptoms.norm_growth < GROWN:
         yield Clue(f"fp16 overflows without a climb ({facts.context.half.text})", AGAINST, facts.context.half.where)
 

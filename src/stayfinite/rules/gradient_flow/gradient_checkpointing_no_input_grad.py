@@ -15,7 +15,7 @@ untrained.
   `_set_gradient_checkpointing` still does not.
 - `prepare_model_for_kbit_training` was left out, or ran before checkpointing was switched on.
 
-## How to recognise it
+## How to recognize it
 - `torch/utils/checkpoint.py: UserWarning: None of the inputs have requires_grad=True. Gradients will be None`.
 - `element 0 of tensors does not require grad and does not have a grad_fn` with adapters *and* gradient checkpointing;
   it goes away when checkpointing is switched off.
@@ -24,7 +24,7 @@ untrained.
 ## How to fix it
 - transformers: `gradient_checkpointing_kwargs={"use_reentrant": False}` in TrainingArguments (the default of recent
   versions), or `model.enable_input_require_grads()` after loading and before `get_peft_model`.
-- peft: `model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=True)` for a quantised base, then
+- peft: `model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=True)` for a quantized base, then
   `get_peft_model`.
 - LLaMA-Factory, ms-swift, axolotl: `use_reentrant_gc: false`,
   `--gradient_checkpointing_kwargs '{"use_reentrant": false}'`,
@@ -95,7 +95,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         text = (
             "over a frozen base"
             if known
-            else "a frozen base under adapters, where checkpointing is the commonest reason"
+            else "a frozen base with adapters, where checkpointing is the most common cause"
         )
         yield Clue(f"{text} ({base.text.strip()[:80]})", HINT if known else FAIR, base.where, risk=True)
 
@@ -116,10 +116,10 @@ RULE = Rule(
     code="SF403",
     slug="gradient-checkpointing-no-input-grad",
     severity="error",
-    title="Re-entrant gradient checkpointing over a frozen embedding lets no gradient through.",
+    title="Re-entrant gradient checkpointing over a frozen embedding blocks all gradients.",
     fix=(
-        'gradient_checkpointing_kwargs={"use_reentrant": False}, or model.enable_input_require_grads() before the '
-        "adapters are put on"
+        'gradient_checkpointing_kwargs={"use_reentrant": False}, or model.enable_input_require_grads() before adding '
+        "adapters"
     ),
     judge=judge,
     page=__doc__,

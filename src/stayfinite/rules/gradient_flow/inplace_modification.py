@@ -7,7 +7,7 @@ other numbers.
 
 ## Why it happens
 - `x += y`, `x /= norm`, `x[mask] = 0`, `x.clamp_()`, `nn.ReLU(inplace=True)` after an operation that keeps its output
-  (sigmoid, tanh, exp, sqrt, softmax, normalisation).
+  (sigmoid, tanh, exp, sqrt, softmax, normalization).
 - Two losses and two optimizers, as in GANs and actor-critic: `opt_a.step()` changes weights that the second backward
   still needs.
 - A recurrent state or a buffer that is written while the graph of the last step is still alive; BatchNorm statistics
@@ -15,7 +15,7 @@ other numbers.
 - In-place changes of a parameter itself: `a leaf Variable that requires grad is being used in an in-place operation`.
 - Writing into a view: `Output 0 of SplitBackward is a view and is being modified inplace`.
 
-## How to recognise it
+## How to recognize it
 - `one of the variables needed for gradient computation has been modified by an inplace operation:
   [torch.cuda.FloatTensor [64, 128]], which is output 0 of ReluBackward0, is at version 2; expected version 1
   instead`. The shape and the operation say which tensor it is.
@@ -67,10 +67,10 @@ RULE = Rule(
     code="SF406",
     slug="inplace-modification",
     severity="error",
-    title="A tensor that backward needs was overwritten in place.",
+    title="A tensor needed by backward was modified in place.",
     fix=(
         "write out of place (x = x / n, masked_fill, clone before assigning, ReLU without inplace=True), and step "
-        "only after all backwards"
+        "only after all backward passes"
     ),
     judge=judge,
     page=__doc__,

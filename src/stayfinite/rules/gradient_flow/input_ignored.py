@@ -9,9 +9,9 @@ model learns, it learns from the labels alone: at best how often each of them oc
   labels.
 - The input is multiplied by a mask that is all zero, or cut to length 0.
 - A branch returns a constant: a `torch.zeros_like(x)` that was meant to be filled, a layer whose result is not used.
-- Features are normalised with a spread of infinity, or clamped to one value.
+- Features are normalized with a spread of infinity, or clamped to one value.
 
-## How to recognise it
+## How to recognize it
 - The training loss falls to the entropy of the labels (accuracy of the commonest class) and stays there.
 - Predictions are the same for every sample.
 - `forward(batch)` and `forward(batch with zeros)` give the same number.
@@ -38,7 +38,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A probe that emptied the input and saw the same loss."""
     seen = facts.seen("loss.ignores_input")
     if seen is not None and seen.value:
-        yield Clue("the loss is the same to the last bit when these inputs are emptied", PROOF, seen.where)
+        yield Clue("the loss is identical when these inputs are zeroed", PROOF, seen.where)
 
 
 RULE = Rule(
@@ -46,7 +46,7 @@ RULE = Rule(
     slug="input-ignored",
     severity="error",
     title="The loss does not depend on the input.",
-    fix="follow the input through the forward pass: a mask of zeros, a wrong variable, a result that is not used",
+    fix="trace the input through the forward pass: a mask of zeros, a wrong variable, an unused result",
     judge=judge,
     page=__doc__,
     observes={"loss.ignores_input": "whether the loss is the same to the last bit with all inputs emptied"},

@@ -12,11 +12,11 @@ empty list.
   were put on.
 - `target_modules` of LoRA that match no module of this model, or an adapter under another name that is not the active
   one.
-- Loading or wrapping undid it: `model.requires_grad_(False)` of an inference helper, a merged adapter, a quantised
+- Loading or wrapping undid it: `model.requires_grad_(False)` of an inference helper, a merged adapter, a quantized
   base.
 - A text encoder and a U-Net, or a vision tower and a language model, both switched off by flags.
 
-## How to recognise it
+## How to recognize it
 - `trainable params: 0 || all params: 6,755,201,024 || trainable%: 0.0` (peft), `Number of trainable parameters = 0`
   (transformers), `0 Trainable params` (Lightning), `num. trained: 0` (fairseq).
 - `ValueError: optimizer got an empty parameter list`.
@@ -76,7 +76,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(empty.text, STRONG if facts.context.adapters is not None else FAIR, empty.where)
         chosen = facts.mentioned(r"filter\(.{0,40}requires_grad|\bif \w+\.requires_grad|get_trainable|trainable_param")
         if chosen is not None:
-            text = f"the optimizer was given what is trainable, and there is none: {chosen[1].strip()[:100]}"
+            text = f"the optimizer gets only trainable parameters, and there are none: {chosen[1].strip()[:100]}"
             yield Clue(text, STRONG, chosen[0])
     refusal = no_graph(facts)
     stuck = facts.symptoms.flat or facts.symptoms.zero_norms > 0
@@ -95,14 +95,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"parameters are frozen: {frozen[1].strip()[:100]}", HINT if stuck else FAIR, frozen[0])
     off = all_switched_off(facts)
     if off is not None and (not facts.symptoms.healthy or stands_still(facts)):
-        yield Clue(f"every parameter that is listed has requires_grad False: {off[1][:100]}", STRONG + FAIR, off[0])
+        yield Clue(f"every listed parameter has requires_grad False: {off[1][:100]}", STRONG + FAIR, off[0])
     if refusal is not None or stuck:
         chosen = facts.mentioned(_NOTHING_CHOSEN)
         if chosen is not None:
-            yield Clue(f"nothing is chosen to be trained: {chosen[1].strip()[:100]}", STRONG, chosen[0])
+            yield Clue(f"nothing is selected for training: {chosen[1].strip()[:100]}", STRONG, chosen[0])
         by_hand = facts.mentioned(TRAINS_A_PART)
         if by_hand is not None and zero is None and chosen is None:
-            text = f"a part is trainable, so that something cuts its graph: {by_hand[1].strip()[:100]}"
+            text = f"a part is trainable, so its graph is detached: {by_hand[1].strip()[:100]}"
             yield Clue(text, AGAINST, by_hand[0])
     warned = facts.said(CHECKPOINTED_NOTHING)
     if warned is not None and zero is None:
@@ -122,10 +122,10 @@ RULE = Rule(
     code="SF402",
     slug="params-frozen",
     severity="error",
-    title="Nothing is trainable, or what should learn is frozen.",
+    title="Nothing is trainable, or the wrong part is frozen.",
     fix=(
-        "PeftModel.from_pretrained(..., is_trainable=True), or requires_grad_(True) on what should learn, before the "
-        "optimizer is built"
+        "PeftModel.from_pretrained(..., is_trainable=True), or requires_grad_(True) on the parts to train, before "
+        "building the optimizer"
     ),
     judge=judge,
     page=__doc__,

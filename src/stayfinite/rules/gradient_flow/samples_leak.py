@@ -2,7 +2,7 @@
 
 ## What it means
 With one row of the input changed, the outputs of other rows change as well, in evaluation mode. What the model says of
-a sample then depends on its neighbours in the batch: it learns from company that it will not have later, and its
+a sample then depends on its neighbors in the batch: it learns from company that it will not have later, and its
 results depend on the batch size.
 
 ## Why it happens
@@ -12,14 +12,14 @@ results depend on the batch size.
 - A mean, a softmax or a norm over dimension 0.
 - A broadcast of (batch, 1) against (batch).
 
-## How to recognise it
+## How to recognize it
 - Backpropagate from the output of one sample alone: the gradient at the other inputs must be zero.
 - Evaluation with a batch of 1 gives other results than with a batch of 32.
 - Training looks better than it should, validation does not follow.
 
 ## How to fix it
 - `batch_first=True`, or `x.transpose(0, 1)` before and after.
-- `permute` to reorder dimensions, `reshape` only to join or split neighbouring ones.
+- `permute` to reorder dimensions, `reshape` only to join or split neighboring ones.
 - Name the dimension in every reduction: `x.mean(dim=1)`.
 
 ## When it is a false alarm
@@ -44,7 +44,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A probe that changed one row and looked at the others."""
     leak = measured(facts, "samples.leak")
     if leak is not None and leak[0] > SEEN:
-        text = f"with one row changed, other rows change by {leak[0]:.0%} of what that row does"
+        text = f"changing one row changes other rows by {leak[0]:.0%} as much"
         yield Clue(text, PROOF if leak[0] > 10 * SEEN else STRONG + 1.0, leak[1])
 
 
@@ -52,7 +52,7 @@ RULE = Rule(
     code="SF413",
     slug="samples-leak",
     severity="warning",
-    title="Samples of a batch leak into one another.",
+    title="Samples of a batch influence each other.",
     fix="batch_first=True, permute instead of view, no reduction over dimension 0",
     judge=judge,
     page=__doc__,

@@ -12,7 +12,7 @@ as plain attributes, get gradients in backward and are never updated, never move
 - Layers made inside `forward`: new random ones at every step.
 - A module stored before `super().__init__()`, or through `object.__setattr__` or a lambda.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: optimizer got an empty parameter list` for a model that has layers.
 - `Expected all tensors to be on the same device` that names the CPU, from a layer that `model.cuda()` did not reach.
 - Too few parameters: `sum(p.numel() for p in model.parameters())`, and keys that are missing from
@@ -69,24 +69,26 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Layers in a plain list in the code that is shown, and a symptom that fits."""
     seen = facts.seen("modules.unregistered")
     if seen is not None and seen.value:
-        yield Clue(f"they learn and are not in parameters(): {in_short(seen.value)}", PROOF, seen.where)
+        yield Clue(f"trained but not in parameters(): {in_short(seen.value)}", PROOF, seen.where)
     stuck = stands_still(facts)
     if facts.symptoms.healthy and not stuck:
         return
     listed = facts.mentioned(_PLAIN_LIST) or _filled_later(facts)
     if listed is not None:
-        yield Clue(f"layers outside the model's knowledge: {listed[1].strip()[:100]}", STRONG, listed[0])
+        yield Clue(f"layers in a plain list: {listed[1].strip()[:100]}", STRONG, listed[0])
     empty = facts.said(r"optimizer got an empty parameter list")
     if empty is not None:
         yield Clue(empty.text, 3.5, empty.where)
         if listed is None and facts.mentioned(r"filter\(.{0,40}requires_grad|\bif \w+\.requires_grad") is not None:
-            yield Clue("the optimizer was given only what is trainable", 1.5 * AGAINST)
+            yield Clue("the optimizer got only trainable parameters", 1.5 * AGAINST)
         if facts.context.adapters is not None:
-            yield Clue("with adapters frozen parameters are the commoner reason", AGAINST, facts.context.adapters.where)
+            yield Clue(
+                ("with adapters, frozen parameters are the more common cause"), AGAINST, facts.context.adapters.where
+            )
     elif listed is not None:
         device = facts.said(r"expected all tensors to be on the same device|input type .{0,40}and weight type")
         if device is not None:
-            yield Clue(f"a layer was left behind on the CPU: {device.text}", FAIR, device.where)
+            yield Clue(f"a layer stayed on the CPU: {device.text}", FAIR, device.where)
         elif facts.symptoms.flat or stuck:
             yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
     else:
@@ -98,10 +100,10 @@ def _left_behind(facts: Facts) -> Iterator[Clue]:
     behind = facts.said(_WEIGHT_ON_CPU)
     if behind is None:
         return
-    yield Clue(f"a layer's weight was left behind on the CPU: {behind.text.strip()[:100]}", FAIR, behind.where)
+    yield Clue(f"a layer's weight stayed on the CPU: {behind.text.strip()[:100]}", FAIR, behind.where)
     moved = facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\bon the gpu\b|\.cuda\(gpu\)")
     if moved is not None:
-        yield Clue(f"though the model is moved: {moved[1].strip()[:80]}", FAIR + 0.5, moved[0])
+        yield Clue(f"although the model is moved: {moved[1].strip()[:80]}", FAIR + 0.5, moved[0])
 
 
 def _filled_later(facts: Facts) -> tuple[str, str] | None:
@@ -127,8 +129,8 @@ RULE = Rule(
     code="SF405",
     slug="unregistered-module",
     severity="error",
-    title="Layers or tensors that should learn are not in model.parameters().",
-    fix="hold layers in nn.ModuleList or nn.ModuleDict and tensors in nn.Parameter, and build the optimizer afterwards",
+    title="Layers or tensors to train are not in model.parameters().",
+    fix="keep layers in nn.ModuleList or nn.ModuleDict and tensors in nn.Parameter, then build the optimizer",
     judge=judge,
     page=__doc__,
     beats=("device-mismatch", "params-not-in-optimizer"),

@@ -2,7 +2,7 @@
 
 ## What it means
 After backward, some trainable parameters have `grad is None` (or exactly 0 in every step): the loss does not depend
-on them. They stay as they were initialised, cost memory and optimizer state, and may be the very layer that was to
+on them. They stay as they were initialized, cost memory and optimizer state, and may be the very layer that was to
 learn.
 
 ## Why it happens
@@ -12,7 +12,7 @@ learn.
 - The pooler of BERT, the last layer norm of a backbone of which an earlier layer is read: left over from the library.
 - Under DDP the same parameters stop the run: see ddp-unused-parameters (SF502).
 
-## How to recognise it
+## How to recognize it
 - `RuntimeError: One of the differentiated Tensors appears to not have been used in the graph`.
 - `AttributeError: 'NoneType' object has no attribute 'norm'` (or `'data'`) where code loops over `p.grad`.
 - `[n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]` after the first backward.
@@ -50,7 +50,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"trainable parameters whose gradient is exactly 0: {in_short(zero.value)}", PROOF, zero.where)
     cut = facts.seen("gradient.cut_at")
     if cut is not None and cut.value:
-        yield Clue(f"they are used, and cut off from the loss: {in_short(cut.value)}", STRONG, cut.where)
+        yield Clue(f"used but detached from the loss: {in_short(cut.value)}", STRONG, cut.where)
     refused = facts.said(r"appears to not have been used in the graph|set allow_unused=True")
     if refused is not None:
         yield Clue(refused.text, PROOF, refused.where)
@@ -71,10 +71,10 @@ RULE = Rule(
     code="SF404",
     slug="unused-parameters",
     severity="warning",
-    title="Trainable parameters get no gradient, or only zeros: the loss does not depend on them.",
+    title="Trainable parameters get no gradient, or only zeros: the loss does not use them.",
     fix=(
-        "wire these layers into the forward or remove them, without detach, .data or no_grad on the way to the loss; "
-        "requires_grad_(False) where they are left over on purpose"
+        "use these layers in forward or remove them; no detach, .data or no_grad before the loss; "
+        "requires_grad_(False) if unused on purpose"
     ),
     judge=judge,
     page=__doc__,

@@ -7,22 +7,22 @@ the last layers can do, and stays.
 
 ## Why it happens
 - Saturated sigmoid or tanh units: their slope is at most 0.25, or near 0 far from the origin.
-- Deep stacks without residual connections or normalisation; post-norm transformers without warm-up.
+- Deep stacks without residual connections or normalization; post-norm transformers without warm-up.
 - Recurrent networks over hundreds of steps.
 - Initial weights that are too small (`normal_(std=0.01)` in every layer), or inputs of a tiny scale.
 - A loss that is nearly flat: saturated softmax, sigmoid twice, a temperature that is too high.
 
-## How to recognise it
+## How to recognize it
 - A gradient norm below about 1e-6 while the loss is far from 0 and does not move.
 - Per-layer norms that fall geometrically from the last layer to the first; `layers.npz` of a guarded run holds them.
 - In fp16 look at SF105 first: there small gradients are rounded to 0.
 
 ## How to fix it
-- Residual connections and normalisation; pre-norm for deep transformers.
+- Residual connections and normalization; pre-norm for deep transformers.
 - `nn.init.kaiming_normal_` for ReLU, `xavier_uniform_` for tanh; ReLU, GELU or SiLU instead of sigmoid between
   layers.
 - LSTM or GRU instead of a plain RNN, forget-gate bias 1, truncated back-propagation.
-- Standardise the inputs; give logits, not probabilities, to the loss.
+- Standardize the inputs; give logits, not probabilities, to the loss.
 - Adam divides by the gradient's own size and hides much of this: look at the update, not at the gradient alone. With
   `eps` above the gradient's size (1e-8 against 1e-9) it stops too.
 
@@ -51,26 +51,24 @@ def judge(facts: Facts) -> Iterator[Clue]:
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value <= -0.5:
         yield Clue(
-            f"towards the input the gradient norm falls by a factor of {10**-slope.value:.3g} a layer",
+            f"the gradient norm falls {10 ** (-slope.value):.3g}x per layer towards the input",
             PROOF if slope.value <= -1 else STRONG,
             slope.where,
         )
     decades = facts.seen("gradient.depth_decades")
     if decades is not None and decades.value <= -DECADES:
         yield Clue(
-            f"from the last layer to the first the gradient norm falls by {-decades.value:.0f} orders of magnitude",
+            f"the gradient norm falls by {-decades.value:.0f} orders of magnitude from the last layer to the first",
             STRONG + 1.0,
             decades.where,
         )
     probed = facts.seen("gradient.norm")
     if probed is not None and 0 < probed.value < FADED / 100:
-        yield Clue(f"the norm of the first gradient is {probed.value:.2g}", STRONG, probed.where)
+        yield Clue(f"the first gradient norm is {probed.value:.2g}", STRONG, probed.where)
     symptoms = facts.symptoms
     norm, loss = symptoms.typical_norm, symptoms.last_loss
     if norm is not None and 0 < norm < FADED and loss is not None and loss > 0.1:
-        yield Clue(
-            f"a gradient norm of {norm:.2g} beside a loss of {loss:.3g}", STRONG, symptoms.where.get("start", "")
-        )
+        yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.where.get("start", ""))
         if symptoms.flat:
             yield Clue("and the loss does not move", FAIR)
     if (symptoms.flat or symptoms.zero_norms or stands_still(facts)) and (
@@ -83,10 +81,10 @@ RULE = Rule(
     code="SF407",
     slug="vanishing-gradient",
     severity="warning",
-    title="The gradient is so small that the early layers hardly learn.",
+    title="The gradient is too small for early layers to learn.",
     fix=(
-        "residual connections and normalisation, He or Xavier initialisation, ReLU or GELU instead of sigmoid, "
-        "standardised inputs"
+        "residual connections and normalization, He or Xavier initialization, ReLU or GELU instead of sigmoid, "
+        "standardized inputs"
     ),
     judge=judge,
     page=__doc__,

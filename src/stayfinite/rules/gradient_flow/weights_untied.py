@@ -9,7 +9,7 @@ with its own gradient: the model is larger than meant, and the two drift apart.
 - The embedding was replaced after tying: `from_pretrained`, `resize`, a new `nn.Embedding`.
 - The layers were tied before `deepcopy` of one of them, or before they were loaded from two entries of a checkpoint.
 
-## How to recognise it
+## How to recognize it
 - `model.head.weight is model.emb.weight` is false.
 - The number of parameters is larger by vocabulary times width.
 
@@ -40,8 +40,8 @@ RULE = Rule(
     code="SF430",
     slug="weights-untied",
     severity="warning",
-    title="Weights that were tied have become two tensors.",
-    fix="assign the parameter itself, after the last change of the embedding: model.head.weight = model.emb.weight",
+    title="Tied weights became two tensors.",
+    fix="assign the parameter itself, after the last change to the embedding: model.head.weight = model.emb.weight",
     judge=judge,
     page=__doc__,
     observes={"model.weights_untied": "the two parameters, in words; empty where they are one"},

@@ -14,7 +14,7 @@ should not be.
 - BatchNorm in training mode with one value a channel: a last batch of 1, or a 1x1 feature map, has no variance.
 - Weights made or changed under `inference_mode` and then used in training.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256, 1, 1])`.
 - `RuntimeError: cudnn RNN backward can only be called in training mode`.
 - `RuntimeError: Inference tensors cannot be saved for backward`.
@@ -71,10 +71,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"the model is in {'training' if seen.value else 'evaluation'} mode there", PROOF, seen.where)
     asleep = facts.seen("modules.in_eval")
     if asleep is not None and asleep.value:
-        yield Clue(f"parts that learn are in evaluation mode: {', '.join(asleep.value)}", STRONG + 1.0, asleep.where)
+        yield Clue(f"trainable parts are in evaluation mode: {', '.join(asleep.value)}", STRONG + 1.0, asleep.where)
     disabled = facts.seen("model.grad_disabled_in_train")
     if disabled is not None and disabled.value:
-        yield Clue("the forward pass runs with gradients switched off", PROOF, disabled.where)
+        yield Clue("the forward pass runs with gradients disabled", PROOF, disabled.where)
     gap = facts.mentioned(
         r"\beval\(\).{0,60}\b(?:accuracy|score|result|output|loss|error|prediction|metric)s?\b.{0,40}"
         r"\b(?:drops?|worse|bad|wrong|decreas\w+|random|reduced|high\w*|poor|nan|garbage)\b|"
@@ -116,7 +116,7 @@ RULE = Rule(
     severity="error",
     title="The model trains in evaluation mode, or is evaluated in training mode.",
     fix=(
-        "model.train() at the head of every training epoch, model.eval() with torch.no_grad() round the evaluation; "
+        "model.train() at the start of every training epoch, model.eval() with torch.no_grad() around evaluation; "
         "drop_last=True for a batch of one"
     ),
     judge=judge,

@@ -1,4 +1,4 @@
-"""Every gradient is exactly zero: steps are taken and nothing is learnt.
+"""Every gradient is exactly zero: steps are taken and nothing is learned.
 
 ## What it means
 The gradient norm is 0.0 step after step. Not small: zero. Weights change by weight decay at most. It is a symptom
@@ -10,11 +10,11 @@ with a short list of causes; this finding stands where none of them could be tol
 - Everything that feeds the loss is frozen (SF402), or checkpointing lets nothing through (SF403).
 - fp16 without a scaler: gradients below about 3e-8 are rounded to 0 (SF105).
 - A dead layer (SF409): ReLU units that are off for every sample, a saturated sigmoid or softmax in front of a clamp.
-- LoRA with both matrices at 0, a zero-initialised gate on both sides of a product.
+- LoRA with both matrices at 0, a zero-initialized gate on both sides of a product.
 - The framework reports it wrongly: under DeepSpeed some versions logged a norm of 0, and a norm that is read after
   `zero_grad()` is always 0.
 
-## How to recognise it
+## How to recognize it
 - `grad_norm: 0.0` in most logged steps. With `loss: 0.0`, look at labels and rewards; with an ordinary loss that
   moves, doubt the norm; with an ordinary loss that stands still, look for detached, frozen or dead parts.
 - After one backward look at `p.grad` of all parameters. None everywhere: cut or frozen. Zeros everywhere: masked,
@@ -58,7 +58,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if symptoms.flat:
         yield Clue("and the loss does not move", FAIR)
     elif symptoms.good_losses and (symptoms.good_losses < 8 or symptoms.best_loss is None):
-        yield Clue("with an ordinary loss", HINT)
+        yield Clue("with a normal loss", HINT)
 
 
 RULE = Rule(
@@ -66,10 +66,7 @@ RULE = Rule(
     slug="zero-gradient",
     severity="warning",
     title="Every gradient is exactly zero.",
-    fix=(
-        "look for a detached or clamped loss, masked labels, equal rewards, frozen parameters, or fp16 gradients "
-        "that underflow"
-    ),
+    fix=("check for a detached or clamped loss, masked labels, equal rewards, frozen parameters, or fp16 underflow"),
     judge=judge,
     page=__doc__,
     observes={"gradient.zero_share": "the share of gradient elements that are exactly 0, 0 to 1"},

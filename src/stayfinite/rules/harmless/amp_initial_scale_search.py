@@ -9,7 +9,7 @@ tries again. After a few skips it has found a scale that fits. No weight was tou
 The right scale cannot be known beforehand. Once in a while (2,000 good steps in torch, 1,000 in DeepSpeed) the scaler
 doubles it again to see whether more fits, which costs one skipped step.
 
-## How to recognise it
+## How to recognize it
 - `Gradient overflow. Skipping step, loss scaler 0 reducing loss scale to 32768.0`,
   `OVERFLOW! ... Attempted loss scale: 65536, reducing to 32768`, `overflow detected, setting loss scale to: 64.0`: a
   handful at the start, then single ones far apart.
@@ -45,8 +45,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     if symptoms.settles and (not symptoms.unscaled_skips or facts.context.half is not None):
         yield Clue(
-            f"{symptoms.bad} gradient norms at the start are not finite, the {symptoms.good_after} after them are, "
-            f"and the loss is finite throughout",
+            f"{symptoms.bad} gradient norms at the start are NaN or inf, the next {symptoms.good_after} are finite, "
+            "and so is every loss",
             STRONG + FAIR,
             symptoms.where.get("first_bad", ""),
         )
@@ -68,8 +68,8 @@ RULE = Rule(
     code="SF901",
     slug="amp-initial-scale-search",
     severity="info",
-    title="A few skipped steps while the gradient scaler looks for its scale: harmless.",
-    fix="nothing to do; bf16 needs no scaler, and a lower initial scale spares the first skips",
+    title="GradScaler skips a few steps to find its scale: harmless.",
+    fix="nothing to do; bf16 needs no scaler, and a lower initial scale avoids the first skips",
     judge=judge,
     page=__doc__,
 )

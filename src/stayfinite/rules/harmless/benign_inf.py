@@ -11,7 +11,7 @@ Some number in the log or in a tensor is infinite or NaN, and the training does 
   one class.
 - `log(0)` behind a mask whose input was made safe first.
 
-## How to recognise it
+## How to recognize it
 - Loss and gradient norm are finite at every step, and fall.
 - The infinite number is a mask, a perplexity, a "best" or a ratio over an empty set.
 
@@ -76,14 +76,14 @@ def _over_nothing(name: str, values: Sequence[float]) -> str:
     first = next((index for index, value in enumerate(values) if not math.isnan(value)), None)
     if first is not None and first > 0 and all(map(math.isfinite, values[first:])):
         return "until there is something to average"
-    return "for want of an example" if _STATISTIC.search(name) else ""
+    return "without an example" if _STATISTIC.search(name) else ""
 
 
 RULE = Rule(
     code="SF904",
     slug="benign-inf",
     severity="info",
-    title="An infinity or NaN that says nothing about training: harmless.",
+    title="An inf or NaN unrelated to training: harmless.",
     fix="nothing to do",
     judge=judge,
     page=__doc__,

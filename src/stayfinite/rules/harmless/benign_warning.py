@@ -16,7 +16,7 @@ circumstances. In a run whose numbers are healthy they need no action.
   `Grad strides do not match bucket view strides`, `The current process just got forked`, a fused kernel that is
   unavailable, deprecations.
 
-## How to recognise it
+## How to recognize it
 It is a warning, not an error; it comes once or at the start; and losses, gradient norms and evaluations go on as they
 should.
 
@@ -26,7 +26,7 @@ Nothing needs to be done. Where the message names a setting, use it: `ddp_find_u
 `TOKENIZERS_PARALLELISM=false`, `OMP_NUM_THREADS` to your liking.
 
 ## When it is a false alarm
-It is *not* harmless when most of the model's weights are in the list of those not initialised (see
+It is *not* harmless when most of the model's weights are in the list of those not initialized (see
 `architecture-mismatch`), or when the scheduler's order is wrong in fp32 as well: then the first learning rate is
 skipped (`lr-schedule-bug`).
 """
@@ -67,7 +67,7 @@ _KEEPING_HOUSE = (
 )
 _KINDS = {
     "an old spelling": _OLD,
-    "something runs slower than it could": _SLOW,
+    "slower than it could be": _SLOW,
     "a new head is trained from scratch": _NEW_HEAD,
     "a remark on tokens": _TOKENS,
     "a statistic over nothing": _OF_NOTHING,
@@ -91,7 +91,7 @@ RULE = Rule(
     code="SF905",
     slug="benign-warning",
     severity="info",
-    title="A warning that looks bad and is not.",
+    title="A warning that looks bad but is harmless.",
     fix="nothing to do",
     judge=judge,
     page=__doc__,

@@ -9,7 +9,7 @@ The first losses are far above those that one is used to and sink quickly. That 
 - Losses that are summed over tokens, accumulation steps or loss terms (detectors add five to twenty of them).
 - Regression in raw units.
 
-## How to recognise it
+## How to recognize it
 - The loss falls from the first lines on, and halves within a small part of the log; gradient norms fall with it.
 - No line is NaN and no step is skipped for long.
 
@@ -48,7 +48,7 @@ RULE = Rule(
     code="SF903",
     slug="high-initial-loss",
     severity="info",
-    title="The first loss is high, and falls: harmless.",
+    title="The first loss is high but falls: harmless.",
     fix="nothing to do",
     judge=judge,
     page=__doc__,

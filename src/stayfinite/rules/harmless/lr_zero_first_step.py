@@ -8,7 +8,7 @@ transformers also log 0 when they are asked for the rate before the schedule has
 `lr = base * step / warmup_steps` is 0 at step 0. While an fp16 scaler skips the first steps, the schedule stands still,
 so that the zero can be logged several times.
 
-## How to recognise it
+## How to recognize it
 - `'learning_rate': 0.0` in the first line, and a growing rate in the next.
 - `tried to get lr value before scheduler/optimizer started stepping, returning lr=0`.
 
@@ -54,7 +54,7 @@ RULE = Rule(
     code="SF902",
     slug="lr-zero-first-step",
     severity="info",
-    title="The learning rate is 0 at the first step because a warmup starts there: harmless.",
+    title="The learning rate is 0 at the first step of warmup: harmless.",
     fix="nothing to do",
     judge=judge,
     page=__doc__,

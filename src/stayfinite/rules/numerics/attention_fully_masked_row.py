@@ -11,7 +11,7 @@ infinity throughout and the softmax is 0/0: NaN, which the next matrix product s
 - A window, a block mask or packing that leaves a query without keys; cross-attention to an empty memory.
 - Adding two masks of `finfo.min` in fp16 or bf16 makes a minus infinity out of two finite ones.
 
-## How to recognise it
+## How to recognize it
 - Outputs in which whole rows (the padded positions) are NaN and the others are not.
 - Anomaly detection blames `SoftmaxBackward0`, `LogSoftmaxBackward0` or a `ScaledDotProduct...` function.
 - NaN for some batches only: those that hold an empty or very short row. It is the same in fp32.
@@ -91,7 +91,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if blamed and re.search(r"softmax|scaleddotproduct", blamed[0], re.IGNORECASE):
         # The softmax of a loss gets a NaN from anywhere; that of attention has its own way to make one.
         weight = HINT if re.match(r"log", blamed[0], re.IGNORECASE) else FAIR + HINT
-        yield Clue(f"{blamed[1]} (a row without a key is 0/0)", weight, blamed[2])
+        yield Clue(f"{blamed[1]} (a row without keys is 0/0)", weight, blamed[2])
     if bad or blamed:
         code = next(((where, text) for where, text in code_lines(facts) if _MASK_CODE.search(text)), None)
         if code:
@@ -100,17 +100,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
         empty = next(((where, text) for where, text in code_lines(facts) if _EMPTY.search(text)), None)
         if empty and _DENIED.search(empty[1]):
-            yield Clue(f"no row is masked throughout: {empty[1].strip()[:140]}", REFUTED, empty[0])
+            yield Clue(f"no row is fully masked: {empty[1].strip()[:140]}", REFUTED, empty[0])
         elif empty:
             yield Clue(f"a row without a key: {empty[1].strip()[:140]}", FAIR + HINT, empty[0])
         rows_of_inf = facts.mentioned(r"\[\s*-inf(?:\s*,\s*-inf)+\s*\]")
         if rows_of_inf:
-            yield Clue(f"a row that is masked throughout: {rows_of_inf[1].strip()[:80]}", STRONG + FAIR, rows_of_inf[0])
+            yield Clue(f"a fully masked row: {rows_of_inf[1].strip()[:80]}", STRONG + FAIR, rows_of_inf[0])
         if code is None and bad:
             yield from _own_attention(facts)
         hidden = facts.said(_ROW_OF_MINUS_INF)
         if hidden:
-            yield Clue(f"a row of scores is -inf throughout: {hidden.text.strip()[:80]}", STRONG, hidden.where)
+            yield Clue(f"a row of scores is all -inf: {hidden.text.strip()[:80]}", STRONG, hidden.where)
         rows = facts.said(_ROW_OF_NAN)
         if rows:
             yield Clue(f"whole rows are NaN: {rows.text.strip()[:80]}", FAIR, rows.where)
@@ -134,19 +134,21 @@ def _own_attention(facts: Facts) -> Iterator[Clue]:
     if not symptoms.from_start or symptoms.explodes:
         return
     place = symptoms.where.get("first_bad", "")
-    yield Clue(f"attention that is not finite from the start: {attends[1].strip()[:100]}", FAIR + 0.5, place)
+    yield Clue(f"attention is NaN or inf from the start: {attends[1].strip()[:100]}", FAIR + 0.5, place)
     padded = facts.mentioned(_PADDED)
     if padded:
-        yield Clue(f"rows of different length: {padded[1].strip()[:100]}", FAIR, padded[0], risk=True)
+        yield Clue(f"rows of different lengths: {padded[1].strip()[:100]}", FAIR, padded[0], risk=True)
 
 
 RULE = Rule(
     code="SF603",
     slug="attention-fully-masked-row",
     severity="error",
-    title="A softmax runs over a row that is masked throughout.",
-    fix="leave each query one key (mask[mask.all(-1), 0] = False), or use torch.finfo(dtype).min instead of -inf "
-    "and zero the row; drop empty rows",
+    title="A softmax runs over a fully masked row.",
+    fix=(
+        "keep one key per query (mask[mask.all(-1), 0] = False), or use torch.finfo(dtype).min instead of -inf and "
+        "zero the row; drop empty rows"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "sdpa-kernel-bug"),

@@ -8,9 +8,9 @@ its gradient vanishes, and in fp16 the scores overflow.
 ## Why it happens
 A hand-written attention forgets the factor, divides by `d` instead of its root on one path, divides twice, or loses it
 when the implementation is exchanged (`scaling` passed to one kernel and not to the other). Some models mean it so (T5
-has no scaling and compensates in its initialisation).
+has no scaling and compensates in its initialization).
 
-## How to recognise it
+## How to recognize it
 - `q @ k.transpose(-2, -1)` followed by a softmax, with no `sqrt`, `** -0.5` or `scale` between them.
 - The entropy of the attention is near 0 at the start; raw scores have a standard deviation far above 1.
 - Slow or no learning in a transformer of one's own; with larger heads it gets worse.
@@ -18,7 +18,7 @@ has no scaling and compensates in its initialisation).
 ## How to fix it
 - `F.scaled_dot_product_attention(q, k, v)` scales by itself; its `scale=` takes another factor.
 - By hand: `scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5`.
-- If scores still grow late in training: normalise queries and keys (QK-norm), or cap the logits.
+- If scores still grow late in training: normalize queries and keys (QK-norm), or cap the logits.
 
 ## When it is a false alarm
 T5 and its kin, models with QK-norm or a learned temperature, and linear attention do not divide.
@@ -57,16 +57,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         for where, text in lines
         if re.search(r"score|attn|attention|\bq\b|head", text, re.IGNORECASE)
     ):
-        yield Clue(
-            f"queries times keys, and nothing scales them: {product[1].strip()[:140]}", STRONG, product[0], risk=True
-        )
+        yield Clue(f"query-key product without scaling: {product[1].strip()[:140]}", STRONG, product[0], risk=True)
 
 
 RULE = Rule(
     code="SF612",
     slug="attention-unscaled",
     severity="warning",
-    title="Attention scores are not divided by the root of the head's size.",
+    title="Attention scores are not scaled by 1/sqrt(head size).",
     fix="use F.scaled_dot_product_attention, or multiply the scores by head_size ** -0.5",
     judge=judge,
     page=__doc__,

@@ -13,7 +13,7 @@ gradient.
 - A layer that the init loop does not know (`isinstance` misses it) keeps what it had.
 - Training from scratch with a schedule that was made for fine-tuning pre-trained weights.
 
-## How to recognise it
+## How to recognize it
 - Standard deviations of activations that grow or shrink geometrically with depth.
 - A first loss of thousands or more with scaled inputs; NaN within the first steps, in fp32 as well, at any learning
   rate.
@@ -22,7 +22,7 @@ gradient.
 ## How to fix it
 - `nn.init.kaiming_normal_(w, nonlinearity="relu")` for ReLU, `nn.init.xavier_uniform_(w)` for tanh and linear, std 0.02
   for transformers; biases 0.
-- Residual nets: scale the last projection of each branch by `1/sqrt(2 * layers)` (GPT-2), or start it at 0; normalise
+- Residual nets: scale the last projection of each branch by `1/sqrt(2 * layers)` (GPT-2), or start it at 0; normalize
   before each branch.
 - Print `{n: p.std().item() for n, p in model.named_parameters()}` before the first step.
 - transformers: put the init of your own modules into `_init_weights`.
@@ -61,12 +61,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     slope = measured(facts, "activation.slope")
     if slope is not None and abs(slope[0]) > GEOMETRIC:
         word = "grow" if slope[0] > 0 else "shrink"
-        yield Clue(
-            f"activations {word} by a factor of {10 ** min(abs(slope[0]), 30):.2g} a layer", STRONG + HINT, slope[1]
-        )
+        yield Clue(f"activations {word} {10 ** min(abs(slope[0]), 30):.2g}x per layer", STRONG + HINT, slope[1])
     alike = facts.seen("weights.identical_rows")
     if alike is not None and alike.value:
-        yield Clue(f"rows that start alike: {in_short(alike.value)}", STRONG + HINT, alike.where)
+        yield Clue(f"weight rows that start identical: {in_short(alike.value)}", STRONG + HINT, alike.where)
     if facts.symptoms.crash:
         return
     far = first_loss_far_above(facts)
@@ -76,7 +74,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if far is not None:
         yield Clue(far[0], FAIR + HINT if code else FAIR, far[1])
     if code:
-        yield Clue(f"an init without a scale: {code[1].strip()[:140]}", FAIR, code[0], risk=True)
+        yield Clue(f"an unscaled init: {code[1].strip()[:140]}", FAIR, code[0], risk=True)
     scratch = facts.mentioned(
         r"from scratch|random(?:ly)? init\w*|without (?:the )?pre-?trained|no pre-?trained|"
         r"pretrained\W{1,4}(?:false|none|null)"
@@ -91,8 +89,8 @@ RULE = Rule(
     code="SF611",
     slug="bad-init",
     severity="warning",
-    title="The weights start too large, too small or all alike.",
-    fix="initialise by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
+    title="The initial weights are too large, too small or all equal.",
+    fix="initialize by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
     "0, residual branches scaled by depth",
     judge=judge,
     page=__doc__,

@@ -12,14 +12,14 @@ confidently wrong before it has seen anything; far below, that it can see the an
 - The loss is summed, or multiplied by the accumulation steps.
 - Far below: labels leak into the input, or the shift by one is missing.
 
-## How to recognise it
+## How to recognize it
 Compare the first logged loss with `ln(classes)`; more than twice that, or less than a third, wants an explanation. For
 a pre-trained language model on ordinary text 1.5 to 4 is usual.
 
 ## How to fix it
 - Head: `nn.init.zeros_(head.bias); nn.init.normal_(head.weight, std=0.02)`, or weights of 0 for the last layer; for
   rare positives `bias = log(p / (1 - p))`.
-- Check that weights were loaded (the list of newly initialised names) and that tokenizer and model belong together.
+- Check that weights were loaded (the list of newly initialized names) and that tokenizer and model belong together.
 - Train on a single batch: it must go to near 0. If it does, the data is the suspect; if not, the model.
 
 ## When it is a false alarm
@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     initial, expected = measured(facts, "loss.initial"), measured(facts, "loss.expected_initial")
     if initial is not None and expected is not None and expected[0] > 0:
         ratio = initial[0] / expected[0]
-        text = f"the first loss is {initial[0]:.4g}, an untrained model has {expected[0]:.4g}"
+        text = f"the first loss is {initial[0]:.4g} (untrained {expected[0]:.4g})"
         if ratio > FAR_ABOVE:
             yield Clue(text, STRONG + HINT, initial[1])
         elif ratio < 1 / 3:
@@ -59,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     if first > 3 * math.log(classes):
         yield Clue(
-            f"the first loss is {first:.4g}; with {classes:.0f} classes an untrained model has {math.log(classes):.4g}",
+            f"the first loss is {first:.4g} (untrained with {classes:.0f} classes: {math.log(classes):.4g})",
             FAIR,
             facts.symptoms.where.get("start", ""),
         )
@@ -70,8 +70,7 @@ RULE = Rule(
     slug="bad-initial-loss",
     severity="warning",
     title="The first loss is far from ln(classes).",
-    fix="make the last layer's start small (std 0.02, bias 0), check labels and that the pre-trained weights were "
-    "loaded",
+    fix="start the last layer small (std 0.02, bias 0), check labels and that pre-trained weights were loaded",
     judge=judge,
     page=__doc__,
     prior=-3.5,

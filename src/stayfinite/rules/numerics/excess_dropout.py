@@ -8,21 +8,21 @@ times larger and nine tenths are gone; several such layers leave noise. At 1.0 n
 A *keep* probability is passed as a *drop* probability (0.9 for 0.1; TensorFlow 1 had it the other way round), dropout
 comes twice (in the model and in its config), or layer drop, attention, embedding and token dropout add up.
 
-## How to recognise it
+## How to recognize it
 - `dropout` of 0.6 or more in the settings (0.1 to 0.3 is usual, 0.5 in wide classifier heads).
 - The training loss stays far *above* the evaluation loss of the same step, or hardly moves, while a run with dropout 0
   learns.
 - In fp16 the factor `1/(1-p)` overflows.
 
 ## How to fix it
-- 0.1 for transformers, 0.2 to 0.5 before a classifier's last layer, 0 for fine-tuning with little regularisation and in
+- 0.1 for transformers, 0.2 to 0.5 before a classifier's last layer, 0 for fine-tuning with little regularization and in
   reinforcement learning (ratios need the same network twice).
 - transformers: `AutoConfig.from_pretrained(name, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)` (T5:
   `dropout_rate`; GPT-2: `resid_pdrop`, `embd_pdrop`, `attn_pdrop`; LoRA: `lora_dropout`).
 - Read the library: is it drop or keep?
 
 ## When it is a false alarm
-A small gap between training and evaluation loss in favour of evaluation is what dropout does. Rates of 0.75 are meant
+A small gap between training and evaluation loss in favor of evaluation is what dropout does. Rates of 0.75 are meant
 for masking *inputs* (masked autoencoders).
 """
 
@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield from _written(facts)
     largest = measured(facts, "dropout.rate")
     if largest is not None and largest[0] >= DROWNS:
-        yield Clue(f"of every value {largest[0]:.4g} is dropped", PROOF, largest[1])
+        yield Clue(f"dropout {largest[0]:.4g}", PROOF, largest[1])
 
 
 def _written(facts: Facts) -> Iterator[Clue]:
@@ -83,7 +83,7 @@ def _written(facts: Facts) -> Iterator[Clue]:
             rate = 1.0 - float(number) if "keep" in name.lower() else float(number)
             if HIGH <= rate < 1.0 and facts.symptoms.trouble:
                 yield Clue(
-                    f"of every value {rate:.2g} is dropped: {text.strip()[:80]}",
+                    f"dropout {rate:.2g}: {text.strip()[:80]}",
                     STRONG if rate >= 0.85 else FAIR,
                     where,
                 )
@@ -95,8 +95,10 @@ RULE = Rule(
     slug="excess-dropout",
     severity="warning",
     title="Dropout is so high that the signal is lost.",
-    fix="dropout 0.1 (0.2 to 0.5 before a classifier's last layer); check that the value is a drop and not a keep "
-    "probability",
+    fix=(
+        "dropout 0.1 (0.2 to 0.5 before a classifier's last layer); check that the value is a drop probability, not "
+        "a keep probability"
+    ),
     judge=judge,
     page=__doc__,
     prior=-4.5,

@@ -49,5 +49,5 @@ def first_loss_far_above(facts: Facts) -> tuple[str, str] | None:
         return None
     if facts.mentioned(_SUMMED):
         return None
-    guess = f"a guess among {classes:.0f} classes has {math.log(classes):.3g}"
+    guess = f"chance among {classes:.0f} classes is {math.log(classes):.3g}"
     return f"the first loss is {first:.4g}; {guess}", facts.symptoms.where.get("start", "")

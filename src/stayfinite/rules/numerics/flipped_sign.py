@@ -1,4 +1,4 @@
-"""The loss is minimised where it should be maximised, or the other way round.
+"""The loss is minimized where it should be maximized, or the other way round.
 
 ## What it means
 A sign is wrong: the optimizer makes worse what it should make better. The loss falls without end, into the negative
@@ -9,7 +9,7 @@ A likelihood, a reward or a similarity is returned as it is instead of negated; 
 in the optimizer with an ordinary loss; generator and discriminator exchanged; a gradient-reversal layer with the wrong
 sign.
 
-## How to recognise it
+## How to recognize it
 - A loss that has a lower bound (cross entropy, a squared error: 0) is negative.
 - It falls faster and faster, while accuracy sinks below chance.
 - Weights and logits grow without end; NaN at last.
@@ -59,9 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A sign in the code, or a loss that falls below zero faster and faster."""
     turned = facts.seen("loss.negated")
     if turned is not None and turned.value:
-        yield Clue(
-            "the loss is a distance with its sign turned: it falls when the model gets worse", PROOF, turned.where
-        )
+        yield Clue("the loss is a negated distance: it falls when the model gets worse", PROOF, turned.where)
     negated = next(
         (
             (where, text)
@@ -78,10 +76,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     lowest = facts.symptoms.best_loss
     falls = lowest is not None and lowest < -1e-3 and facts.symptoms.last_loss is not None
     if gain and not negated and (falls or facts.symptoms.trouble):
-        yield Clue(f"what should grow is minimised: {gain[1].strip()[:140]}", STRONG + HINT, gain[0])
+        yield Clue(f"minimizes a value that should grow: {gain[1].strip()[:140]}", STRONG + HINT, gain[0])
     runaway = _runaway(facts)
     if runaway:
-        yield Clue(f"the loss falls below zero faster and faster, to {runaway[0]:.4g}", STRONG, runaway[1])
+        yield Clue(f"the loss falls below zero ever faster, to {runaway[0]:.4g}", STRONG, runaway[1])
     classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
     if classification and lowest is not None and lowest < -1e-3:
         yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification[0])
@@ -103,8 +101,10 @@ RULE = Rule(
     slug="flipped-sign",
     severity="error",
     title="The loss has the wrong sign.",
-    fix="minimise the negative of what should grow (loss = -log_prob.mean()), drop the extra minus, and set "
-    "maximize=False",
+    fix=(
+        "minimize the negative of the value to maximize (loss = -log_prob.mean()), remove the extra minus, and set "
+        "maximize=False"
+    ),
     judge=judge,
     page=__doc__,
     prior=-4.5,

@@ -25,14 +25,14 @@ SINGULAR = {
 """Operators whose derivative is not finite somewhere, by the stem of their backward's name."""
 
 AT_THE_EDGE = {
-    "pow": "a power below 1 has an infinite slope at 0, and no root of a negative number is real",
-    "log": "the logarithm of 0 is infinite, as is its slope",
-    "sqrt": "a root has an infinite slope at 0",
+    "pow": "a power below 1 has an infinite gradient at 0, and is NaN below 0",
+    "log": "the logarithm of 0 is infinite, and so is its gradient",
+    "sqrt": "a root has an infinite gradient at 0",
     "division": "the divisor may be 0",
-    "norm": "a norm has no slope at 0",
-    "inverse trigonometry": "its slope is infinite at -1 and 1",
-    "spread": "a standard deviation has no slope where all values are equal",
-    "matrix decomposition": "its slope is infinite where two singular values are equal or one is 0",
+    "norm": "a norm has no gradient at 0",
+    "inverse trigonometry": "its gradient is infinite at -1 and 1",
+    "spread": "a standard deviation has no gradient where all values are equal",
+    "matrix decomposition": "its gradient is infinite where two singular values are equal or one is 0",
     "cross entropy of probabilities": "the logarithm of a probability of 0 is infinite",
     "gamma": "it is infinite at 0",
     "product": "its gradient divides by each factor",
@@ -75,7 +75,7 @@ _EDGES: tuple[tuple[str, str, bool, str], ...] = (
             rf"{_ANY}log\(\s*(?:1\.?0?\s*-\s*)?(?:\w+\.)*\w*(?:softmax|sigmoid)\w*\("
         ),
     ),
-    ("log", "a Poisson loss that takes the logarithm of its input", True, r"\blog_input\s*=\s*False"),
+    ("log", "a Poisson loss on the log of its input", True, r"\blog_input\s*=\s*False"),
     (
         "log",
         "the logarithm of a difference",
@@ -127,7 +127,7 @@ _EDGES: tuple[tuple[str, str, bool, str], ...] = (
         True,
         r"/\s*\(?\s*(?:[\w.]+\.abs\()?(?:y|y_true|true|targets?|gt|labels?|actual)\b(?!\.(?:shape|size|numel))",
     ),
-    ("division", "a division by what may be 0", False, rf"/\s*\(?\s*{_SMALL_NAMES}"),
+    ("division", "a division that may be by 0", False, rf"/\s*\(?\s*{_SMALL_NAMES}"),
     ("division", "an inverse", False, rf"{_LIB}reciprocal\(|\.reciprocal\(|\*\*\s*\(?-\s*[\d.]|\.pow\(\s*-"),
     (
         "division",

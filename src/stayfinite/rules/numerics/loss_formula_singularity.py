@@ -16,7 +16,7 @@ of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN
 - The guard is at the wrong place: `sqrt(x) + eps` has the derivative of `sqrt(x)`. It belongs inside.
 - An eps of 1e-15 keeps the quotient finite and lets a gradient of 1e15 through.
 
-## How to recognise it
+## How to recognize it
 - With anomaly detection: `Function 'SqrtBackward0' returned nan values in its 0th output` (also Log, Div, Pow, Norm,
   Acos, Cdist, Svd, Std): proof.
 - NaN all at once after a healthy time, without a climb of the loss, in fp32 as well; or one term of the loss is NaN and
@@ -129,7 +129,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     small = next(((where, text) for where, text in code_lines(facts) if TOO_SMALL.search(text)), None)
     if small:
-        yield Clue(f"a guard that rounds away: {small[1].strip()}", STRONG + HINT, small[0], risk=True)
+        yield Clue(f"the epsilon rounds to zero: {small[1].strip()}", STRONG + HINT, small[0], risk=True)
     formula = formulas[0] if formulas else None
     if formula:
         weight = HINT if small else FAIR + HINT + (0.7 if formula.near else 0.0)
@@ -138,28 +138,28 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if named and not formula:
         plain = facts.context.half is None and not facts.symptoms.explodes
         yield Clue(
-            f"a loss with an edge: {named[1].strip()[:120]}", FAIR + HINT if plain else FAIR, named[0], risk=True
+            f"a loss undefined at 0: {named[1].strip()[:120]}", FAIR + HINT if plain else FAIR, named[0], risk=True
         )
     spoken = facts.mentioned(_EDGE_WORDS)
     if spoken and not _LATER.search(spoken[1]):
-        yield Clue(f"somebody saw the edge: {spoken[1].strip()[:120]}", FAIR, spoken[0])
+        yield Clue(f"reported: {spoken[1].strip()[:120]}", FAIR, spoken[0])
     yield from _only_gradient(facts)
     zero = facts.said(_ZERO_PRINTED)
     if zero and (formula or named):
-        yield Clue(f"a zero goes into it: {zero.text.strip()[:80]}", 2.5, zero.where)
+        yield Clue(f"its input is zero: {zero.text.strip()[:80]}", 2.5, zero.where)
     yield from _density(facts, explained=formula is not None or named is not None)
     signs = facts.settings.search(_EDGE_VALUES)
     if signs:
-        yield Clue(f"values that a log or a root cannot take: {signs[1].strip()[:120]}", FAIR, signs[0], risk=True)
+        yield Clue(f"invalid values for a log or root: {signs[1].strip()[:120]}", FAIR, signs[0], risk=True)
     if sudden(facts):
-        yield Clue("NaN all at once after a healthy time", HINT, facts.symptoms.where.get("first_bad", ""))
+        yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.where.get("first_bad", ""))
     part = _single_part(facts)
     if part:
         weight = FAIR if sudden(facts) and facts.symptoms.good_before >= LONG_HEALTH else HINT
-        yield Clue(f"one term of the loss is not finite, others are: {part[0]}", weight, part[1])
+        yield Clue(f"one term of the loss is NaN or inf, the others are not: {part[0]}", weight, part[1])
     numpy = facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)")
     if numpy:
-        yield Clue(f"numpy speaks, which is no part of the graph: {numpy.text.strip()[:120]}", AGAINST, numpy.where)
+        yield Clue(f"the warning is from numpy, outside the graph: {numpy.text.strip()[:120]}", AGAINST, numpy.where)
     if facts.symptoms.explodes:
         yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
 
@@ -169,7 +169,7 @@ def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[E
     kind = kind_of(operator)
     if kind is None:
         if operator.lower().startswith("mul"):
-            yield Clue(f"{text} (a product of 0 and infinity)", FAIR, where)
+            yield Clue(f"{text} (0 times infinity)", FAIR, where)
         return
     written = any(each.kind == kind for each in formulas)
     overflows = facts.context.half is not None or facts.symptoms.explodes
@@ -184,10 +184,10 @@ def _only_gradient(facts: Facts) -> Iterator[Clue]:
         return
     told = facts.mentioned(_ONLY_GRADIENT)
     if told:
-        yield Clue(f"the loss is finite and its gradient is not: {told[1].strip()[:100]}", FAIR + HINT, told[0])
+        yield Clue(f"the loss is finite but its gradient is not: {told[1].strip()[:100]}", FAIR + HINT, told[0])
     elif seen.bad_norms and seen.good_losses and seen.first_bad is not None and seen.first_bad.loss is not None:
         place = seen.where.get("first_bad", "")
-        yield Clue("the loss is finite where the gradient norm is not", HINT, place)
+        yield Clue("the loss is finite but the gradient norm is not", HINT, place)
 
 
 def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
@@ -200,8 +200,8 @@ def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
                 (at for value, at in zip(track.values, track.lines, strict=True) if not math.isfinite(value)), None
             )
             if bad is not None and _DENSITY_TERMS.search(name) and not policy_lost(run, bad):
-                text = f"{name} is not finite: the logarithm of a probability or of a standard deviation"
-                ratio = f"{name} is not finite: likely exp() of a difference of log-probabilities"
+                text = f"{name} is NaN or inf: the log of a probability or standard deviation"
+                ratio = f"{name} is NaN or inf: likely exp() of a difference of log-probabilities"
                 own = samples(run)
                 yield Clue(ratio if own else text, FAIR + HINT, run.where(bad), fix=_CLAMPED if own else "")
                 return
@@ -228,10 +228,11 @@ RULE = Rule(
     code="SF601",
     slug="loss-formula-singularity",
     severity="error",
-    title="A formula is evaluated where it or its derivative is not finite.",
-    fix="guard the input with an eps the dtype can hold (log(p.clamp_min(1e-6)), sqrt(x + 1e-6), a / "
-    "b.clamp_min(1e-6)), or use the fused form "
-    "(binary_cross_entropy_with_logits, log_softmax)",
+    title="A formula or its gradient is undefined for its input.",
+    fix=(
+        "protect the input with an eps that the dtype can hold (log(p.clamp_min(1e-6)), sqrt(x + 1e-6), a / "
+        "b.clamp_min(1e-6)), or use the fused form (binary_cross_entropy_with_logits, log_softmax)"
+    ),
     judge=judge,
     page=__doc__,
     prior=-3.5,

@@ -8,10 +8,10 @@ infinity, or subtracted from it, it is NaN.
 - A softmax, a log-sum-exp or a sigmoid written out: `exp(x) / exp(x).sum()`, `log(1 + exp(x))`, `log(exp(a) + exp(b))`.
 - An `exp` of something that the model is free to make large: `exp(logvar)` of a VAE or a Gaussian head,
   `exp(-energy / temperature)` with a small temperature, a box decoder's `exp(dw)`, importance ratios
-  `exp(logp_new - logp_old)` in policy optimisation, a learned logit scale (`logit_scale.exp()`).
+  `exp(logp_new - logp_old)` in policy optimization, a learned logit scale (`logit_scale.exp()`).
 - The perplexity `math.exp(loss)` of a large loss, which raises `OverflowError: math range error`.
 
-## How to recognise it
+## How to recognize it
 - Anomaly detection blames `ExpBackward0`; numpy warns `overflow encountered in exp`.
 - The loss is `inf` first and NaN later; the bad step has larger logits than the steps before.
 - `torch.exp(` in the code without a subtraction of the maximum.
@@ -88,7 +88,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(warned.text, STRONG + FAIR, warned.where)
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
-        yield Clue("training goes on as it should", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
+        yield Clue("training continues normally", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
     if bad or warned:
         lines = list(code_lines(facts))
         bounded_names = assigned([text for _, text in lines], _BOUND)
@@ -102,12 +102,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         late = next(((where, text) for where, text in code_lines(facts) if _BOUNDED_TOO_LATE.search(text)), None)
         if late:
-            yield Clue(f"the exp is bounded, its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
+            yield Clue(f"the exp is bounded, but its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
         elif code:
             weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
-            yield Clue(f"an exp without a bound: {code[1].strip()[:140]}", weight, code[0], risk=True)
+            yield Clue(f"an unbounded exp: {code[1].strip()[:140]}", weight, code[0], risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
-            yield Clue(f"a model that lives on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
+            yield Clue(f"a model built on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
         bounded = facts.said(r"\bmax\w*\W{1,3}-?0(?:\.0*)?\b(?!\.?\d)|\bsum\w*\W{1,3}0(?:\.0*)?\s*$")
         if code and bounded:
             yield Clue(f"the exponents are not above 0: {bounded.text.strip()[:80]}", 2 * AGAINST, bounded.where)

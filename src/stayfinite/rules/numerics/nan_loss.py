@@ -10,14 +10,14 @@ The four that are common, in this order: a number left fp16's range (65,504); th
 weights ran away; a row of the data holds NaN or nothing at all; a formula was evaluated at its edge (`log(0)`,
 `sqrt(0)` in backward, `0/0`, a softmax over a row of minus infinity).
 
-## How to recognise it
+## How to recognize it
 Ask in this order, each question halves the field:
 1. At the first step, or after a healthy time? First step: precision, weights or labels. Later: learning rate, one
    batch, a formula.
 2. Did loss or gradient norm climb before? A climb means divergence (`lr-too-high`); none means one batch or one
    formula.
 3. Does the same batch fail in fp32? If not, it is precision. Does it fail with the pre-trained weights? If not, the
-   weights were already sick.
+   weights were already NaN or inf.
 4. Which operator is the first to return NaN? `torch.autograd.set_detect_anomaly(True)` names the backward one;
    transformers' `DebugUnderflowOverflow(model)` the forward one.
 
@@ -59,10 +59,11 @@ RULE = Rule(
     code="SF616",
     slug="nan-loss",
     severity="error",
-    title="The loss or the gradient is not finite, and nothing that was given tells why.",
-    fix="go back to the last finite checkpoint, run the first bad batch once in fp32 with "
-    "torch.autograd.set_detect_anomaly(True), and diagnose again with the "
-    "config beside the log",
+    title="The loss or gradient is NaN or inf; cause unknown.",
+    fix=(
+        "return to the last finite checkpoint, run the first bad batch in fp32 with "
+        "torch.autograd.set_detect_anomaly(True), and diagnose again with the config"
+    ),
     judge=judge,
     page=__doc__,
 )

@@ -5,30 +5,30 @@ A parameter or a buffer holds NaN, infinity or garbage before the step, as a rul
 pass through it is NaN, whatever the batch, the learning rate or the precision.
 
 ## Why it happens
-- A parameter was made with `torch.empty(...)`, `torch.Tensor(n, m)` or `torch.FloatTensor(n, m)` and never initialised:
+- A parameter was made with `torch.empty(...)`, `torch.Tensor(n, m)` or `torch.FloatTensor(n, m)` and never initialized:
   it holds whatever lay in memory. It may work for weeks, then not.
 - Loading made placeholders for names that the checkpoint lacks and did not fill them (a new head, a resized embedding,
   a meta-device model, a module whose `_init_weights` does not know it).
 - The weights were saved after the run that made them had already broken, or a conversion overflowed (see
   `poisoned-checkpoint`).
-- An init divides by zero (a fan of 0), or a mean over no old rows initialises added tokens.
+- An init divides by zero (a fan of 0), or a mean over no old rows initializes added tokens.
 - DeepSpeed ZeRO-3: parameters were touched outside `GatheredParameters` and are of size 0.
 - Later in a run: the loop itself wrote it there (a teacher's average, a buffer that it sets), or BatchNorm's variance
   overflowed on an absurdly large row. Such a run may look healthy until it is evaluated.
 
-## How to recognise it
+## How to recognize it
 - The loss is NaN at the very first step, in fp32 as well, with every batch; the gradient norm too.
 - The number of NaN changes from start to start with the same seed.
 - `[n for n, p in model.named_parameters() if not torch.isfinite(p).all()]` before training is not empty; so is
   `stayfinite scan` of the checkpoint.
 
 ## How to fix it
-- Initialise what you create: `nn.init.xavier_uniform_(self.weight)`, `nn.init.zeros_(self.bias)`, or start from
+- Initialize what you create: `nn.init.xavier_uniform_(self.weight)`, `nn.init.zeros_(self.bias)`, or start from
   `torch.zeros`/`torch.randn * 0.02`.
 - transformers: read the list after `Some weights ... were not initialized`; give your own modules an `_init_weights`;
   `low_cpu_mem_usage=False` on old versions; `resize_token_embeddings(n, mean_resizing=False)` if the mean is what
   fails.
-- Download again and compare hashes if a *loaded* tensor is sick; else take an older checkpoint.
+- Download again and compare hashes if a *loaded* tensor is bad; else take an older checkpoint.
 - ZeRO-3: `with deepspeed.zero.GatheredParameters(params, modifier_rank=0):` round hand-made inits.
 
 ## When it is a false alarm
@@ -59,7 +59,7 @@ NAMED_TENSOR = (
     r"(?:tensor\(\[*)?\s*(?:nan|-?inf)\b"
 )
 """A tensor of the state dict, by its full name, that is said to hold NaN."""
-NOT_SAVED = r"the state of step \d+ is poisoned and was not saved: \d+ tensors are not finite"
+NOT_SAVED = r"the state of step \d+ was not saved: \d+ tensors hold NaN or inf"
 """What a guard says of a state that it does not save."""
 _EMPTY = (
     r"Parameter\(\s*torch\.(?:empty|Tensor|FloatTensor|HalfTensor)\(|torch\.(?:Tensor|"
@@ -69,11 +69,11 @@ _INITIALISED = r"reset_parameters|init\.(?:\w+_)\("
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A scan or a probe proves it; else NaN from the first step with an uninitialised parameter in the code."""
+    """A scan or a probe proves it; else NaN from the first step with an uninitialized parameter in the code."""
     seen = facts.seen("weights.nonfinite")
     if seen is not None:
         if seen.value:
-            yield Clue(f"not finite before the first step: {in_short(seen.value)}", PROOF + HINT, seen.where)
+            yield Clue(f"NaN or inf before the first step: {in_short(seen.value)}", PROOF + HINT, seen.where)
         else:
             yield Clue("every weight is finite before the first step", REFUTED, seen.where)
     said = facts.mentioned(_SAYS)
@@ -87,11 +87,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     empty = facts.mentioned(_EMPTY)
     if empty and not facts.mentioned(_INITIALISED):
-        yield Clue(f"a parameter that nothing initialises: {empty[1].strip()[:140]}", STRONG, empty[0])
+        yield Clue(f"a parameter is never initialized: {empty[1].strip()[:140]}", STRONG, empty[0])
     start = facts.symptoms.from_start
     if start and facts.context.half is None:
         yield Clue(
-            "not finite from the first logged step on, and no fp16 in sight",
+            "NaN or inf from the first logged step, and no fp16",
             HINT,
             facts.symptoms.where.get("first_bad", ""),
         )
@@ -103,10 +103,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"input (?:has|contains) no nan|uninitiali[sz]ed"
     )
     if inside and start and facts.context.half is None:
-        yield Clue(f"what goes in is finite: {inside[1].strip()[:100]}", FAIR, inside[0])
+        yield Clue(f"the inputs are finite: {inside[1].strip()[:100]}", FAIR, inside[0])
     if facts.symptoms.good_before > 0:
         yield Clue(
-            f"{facts.symptoms.good_before} steps before were finite", AGAINST * 2, facts.symptoms.where.get("start", "")
+            (f"{facts.symptoms.good_before} earlier steps were finite"),
+            AGAINST * 2,
+            facts.symptoms.where.get("start", ""),
         )
 
 
@@ -114,9 +116,11 @@ RULE = Rule(
     code="SF615",
     slug="nan-weights",
     severity="error",
-    title="The weights are not finite before the step begins.",
-    fix="initialise every parameter you create (no torch.empty or torch.Tensor left as it is), reload the "
-    "checkpoint, and check isfinite before training",
+    title="The weights hold NaN or inf before the step.",
+    fix=(
+        "initialize every parameter you create (no bare torch.empty or torch.Tensor), reload the checkpoint, and "
+        "check isfinite before training"
+    ),
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-collapse"),

@@ -1,4 +1,4 @@
-"""The eps of a normalisation is too small for its dtype or its data.
+"""The eps of a normalization is too small for its dtype or its data.
 
 ## What it means
 LayerNorm, BatchNorm and RMSNorm divide by `sqrt(variance + eps)`. If the variance is 0 (a constant row, padding, one
@@ -11,7 +11,7 @@ below 6e-8 is 0, so an eps of 1e-8 is no eps at all.
   fp16, since x squared is more than 65,504.
 - Constant inputs: all-zero padding rows, dead channels, a spatial size of 1, a group of one element.
 
-## How to recognise it
+## How to recognize it
 - `layer_norm_eps`, `rms_norm_eps`, `norm_eps` or `eps` of 1e-8 or less with fp16 in use; or a first non-finite operator
   that is a norm.
 - `Expected more than 1 value per channel when training, got input size [1, 256]`: a batch norm that has nothing to
@@ -75,17 +75,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
             r"\b\w*norm\w*\(.{0,60}\beps(?:ilon)?\s*=\s*(?:0\b(?!\.0*[1-9])|0\.0+\b|1e-(?:0?[89]|1\d|[2-9]\d))"
         )
         if written and bad:
-            yield Clue(f"a norm with next to no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
+            yield Clue(f"a norm with almost no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
     eps_seen = facts.seen("norm.eps_underflows")
     if eps_seen is not None and eps_seen.value:
-        yield Clue(f"eps is 0 in the norm's own dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)
+        yield Clue(f"eps rounds to 0 in the norm's dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)
 
 
 RULE = Rule(
     code="SF613",
     slug="norm-eps",
     severity="warning",
-    title="The eps of a normalisation is too small for its dtype or its data.",
+    title="The eps of a normalization layer is too small for its dtype or data.",
     fix="eps=1e-5 (1e-6 for RMSNorm), norms computed in fp32",
     judge=judge,
     page=__doc__,

@@ -10,7 +10,7 @@ The sigmoid or log-softmax was forgotten or removed on one path (train or evalua
 `BCEWithLogitsLoss`, or targets are outside 0 to 1 (class ids, -100, pixel values up to 255). A NaN prediction trips the
 same check.
 
-## How to recognise it
+## How to recognize it
 - `all elements of input should be between 0 and 1`, `Assertion input_val >= zero && input_val <= one failed`
   (the same of `target` means labels that are out of range: see SF305).
 - Keras: `categorical_crossentropy` without `from_logits=True` behind a last layer without activation, and a loss that
@@ -94,15 +94,15 @@ def _keras(facts: Facts) -> Iterator[Clue]:
     if bare is None and dense is not None and "activation" not in dense and not squashed:
         bare = loss[0], dense
     if bare is not None:
-        yield Clue(f"raw scores ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
+        yield Clue(f"raw logits ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
 
 
 RULE = Rule(
     code="SF606",
     slug="probability-loss-on-logits",
     severity="error",
-    title="A loss that expects probabilities or log-probabilities gets raw scores.",
-    fix="use BCEWithLogitsLoss (or cross_entropy) on the raw scores and drop the sigmoid; targets between 0 and 1",
+    title="A loss on probabilities or log-probabilities gets raw logits.",
+    fix="use BCEWithLogitsLoss (or cross_entropy) on the raw logits and remove the sigmoid; targets between 0 and 1",
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),

@@ -10,7 +10,7 @@ another batch size gives other answers.
 1) and warn. `dim=0` was right for a single example and stayed when batches came. `dim=1` is the classes of a
 `(batch, classes)` tensor, and the length of a `(batch, length, classes)` one.
 
-## How to recognise it
+## How to recognize it
 - `UserWarning: Implicit dimension choice for softmax has been deprecated`.
 - `softmax(dim=0)` or `nn.Softmax(0)` in the model.
 - Rows that do not add up to 1; results that change with the batch size.
@@ -22,7 +22,7 @@ another batch size gives other answers.
 - The same holds for `log_softmax`, `argmax`, `logsumexp` and `normalize`.
 
 ## When it is a false alarm
-Normalising over the batch is meant in contrastive losses (both axes of a similarity matrix), in Sinkhorn steps and in
+Normalizing over the batch is meant in contrastive losses (both axes of a similarity matrix), in Sinkhorn steps and in
 slot attention.
 """
 
@@ -42,7 +42,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"ming)?\b.{0,12}\b(?:1|one)\b"
     )
     if complaint:
-        yield Clue(f"probabilities that do not add up to 1: {complaint.text.strip()[:120]}", STRONG, complaint.where)
+        yield Clue(f"probabilities do not sum to 1: {complaint.text.strip()[:120]}", STRONG, complaint.where)
     axis = facts.mentioned(
         r"softmax\w*\((?:[^()]*,\s*)?(?:dim|axis)\s*=\s*0\s*\)|nn\.(?:Log)?Softmax\(\s*0\s*\)|\.softmax\(\s*0\s*\)|"
         r"softmax\((?:[^()]|\([^()]*\))*,\s*0\s*\)|softmax\((?:[^()]|\([^()]*\))*(?:dim|axis)\s*=\s*0\s*\)"
@@ -51,7 +51,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"a softmax over the batch: {axis[1].strip()[:140]}", STRONG, axis[0], risk=True)
     seen = facts.seen("softmax.rows_sum_to_one")
     if seen is not None and seen.value is False:
-        yield Clue("the probabilities of an example do not add up to 1", PROOF, seen.where)
+        yield Clue("the probabilities of an example do not sum to 1", PROOF, seen.where)
 
 
 RULE = Rule(

@@ -9,7 +9,7 @@ classes, 0.74 for 4, 1.46 for 10, 5.91 for 1,000), however right the model is.
 The model ends in `nn.Softmax` because other frameworks want it so, or the loop calls `softmax` for a metric and hands
 the result to the loss as well. It trains, slowly, so nobody looks.
 
-## How to recognise it
+## How to recognize it
 - The loss starts at `ln(C)` and sticks a little above that floor while accuracy still rises.
 - `softmax` on the way between the last layer and `nn.CrossEntropyLoss` or `F.cross_entropy`.
 - Only training *or* only validation does it: then one of the two losses sits on the floor and the other falls.
@@ -33,7 +33,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.optimisation.loop_code import SCRIPT
+from stayfinite.rules.optimization.loop_code import SCRIPT
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 
@@ -134,7 +134,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
     seen = facts.seen("loss.input_is_probability")
     if seen is not None and seen.value:
-        yield Clue("the rows that cross entropy gets are not negative and add up to 1", PROOF, seen.where)
+        yield Clue("the rows given to cross entropy are non-negative and sum to 1", PROOF, seen.where)
 
 
 def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
@@ -142,7 +142,7 @@ def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
     loss = next(((where, text) for where, text in lines if _KERAS_LOGITS.search(text)), None)
     output = next(((where, text) for where, text in reversed(lines) if _KERAS_OUTPUT.search(text)), None)
     if loss and output:
-        text = f"from_logits=True, and the output is made of probabilities: {output[1].strip()[:100]}"
+        text = f"from_logits=True, but the output is probabilities: {output[1].strip()[:100]}"
         yield Clue(text, STRONG + HINT, output[0])
 
 
@@ -156,7 +156,7 @@ def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Iterator[Cl
         called = _LOSS_CALL.search(text)
         last = not learns and _SIGMOID_LAST.search(text) and not _GATE.search(text)
         if last or _SIGMOID_OUT.search(text) or (called and called.group(1) in names):
-            yield Clue(f"a sigmoid before a loss that has its own: {text.strip()[:120]}", STRONG + HINT, where)
+            yield Clue(f"a sigmoid before a loss that applies one: {text.strip()[:120]}", STRONG + HINT, where)
             return
 
 
@@ -175,8 +175,8 @@ RULE = Rule(
     code="SF605",
     slug="softmax-before-cross-entropy",
     severity="warning",
-    title="Cross entropy gets probabilities instead of raw scores.",
-    fix="give cross entropy the raw logits (drop the softmax); softmax only for metrics",
+    title="Cross entropy gets probabilities instead of logits.",
+    fix="give cross entropy the raw logits (remove the softmax); use softmax only for metrics",
     judge=judge,
     page=__doc__,
     beats=("lr-too-low", "bad-initial-loss", "vanishing-gradient"),

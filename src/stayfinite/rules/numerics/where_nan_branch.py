@@ -10,7 +10,7 @@ Selecting *after* a dangerous operation looks like a guard and is none. The same
 on the result, `result[~isnan(result)].mean()`, `torch.nan_to_num(log(x))`, multiplying by a mask of zeros,
 `torch.clamp` of an infinite result. All of them mend the forward pass only.
 
-## How to recognise it
+## How to recognize it
 - `grad_fn=<WhereBackward0>` on a finite tensor whose gradient is NaN at the masked places.
 - Anomaly detection blames `LogBackward0`, `SqrtBackward0`, `DivBackward0` or `PowBackward0` on a line with a `where` or
   a mask.
@@ -85,23 +85,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
     mended = next(((where, text) for where, text in code_lines(facts) if _MENDED_AFTER.search(text)), None)
     if bad or blamed:
         if line:
-            yield Clue(f"a choice after a dangerous operation: {line[1].strip()[:140]}", STRONG + FAIR, line[0])
+            yield Clue(f"torch.where after an unsafe operation: {line[1].strip()[:140]}", STRONG + FAIR, line[0])
         elif mended:
             told = missing is not None or re.search(r"nan|isfinite", mended[1], re.IGNORECASE) is not None
-            yield Clue(f"mended after the fact: {mended[1].strip()}", STRONG if told else FAIR, mended[0])
+            yield Clue(f"masked too late: {mended[1].strip()}", STRONG if told else FAIR, mended[0])
             if missing is not None and missing[1] != mended[1]:
-                yield Clue(f"rows that are NaN from the outset: {missing[1].strip()[:100]}", FAIR, missing[0])
+                yield Clue(f"rows that are NaN from the start: {missing[1].strip()[:100]}", FAIR, missing[0])
         fine, gradient = facts.said(_VALUE_IS_FINE), facts.said(_GRADIENT_IS_NOT)
         if fine and gradient:
             text = (
-                f"the value is finite and its gradient is not: {fine.text.strip()[:80]}; {gradient.text.strip()[:60]}"
+                f"the value is finite but its gradient is not: {fine.text.strip()[:80]}; {gradient.text.strip()[:60]}"
             )
             yield Clue(text, STRONG, gradient.where)
         chosen = _apart(facts) if not line and not mended else None
         if chosen:
-            yield Clue(
-                f"computed at its edge first, chosen afterwards: {chosen[1].strip()[:120]}", STRONG + FAIR, chosen[0]
-            )
+            yield Clue(f"computed first, selected afterwards: {chosen[1].strip()[:120]}", STRONG + FAIR, chosen[0])
     if blamed:
         operator, text, where = blamed
         if re.match(r"S?Where", operator, re.IGNORECASE):
@@ -143,7 +141,7 @@ RULE = Rule(
     code="SF602",
     slug="where-nan-branch",
     severity="error",
-    title="The branch that torch.where does not take is not finite in backward.",
+    title="The unused branch of torch.where has a NaN or inf gradient.",
     fix="mask the input before the operation: torch.where(ok, f(torch.where(ok, x, 1.0)), other)",
     judge=judge,
     page=__doc__,

@@ -10,7 +10,7 @@ A weighting was added (`reduction="none"`) and the final `.mean()` was not; code
 `size_average=False` is the old spelling; DataParallel returns one loss a card; a mean of means over batches of unequal
 length.
 
-## How to recognise it
+## How to recognize it
 - `grad can be implicitly created only for scalar outputs`, `a Tensor with 32 elements cannot be converted to Scalar`:
   nothing was reduced.
 - Losses in the thousands from the first step that scale with the batch size; gradient norms likewise, clipped at every
@@ -37,7 +37,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 LARGE = 500.0
-"""A mean of cross entropies or of standardised squared errors does not start here; a sum does."""
+"""A mean of cross entropies or of standardized squared errors does not start here; a sum does."""
 
 
 _SUMMED = (
@@ -66,7 +66,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             place = facts.symptoms.where.get("start", "")
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
             if facts.symptoms.explodes or facts.symptoms.bad:
-                yield Clue("the rate was chosen for a mean: each step is as many times too long", FAIR, place)
+                yield Clue("the rate was chosen for a mean: steps are too large", FAIR, place)
         if facts.mentioned(_BY_DESIGN):
             yield Clue("likelihoods of whole images or sequences are summed on purpose", AGAINST, summed[0])
     shape = facts.seen("loss.shape")
@@ -78,7 +78,7 @@ RULE = Rule(
     code="SF607",
     slug="wrong-reduction",
     severity="error",
-    title="The loss is not reduced to one number, or is summed where a mean is meant.",
+    title="The loss is not a scalar, or is a sum instead of a mean.",
     fix='reduce once: loss.mean(), or (loss * weight).sum() / weight.sum(); reduction="batchmean" for kl_div',
     judge=judge,
     page=__doc__,

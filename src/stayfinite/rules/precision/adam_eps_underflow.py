@@ -11,7 +11,7 @@ parameters' dtype. Optimizers with 16-bit or 8-bit states, and fused ones over f
 Very small values (1e-15, 1e-30) copied from other code cause it in fp32 too, where squared gradients underflow below
 1e-38.
 
-## How to recognise it
+## How to recognize it
 - The first loss is fine, the loss after the first update is NaN, and a gradient norm before it was finite.
 - SGD, Adamax or RMSprop train in the same precision, or Adam does with `eps=1e-4`.
 - Parameters with zero gradients (unused embedding rows) become NaN first.
@@ -78,10 +78,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     dtype, probed = facts.seen("optimizer.state_dtype"), facts.seen("optimizer.eps")
     half_states = dtype is not None and str(dtype.value).removeprefix("torch.") in ("float16", "half", "fp16")
     if probed is not None and half_states and 0 <= float(probed.value) < SMALLEST_HALF:
-        yield Clue(f"eps is {float(probed.value):g} and the states are in fp16: there it is 0", PROOF, probed.where)
+        yield Clue(f"eps is {float(probed.value):g}, which rounds to 0 in fp16 states", PROOF, probed.where)
     broken = facts.seen("update.not_finite")
     if probed is not None and float(probed.value) == 0 and broken is not None and broken.value:
-        why = "eps is 0, and one step writes 0/0 where the gradient is 0"
+        why = "eps is 0: the update is 0/0 where the gradient is 0"
         yield Clue(f"{why}: {', '.join(map(str, broken.value[:4]))}", PROOF, broken.where)
     sign = overflow_sign(facts)
     if sign is None:
@@ -93,7 +93,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if half is not None and half.value == "fp16" and adam is not None and (eps is None or eps < SMALLEST_HALF):
         in_weights = weights is not None and weights.value == "fp16"
         yield Clue(
-            f"fp16 holds Adam's eps as 0 ({half.text.strip()})", FAIR if in_weights else HINT, half.where, risk=True
+            f"Adam's eps rounds to 0 in fp16 ({half.text.strip()})", FAIR if in_weights else HINT, half.where, risk=True
         )
         if setting is not None and eps is not None:
             # An eps in the optimizer's call is one that somebody thought of; a dump of all arguments has it always.
@@ -105,11 +105,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"Adam works on them directly ({chosen_adam[1].strip()})", FAIR, chosen_adam[0], risk=True)
         made = remark(facts, MADE_BY_STEP)
         if made is not None:
-            yield Clue(f"the update itself makes the NaN ({made[1].strip()})", FAIR, made[0])
+            yield Clue(f"the update itself creates the NaN ({made[1].strip()})", FAIR, made[0])
             if (fine := remark(facts, GRADIENT_FINE)) is not None:
-                yield Clue(f"from a gradient that is finite ({fine[1].strip()})", HINT, fine[0])
+                yield Clue(f"from a finite gradient ({fine[1].strip()})", HINT, fine[0])
     elif setting is not None and eps is not None and eps < SENSELESS and adam is not None:
-        yield Clue(f"an eps of {eps:g} protects from nothing", FAIR, setting.where, risk=True)
+        yield Clue(f"eps {eps:g} is too small to help", FAIR, setting.where, risk=True)
         yield Clue(sign.text, HINT, sign.where)
 
 
@@ -128,7 +128,7 @@ RULE = Rule(
     code="SF111",
     slug="adam-eps-underflow",
     severity="error",
-    title="Adam's eps is zero in the precision of its states.",
+    title="Adam's eps rounds to zero in the dtype of its states.",
     fix="keep fp32 weights and states, or raise eps to 1e-6 (1e-4 for fp16 states): adam_epsilon=1e-6",
     judge=judge,
     page=__doc__,

@@ -11,7 +11,7 @@ a generation or a module called by hand outside of it sees fp32 inputs and half 
 bf16 without any mixed precision meets fp32 inputs. Autocast entered for "cuda" does nothing for tensors on another
 device.
 
-## How to recognise it
+## How to recognize it
 - `expected scalar type Half but found Float` (or the other way round, or BFloat16).
 - `mat1 and mat2 must have the same dtype, but got Half and Float`.
 - `Input type (c10::Half) and bias type (float) should be the same`; `Input type (float) and bias type
@@ -62,13 +62,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """An error about two floating dtypes that met; or a probe that saw no operation in 16 bits."""
     ran = facts.seen("autocast.half_operations")
     if ran is not None and ran.value == 0:
-        yield Clue("mixed precision is asked for and no operation ran in 16 bits", PROOF, ran.where)
+        yield Clue("mixed precision is on, but no operation ran in 16 bits", PROOF, ran.where)
     mismatch = facts.said(MISMATCH)
     if mismatch is not None:
         yield Clue(mismatch.text, STRONG + HINT, mismatch.where)
     alone = facts.said(r"not implemented for '(?:Half|c10::Half)'")
     if alone is not None:
-        yield Clue(f"an operation that has no fp16, as most on CPUs: {alone.text}", STRONG, alone.where)
+        yield Clue(f"an operation without fp16 support, common on CPUs: {alone.text}", STRONG, alone.where)
     if mismatch is not None and facts.context.half is not None:
         yield Clue(f"fp16 is on ({facts.context.half.text.strip()})", HINT, facts.context.half.where, risk=True)
 
@@ -77,8 +77,8 @@ RULE = Rule(
     code="SF109",
     slug="autocast-missing",
     severity="error",
-    title="Tensors of different precision meet outside of autocast.",
-    fix="run forward and loss inside torch.autocast, or bring model and inputs to one dtype",
+    title="Tensors of different dtypes meet outside autocast.",
+    fix="run forward and loss inside torch.autocast, or use one dtype for model and inputs",
     judge=judge,
     page=__doc__,
     prior=-4.0,

@@ -10,7 +10,7 @@ bf16 has the range of fp32, so nothing overflows and nothing warns. Mixed precis
 casts copies; loading with `dtype=torch.bfloat16`, `.to(torch.bfloat16)` or Lightning's `"bf16-true"` removes the fp32
 weights to save memory.
 
-## How to recognise it
+## How to recognize it
 - Weights in bf16 without a master copy, a small learning rate, and a loss that hardly moves while `grad_norm` is
   alive.
 - After a step, most parameters are bit for bit what they were, though their gradients are not zero.
@@ -49,7 +49,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Updates seen to round away; from settings, bf16 weights and a small rate where the loss stands still."""
     lost = facts.seen("update.lost_share")
     if lost is not None and float(lost.value) > LOST:
-        yield Clue(f"{float(lost.value):.0%} of the updates round away in bf16", PROOF, lost.where)
+        yield Clue(f"{float(lost.value):.0%} of the updates round to 0 in bf16", PROOF, lost.where)
     weights, lr, seen = facts.context.weights, facts.context.lr, facts.symptoms
     pure = facts.settings.search(r"\bbf16-true\b|\bpure[ _-]?bf16\b")
     cast = facts.settings.search(
@@ -77,7 +77,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     rate = seen.largest_lr if seen.largest_lr is not None else (float(lr.value) if lr is not None else None)
     if rate is not None and 0 < rate <= SMALL_LR:
         yield Clue(
-            f"the learning rate of {rate:g} makes updates smaller than bf16's step", HINT, lr.where if lr else ""
+            f"the learning rate {rate:g} makes updates smaller than bf16 can represent", HINT, lr.where if lr else ""
         )
     if seen.typical_norm is not None and seen.typical_norm > 0:
         yield Clue("gradients are alive", HINT, seen.where.get("start", ""))
@@ -87,7 +87,7 @@ RULE = Rule(
     code="SF107",
     slug="bf16-lost-updates",
     severity="error",
-    title="The updates are smaller than a bf16 weight can take.",
+    title="Updates are too small for bf16 weights and are lost.",
     fix="keep the trained weights in fp32 and use bf16 as mixed precision (bf16=True, dtype=torch.float32)",
     judge=judge,
     page=__doc__,

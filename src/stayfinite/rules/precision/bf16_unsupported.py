@@ -9,7 +9,7 @@ not, torch emulates bf16 slowly or a kernel fails.
 Recipes are written on A100s and H100s. V100, T4, P100, RTX 20, GTX and older cards (Colab's and Kaggle's free ones
 among them) have fp16 only. A CPU-only torch, or a CUDA that torch cannot see, leads to the same message.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0`
   (transformers).
 - `bf16 mixed precision requires PyTorch >= 1.10 and a supported device` (accelerate).
@@ -67,14 +67,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     old = gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE) is not None
     if gpu is not None and old and _asked(facts):
         yield Clue(
-            f"bf16 is asked of a card without it ({gpu.text.strip()})",
+            f"bf16 is set on a GPU without it ({gpu.text.strip()})",
             FAIR if refusal or weaker else STRONG,
             gpu.where,
             risk=True,
         )
     family, unknown = facts.context.family, facts.context.precision is None and facts.context.weights is None
     if gpu is not None and old and unknown and family is not None and facts.symptoms.bad_losses:
-        text = f"{family.value} models run in bf16 by default, and this card has none ({gpu.text.strip()})"
+        text = f"{family.value} models use bf16 by default, but this GPU has none ({gpu.text.strip()})"
         yield Clue(text, 3.0, gpu.where, risk=True)
 
 
@@ -88,8 +88,8 @@ RULE = Rule(
     code="SF108",
     slug="bf16-unsupported",
     severity="error",
-    title="bf16 is asked of hardware that does not have it.",
-    fix="bf16=False; train in fp32, or in fp16 (fp16=True) where the model bears it",
+    title="bf16 is set on hardware that lacks it.",
+    fix="bf16=False; train in fp32, or in fp16 (fp16=True) if it is safe for the model",
     judge=judge,
     page=__doc__,
     beats=("environment", "nan-loss", "upstream-bug"),

@@ -8,7 +8,7 @@ refuse to start; scripts that only ask for one of the switches silently train in
 A config for one card is changed for another, and only one of the two lines is. A command line switch is added to a
 config file that sets the other one. A DeepSpeed file has `fp16.enabled: true` and the Trainer is given `bf16`.
 
-## How to recognise it
+## How to recognize it
 - `At most one of fp16 and bf16 can be True, but not both`.
 - `bfloat16 and float16 modes cannot be simultaneously enabled` from DeepSpeed.
 - Both lines in the settings, in one file or in two that are used together.
@@ -49,7 +49,7 @@ RULE = Rule(
     code="SF115",
     slug="both-half-formats",
     severity="error",
-    title="fp16 and bf16 are both switched on.",
+    title="fp16 and bf16 are both enabled.",
     fix="keep one: bf16=True, fp16=False on Ampere or newer, else fp16 or fp32",
     judge=judge,
     page=__doc__,

@@ -9,7 +9,7 @@ something slower without a word.
 A config that was written for an A100 or an H100 is launched on a T4, a V100 or a card of one's own. Notebooks on free
 services get another card from one day to the next.
 
-## How to recognise it
+## How to recognize it
 - `--tf32 requires Ampere or a newer GPU arch`; `FlashAttention only supports Ampere GPUs or newer`;
   `Device compute capability 8.9 or higher required for FP8 execution`; MX formats ask for 10.0 (Blackwell).
 - Before the launch: `stayfinite check train.yaml --gpu T4`.
@@ -49,11 +49,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from planned(facts, "plan.card_lacks")
     refused = facts.said(_REFUSED)
     if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where, fix="bf16 in place of fp8, or a card from Ada or Hopper on")
+        yield Clue(refused.text, PROOF, refused.where, fix="bf16 instead of fp8, or an Ada or Hopper GPU or newer")
     eight, gpu = facts.context.eight_bits, facts.context.gpu
     card = None if gpu is None else card_named(str(gpu.value))
     if eight is not None and card is not None and not card.fp8 and facts.symptoms.crash is not None:
-        text = f"fp8 is on ({eight.told.text[:60]}), and {card.with_article} ({card.architecture}) has none"
+        text = f"fp8 is on ({eight.told.text[:60]}), but {card.with_article} ({card.architecture}) has none"
         yield Clue(text, STRONG, eight.told.where, risk=True)
 
 
@@ -61,8 +61,8 @@ RULE = Rule(
     code="SF114",
     slug="card-lacks-feature",
     severity="error",
-    title="The settings ask for something that the card does not have.",
-    fix='tf32=False, attn_implementation="sdpa", bf16 in place of fp8; or a card of a newer generation',
+    title="The GPU lacks a feature that the settings use.",
+    fix='tf32=False, attn_implementation="sdpa", bf16 instead of fp8; or a newer GPU',
     judge=judge,
     page=__doc__,
     beats=("step-fails", "environment", "upstream-bug"),

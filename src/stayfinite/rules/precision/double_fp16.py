@@ -12,7 +12,7 @@ Mixed precision casts to fp16 by itself, operation by operation, and wants the w
 an fp16 base inherit its dtype, also when they are loaded again to go on training. Without a scaler that refuses, the
 updates round away or turn NaN.
 
-## How to recognise it
+## How to recognize it
 - `ValueError: Attempting to unscale FP16 gradients.` in the traceback: this is proof.
 - A config with `torch_dtype=float16` (or `.half()`) and `fp16=True` (or `mixed_precision="fp16"`,
   `precision="16-mixed"`).
@@ -72,14 +72,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if refusal is None:
         keeper = facts.context.deepspeed or facts.context.adapters or facts.context.quantized
         if keeper is not None:
-            yield Clue(f"what is trained may be kept in fp32 ({keeper.text.strip()})", -FAIR - HINT, keeper.where)
+            yield Clue(f"trained weights may be kept in fp32 ({keeper.text.strip()})", -FAIR - HINT, keeper.where)
 
 
 RULE = Rule(
     code="SF103",
     slug="double-fp16",
     severity="error",
-    title="The weights are in fp16 and fp16 mixed precision is on as well.",
+    title="The weights are in fp16, and fp16 mixed precision is on too.",
     fix=(
         "load the weights in fp32 (dtype=torch.float32) and let mixed precision cast, or train in bf16 (bf16=True, "
         "fp16=False)"

@@ -2,16 +2,16 @@
 
 ## What it means
 fp16 ends at 65,504. An activation, an attention score or a gradient grew beyond that, became infinite, and the next
-subtraction or normalisation made NaN of it. The same step is finite in fp32 and in bf16, whose range is that of fp32.
+subtraction or normalization made NaN of it. The same step is finite in fp32 and in bf16, whose range is that of fp32.
 
 ## Why it happens
 Mixed precision runs matrix products and convolutions in fp16. Sums over long sequences, wide layers without
-normalisation, attention scores before the softmax, a mask written as `-1e9`, squared errors, variances and losses
-over unnormalised targets pass 65,504 easily. Gradients do so too once they are multiplied with the loss scale, but
+normalization, attention scores before the softmax, a mask written as `-1e9`, squared errors, variances and losses
+over unnormalized targets pass 65,504 easily. Gradients do so too once they are multiplied with the loss scale, but
 that is meant to happen now and then: the scaler halves the scale and goes on. It is a fault when lowering the scale
 does not help.
 
-## How to recognise it
+## How to recognize it
 - Loss NaN or 0.0 and `grad_norm` nan within the first steps, with `fp16: true` or `mixed_precision: fp16`.
 - `RuntimeError: value cannot be converted to type at::Half without overflow`: a constant such as `-1e9` in fp16.
 - A list of activations (transformers: `--debug underflow_overflow`) whose `abs max` comes near 6.5e+04 and then turns
@@ -69,7 +69,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     module = overflowing_module(facts)
     if module is not None:
         name, largest, where = module
-        text = f"{name} turns finite values (largest {largest:,.0f}) into inf: fp16 ends at 65,504"
+        text = f"{name} turns finite values (largest {largest:,.0f}) into inf (fp16 limit 65,504)"
         yield Clue(text, PROOF, where, fix=f"train in bf16 or fp32, or keep {name} in fp32")
     yield from _foreseen(facts)
     sign = overflow_sign(facts)
@@ -81,13 +81,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     elif (likely := likely_half(facts)) is not None:
         yield likely
     else:
-        yield Clue("no setting says which precision it is", -HINT)
+        yield Clue("no setting names the precision", -HINT)
     yield sign
     if collapse(facts) is not None:
-        yield Clue("the scale that fell to nothing is a finding of its own", -HINT, sign.where)
+        yield Clue("the collapsed loss scale is a separate finding", -HINT, sign.where)
     told = remark(facts, FINE_OTHERWISE) if half is not None else None
     if told is not None:
-        yield Clue(f"it is said to work otherwise: {told[1].strip()}", FAIR + HINT, told[0])
+        yield Clue(f"reported to work otherwise: {told[1].strip()}", FAIR + HINT, told[0])
     yield from against_half(facts)
 
 
@@ -110,8 +110,8 @@ RULE = Rule(
     code="SF101",
     slug="fp16-overflow",
     severity="error",
-    title="A number left fp16's range of 65,504.",
-    fix="train in bf16 (bf16=True, fp16=False) or fp32, or keep the module that overflows in fp32",
+    title="A value exceeded fp16's limit of 65,504.",
+    fix="train in bf16 (bf16=True, fp16=False) or fp32, or keep the overflowing module in fp32",
     judge=judge,
     page=__doc__,
     prior=-3.5,

@@ -11,7 +11,7 @@ T5, mT5, ByT5, FLAN-T5, UL2 and Pegasus have feed-forward outputs above 1e5 in t
 embeddings by the root of the width; Qwen, LLaMA and their descendants carry a few giant channels; GPT-Neo computes
 unscaled attention scores. Scripts that were written for BERT or GPT-2 switch `fp16=True` on for all models alike.
 
-## How to recognise it
+## How to recognize it
 - fp16 is on, the model belongs to one of these families, and the first logged step is already lost: `loss` 0.0 or nan
   with `grad_norm` nan, `eval_loss` nan, `train_loss` 0.0 at the end, or DeepSpeed and apex skipping every step down
   to scale 1.
@@ -25,7 +25,7 @@ unscaled attention scores. Scripts that were written for BERT or GPT-2 switch `f
 - DeepSpeed: `"bf16": {"enabled": true}, "fp16": {"enabled": false}`.
 - fairseq: `--bf16` in place of `--fp16`. LLaMA-Factory and ms-swift: `bf16: true`, `--torch_dtype bfloat16`.
 - plain torch: `torch.autocast("cuda", dtype=torch.bfloat16)` and no GradScaler.
-- A card without bf16 and too little memory for fp32: adapters on a quantised base with fp32 computation, a smaller
+- A card without bf16 and too little memory for fp32: adapters on a quantized base with fp32 computation, a smaller
   model, or T5's feed-forward `wo` in fp32 (transformers does so when the weights are loaded in fp16, not under
   autocast).
 
@@ -64,7 +64,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     surest = family.value in SUREST
     yield Clue(
-        f"{family.value} models leave fp16's range ({family.text.strip()})",
+        f"{family.value} models overflow in fp16 ({family.text.strip()})",
         2.5 if surest else 1.5,
         family.where,
         risk=True,
@@ -73,14 +73,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield sign
     fallen = collapse(facts)
     if fallen is not None and not surest and family.value != "LLaMA":
-        yield Clue("the scale that fell to nothing is a finding of its own", AGAINST, fallen.where)
+        yield Clue("the collapsed loss scale is a separate finding", AGAINST, fallen.where)
     if half is not None:
         computed = facts.context.precision is not None or facts.context.weights is None
         yield Clue(f"fp16 is on ({half.text.strip()})", FAIR if computed else HINT, half.where, risk=True)
     elif (likely := likely_half(facts)) is not None:
         yield likely
     else:
-        yield Clue("no setting says which precision it is", -1.5 * HINT)
+        yield Clue("no setting names the precision", -1.5 * HINT)
     yield from against_half(facts)
 
 
@@ -99,8 +99,8 @@ RULE = Rule(
     code="SF102",
     slug="fp16-overflow-model-family",
     severity="error",
-    title="This family of models was trained in bf16 and overflows in fp16.",
-    fix="train in bf16 (bf16=True, fp16=False); on cards without bf16, in fp32 (fp16=False)",
+    title="This model family was trained in bf16 and overflows in fp16.",
+    fix="train in bf16 (bf16=True, fp16=False); on GPUs without bf16, in fp32 (fp16=False)",
     judge=judge,
     page=__doc__,
     beats=(

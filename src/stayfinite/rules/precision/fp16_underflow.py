@@ -9,7 +9,7 @@ norm is 0.
 The loss is not scaled before backward, or the scale is fixed and too low, or it was halved so often that it protects
 nothing any more. Means over many elements, deep models and small output layers make small gradients.
 
-## How to recognise it
+## How to recognize it
 - fp16 is on, the loss is finite, and `grad_norm` is 0.0 step after step, or many parameters have a gradient of
   exactly 0.
 - The same step in fp32 or bf16 has gradients that are not 0.
@@ -47,11 +47,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if half_share is not None and full_share is not None:
         lost = float(half_share.value) - float(full_share.value)
         if lost > MANY:
-            yield Clue(f"{lost:.0%} of the gradient is zero in fp16 and not in fp32", PROOF, half_share.where)
+            yield Clue(f"{lost:.0%} of the gradient is zero in fp16 but not in fp32", PROOF, half_share.where)
     foreseen, precision = facts.seen("headroom.lost_gradients"), facts.seen("training.precision")
     if foreseen is not None and precision is not None and precision.value == "fp16" and foreseen.value > MANY:
         yield Clue(
-            f"{foreseen.value:.0%} of the gradient becomes 0 in fp16, at {foreseen.where}", PROOF, foreseen.where
+            f"{foreseen.value:.0%} of the gradient rounds to 0 in fp16, at {foreseen.where}", PROOF, foreseen.where
         )
     half, seen = facts.context.half, facts.symptoms
     if half is None or seen.zero_norms < 2 or seen.good_losses < 2:
@@ -73,7 +73,7 @@ RULE = Rule(
     code="SF105",
     slug="fp16-underflow",
     severity="error",
-    title="Gradients are too small for fp16 and become zero.",
+    title="Gradients are too small for fp16 and round to zero.",
     fix="scale the loss (torch.amp.GradScaler, DeepSpeed fp16.loss_scale 0) or train in bf16",
     judge=judge,
     page=__doc__,

@@ -11,7 +11,7 @@ one. The loss climbs away from the bf16 run, or becomes NaN.
 - E4M3 for gradients under one scale a tensor: gradients span more than its range.
 - Everything was converted, also layers whose inputs are wide: first and last block, head.
 
-## How to recognise it
+## How to recognize it
 - The same run in bf16 is fine; with rowwise or blockwise scales it is fine as well.
 - A guarded run's autopsy, or `stayfinite replay`, tries the step with `module_bf16` and `rowwise_scale`, and names the
   layer.
@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """fp8 and a run that is lost; the words of somebody who measured amax; a remark that bf16 is fine."""
     eight = facts.context.eight_bits
     if eight is None:
-        yield Clue("nothing speaks of fp8", REFUTED)
+        yield Clue("no sign of fp8", REFUTED)
         return
     said = remark(facts, _OUT_OF_RANGE)
     if said is not None:
@@ -64,19 +64,19 @@ def _scales(facts: Facts, eight: EightBits) -> Iterator[Clue]:
     if (outliers := remark(facts, r"\boutliers?\b")) is not None:
         yield Clue(outliers[1].strip(), FAIR, outliers[0])
     if eight.delayed_by_word:
-        yield Clue("delayed scales are a finding of their own", -HINT)
+        yield Clue("delayed scales are a separate finding", -HINT)
     elif eight.scaling is not None and eight.scaling.value == ROWWISE:
-        yield Clue(f"each row has a scale of its own ({eight.scaling.text[:60]})", AGAINST / 2, eight.scaling.where)
+        yield Clue(f"rowwise scales are used ({eight.scaling.text[:60]})", AGAINST / 2, eight.scaling.where)
     form = facts.settings.find("fp8_format")
     if form is not None and eight.coarse and re.search(r"e4m3", str(form.value), re.IGNORECASE):
-        yield Clue(f"gradients in E4M3, which ends at 448 ({form.name}: {form.value})", HINT, form.where, risk=True)
+        yield Clue(f"gradients in E4M3 (limit 448) ({form.name}: {form.value})", HINT, form.where, risk=True)
 
 
 RULE = Rule(
     code="SF118",
     slug="fp8-saturation",
     severity="error",
-    title="One fp8 scale does not hold the values of a tensor.",
+    title="One fp8 scale cannot hold the values of a tensor.",
     fix="use rowwise scales (torchao: recipe rowwise; Megatron: --fp8-recipe blockwise), or keep the module in bf16",
     judge=judge,
     page=__doc__,

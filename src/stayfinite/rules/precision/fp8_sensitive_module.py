@@ -10,7 +10,7 @@ changes the answer. The run trains, with a loss that stays above bf16's, or with
 - A filter by a name that the model does not have: `filter_fqns = ["output"]` where the head is called `lm_head`.
 - An option that asks for it: an fp8 output projection.
 
-## How to recognise it
+## How to recognize it
 - `print(model)` shows `(lm_head): Float8Linear`, or `(router)` or `(gate)` of it.
 - `stayfinite check --build train:build` names such modules before training.
 
@@ -44,10 +44,10 @@ _SAID = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Modules that a build, a printed model or the settings show in fp8."""
-    for name, what in (("fp8.heads", "puts out the logits"), ("fp8.routers", "chooses experts")):
+    for name, what in (("fp8.heads", "computes the logits"), ("fp8.routers", "chooses experts")):
         seen = facts.seen(name)
         if seen is not None and seen.value:
-            fix = f"leave {in_short(seen.value)} out of the conversion (module_filter_fn, filter_fqns)"
+            fix = f"exclude {in_short(seen.value)} from the conversion (module_filter_fn, filter_fqns)"
             yield Clue(f"{in_short(seen.value)} {what} and computes in fp8", PROOF, seen.where, fix=fix, mild=True)
     yield from planned(facts, "plan.fp8_sensitive_module", mild=True)
     printed = facts.mentioned(_PRINTED)
@@ -63,7 +63,7 @@ RULE = Rule(
     slug="fp8-sensitive-module",
     severity="warning",
     title="A head or a router computes in fp8.",
-    fix='keep it in bf16: module_filter_fn, or filter_fqns = ["lm_head", "router.gate"] with the names of your model',
+    fix='keep it in bf16: module_filter_fn, or filter_fqns = ["lm_head", "router.gate"] with your model\'s names',
     judge=judge,
     page=__doc__,
     observes={

@@ -13,7 +13,7 @@ was made on other ranks, it fits the others' part of the tensor.
 - The history was not restored: a checkpoint without `_extra_state`, a resume from a bf16 checkpoint, an evaluation with
   other data between two steps.
 
-## How to recognise it
+## How to recognize it
 - The loss follows bf16's for a while, then spikes or diverges, sooner with a high learning rate or a jump in the data.
 - With current (dynamic) scaling the same run is fine.
 - `stayfinite check` reads history, interval and group in scripts, yaml files and Megatron's flags.
@@ -55,7 +55,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     eight = facts.context.eight_bits
     if eight is None or not (eight.delayed or facts.mentioned(_OTHER_GROUP)):
-        yield Clue("no delayed scale is in use", REFUTED)
+        yield Clue("no delayed scaling", REFUTED)
         return
     sign = lost(facts)
     if sign is None:
@@ -65,7 +65,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     weight = FAIR if eight.delayed_by_word else HINT
     yield Clue(f"fp8 scales come from earlier steps{given}", weight, eight.told.where, risk=True)
     if began_well(facts) is not None:
-        yield Clue("it worked while the values were those of the history", HINT, sign.where)
+        yield Clue("it worked while values matched the history", HINT, sign.where)
     yield from short_memory(eight)
     yield from _unshared(facts, eight)
     said = remark(facts, _HISTORY)
@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(said[1].strip(), HINT, said[0])
     resumed = remark(facts, _RESUMED)
     if resumed is not None:
-        yield Clue(f"scales start anew after loading: {resumed[1].strip()[:120]}", FAIR, resumed[0])
+        yield Clue(f"scales restart after loading: {resumed[1].strip()[:120]}", FAIR, resumed[0])
     dropped = facts.mentioned(_LOST_STATE)
     if dropped is not None:
         yield Clue(f"the history was not restored: {dropped[1].strip()[:120]}", FAIR + HINT, dropped[0])
@@ -84,7 +84,7 @@ def short_memory(eight: EightBits) -> Iterator[Clue]:
     if eight.history is not None and eight.history.value <= 1:
         yield Clue(f"the history has one step ({eight.history.text})", FAIR, eight.history.where, risk=True)
     elif eight.algorithm is not None and eight.algorithm.value == "most_recent":
-        yield Clue(f"only the last step counts ({eight.algorithm.text})", HINT, eight.algorithm.where, risk=True)
+        yield Clue(f"only the last step is used ({eight.algorithm.text})", HINT, eight.algorithm.where, risk=True)
     if eight.interval is not None and eight.interval.value > 1:
         text = f"the scale is updated every {eight.interval.value:g} steps ({eight.interval.text})"
         yield Clue(text, FAIR, eight.interval.where, risk=True)
@@ -97,8 +97,8 @@ def _unshared(facts: Facts, eight: EightBits) -> Iterator[Clue]:
         yield Clue(f"ranks do not share amax ({eight.synchronised.text})", FAIR, eight.synchronised.where, risk=True)
     group = facts.mentioned(_OTHER_GROUP)
     if group is not None and ranks is not None and ranks.value > 1:
-        text = f"amax is shared by data-parallel ranks alone, with {ranks.value:g} tensor-parallel ones"
-        yield Clue(text, STRONG, group[0], fix="reduce amax over the tensor-parallel ranks as well")
+        text = f"amax is shared by data-parallel ranks only, with {ranks.value:g} tensor-parallel ones"
+        yield Clue(text, STRONG, group[0], fix="reduce amax over tensor-parallel ranks too")
 
 
 RULE = Rule(
@@ -106,7 +106,7 @@ RULE = Rule(
     slug="fp8-stale-scale",
     severity="error",
     title="An fp8 scale from earlier steps or other ranks does not fit the values.",
-    fix='amax_history_len=1024, amax_compute_algo="max", reduce_amax=True; or current scaling in place of delayed',
+    fix='amax_history_len=1024, amax_compute_algo="max", reduce_amax=True; or current scaling instead of delayed',
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "loss-diverging", "exploding-gradient", "loss-collapse"),

@@ -11,7 +11,7 @@ there. A layer that does not fit stops the run at its first step.
 - A batch of texts padded to the longest, whose tokens are no multiple of 16; a last batch that is smaller.
 - A conversion without a filter by shape.
 
-## How to recognise it
+## How to recognize it
 - `Expected trailing dimension of mat1 to be divisible by 16`, `Expected both dimensions of mat2 to be divisible by 16`.
 - `FP8 execution requires 2D input matrices with height divisible by 8 and width divisible by 16`.
 - `stayfinite check --build train:build` names the modules.
@@ -46,7 +46,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """A product that was refused for its shape; shapes that a build or the settings show."""
     seen = facts.seen("fp8.unaligned")
     if seen is not None and seen.value:
-        fix = f"leave {in_short([name.partition(' ')[0] for name in seen.value])} in bf16 (module_filter_fn)"
+        fix = f"keep {in_short([name.partition(' ')[0] for name in seen.value])} in bf16 (module_filter_fn)"
         yield Clue(f"no multiples of 16: {in_short(seen.value)}", PROOF, seen.where, fix=fix, mild=True)
     yield from planned(facts, "plan.fp8_unaligned_dims")
     eight = facts.context.eight_bits
@@ -64,8 +64,8 @@ RULE = Rule(
     code="SF122",
     slug="fp8-unaligned-dims",
     severity="error",
-    title="A dimension is no multiple of 16, and fp8 matrix products refuse it.",
-    fix="keep that layer in bf16, or pad: weights and tokens of a batch to multiples of 16",
+    title="A dimension is not a multiple of 16, which fp8 matrix products need.",
+    fix="keep that layer in bf16, or pad weights and batch tokens to multiples of 16",
     judge=judge,
     page=__doc__,
     beats=("step-fails", "architecture-mismatch", "environment", "upstream-bug", "fp8-sensitive-module"),

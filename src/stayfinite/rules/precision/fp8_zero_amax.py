@@ -11,7 +11,7 @@ or row of zeros that is a division by 0. The scale is infinite, and 0 times infi
   does not reach a row.
 - Inference kernels that training goes through: their scales have no lower bound unless one is given.
 
-## How to recognise it
+## How to recognize it
 - NaN at the first step that has such a row, often the very first.
 - `(x.abs().amax(-1) == 0).any()` before the cast is True.
 
@@ -59,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     broken = sign is not None and facts.symptoms.trouble
     for where, text in facts.statements:
         if _DIVIDED.search(text) and not _BOUNDED.search(text):
-            fix = "bound amax: .clamp_min(1e-12) before the division"
+            fix = "clamp amax: .clamp_min(1e-12) before the division"
             yield Clue(f"a scale without a lower bound: {text.strip()[:100]}", STRONG, where, risk=True, fix=fix)
             break
     if sign is None or not broken:
@@ -79,8 +79,8 @@ RULE = Rule(
     code="SF120",
     slug="fp8-zero-amax",
     severity="error",
-    title="An fp8 scale is infinite: the largest value it was made from is 0.",
-    fix="bound amax before the division, .clamp_min(1e-12); torchao: activation_value_lb=1e-12",
+    title="An fp8 scale is infinite: it was computed from zeros.",
+    fix="clamp amax before the division, .clamp_min(1e-12); torchao: activation_value_lb=1e-12",
     judge=judge,
     page=__doc__,
     beats=("nan-loss", "fp8-saturation", "loss-collapse"),

@@ -137,15 +137,15 @@ def overflow_sign(facts: Facts) -> Clue | None:
     fallen = collapse(facts)
     if fallen is not None:
         if seen.good_losses >= 2 or seen.good_before >= 2:
-            return Clue("steps overflow one after another, after a start that worked", HINT / 2, fallen.where)
-        return Clue("every step overflows until the loss scale is at its floor", FAIR, fallen.where)
+            return Clue("steps overflow one after another, after a good start", HINT / 2, fallen.where)
+        return Clue("every step overflows until the loss scale reaches its minimum", FAIR, fallen.where)
     broken = went_bad(facts)
     if broken is not None:
         text, where = broken
         healthy = began_well(facts)
         if healthy is not None:
             return Clue(f"{text}, though {healthy}", HINT / 2 if seen.explodes else HINT, where)
-        return Clue(f"{text} from the first logged point on", FAIR, where)
+        return Clue(f"{text} from the first logged point", FAIR, where)
     if seen.zero_loss and not seen.good_losses:
         place = seen.where.get("first_zero", seen.where.get("summary", ""))
         # A loss of 0.0 beside living gradients, or in training by rewards, is a loss that is 0, not one that was lost.
@@ -168,9 +168,7 @@ def against_half(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the run is in {other.value} ({other.text})", REFUTED, other.where)
     seen = facts.symptoms
     if seen.good_before >= 3 and seen.explodes:
-        yield Clue(
-            "the loss or the gradient norm climbs before it is lost", AGAINST / 2, seen.where.get("first_bad", "")
-        )
+        yield Clue("the loss or gradient norm climbs before it breaks", AGAINST / 2, seen.where.get("first_bad", ""))
 
 
 def likely_half(facts: Facts) -> Clue | None:
@@ -184,9 +182,9 @@ def likely_half(facts: Facts) -> Clue | None:
         )
     if comes_back(facts):
         return Clue(
-            "NaN losses pass and finite ones follow, as with fp16's loss scaler", HINT, seen.where.get("first_bad", "")
+            "NaN losses are followed by finite ones, as with fp16's loss scaler", HINT, seen.where.get("first_bad", "")
         )
     gpu = facts.context.gpu
     if gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE):
-        return Clue(f"the card has no bf16 ({gpu.text.strip()})", HINT, gpu.where)
+        return Clue(f"the GPU has no bf16 ({gpu.text.strip()})", HINT, gpu.where)
     return None

@@ -9,7 +9,7 @@ scale is not the fault. Something in the model or the loss is infinite or NaN be
 Training has diverged (the learning rate was too high, a bad batch poisoned the weights), or an activation leaves
 fp16's range for good, or the loss itself is NaN. Gradients that are NaN stay so at any scale.
 
-## How to recognise it
+## How to recognize it
 - DeepSpeed: `OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1`, then `Current loss scale
   already at minimum - cannot decrease scale anymore. Exiting run.`
 - fairseq: `overflow detected, setting loss scale to: 0.0001220703125`, then `FloatingPointError: Minimum loss scale
@@ -60,17 +60,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("the run had been learning before", HINT, seen.where.get("start", ""))
     exploding = facts.said(r"loss is probably exploding")
     if exploding is not None:
-        yield Clue("the framework itself says that the loss explodes", HINT, exploding.where)
+        yield Clue("the framework itself reports an exploding loss", HINT, exploding.where)
 
 
 RULE = Rule(
     code="SF106",
     slug="loss-scale-collapse",
     severity="error",
-    title="Every step overflows: the loss scale has fallen to its floor and nothing is learned.",
+    title="Every step overflows: the loss scale is at its minimum, and nothing is learned.",
     fix=(
-        "return to a checkpoint from before the skips and go on in bf16 or fp32, with a lower learning rate and "
-        "clipping"
+        "return to a checkpoint before the skips and continue in bf16 or fp32, with a lower learning rate and clipping"
     ),
     judge=judge,
     page=__doc__,

@@ -10,7 +10,7 @@ than a weight's last digit are lost.
 precision relies on, and there is no loss scaler either, since no mixed precision is on. fp16 keeps 11 bits: a weight
 of 1.0 ignores every update below 5e-4, and a gradient below 6e-8 is 0.
 
-## How to recognise it
+## How to recognize it
 - The first loss is plausible; from the second or third step on everything is NaN, for good.
 - The settings load in float16 and switch no mixed precision on. Lightning's `precision="16-true"`, apex `O3` and
   `model.half()` are the same thing.
@@ -75,10 +75,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if facts.context.adapters is not None:
             yield Clue("adapters are trained, perhaps in fp32", -HINT, facts.context.adapters.where)
         if precision is not None and precision.value in ("bf16", "fp32") and sign is not None:
-            yield Clue(f"and no fp16 mixed precision beside them ({precision.text.strip()})", HINT, precision.where)
+            yield Clue(f"without fp16 mixed precision ({precision.text.strip()})", HINT, precision.where)
         if sign is not None and adam_on_half(facts):
             told = remark(facts, LARGER_EPS_HELPS)
-            text = "Adam's eps, which is 0 in fp16, explains it as well"
+            text = "Adam's eps, 0 in fp16, explains it too"
             yield Clue(text, -HINT if told is None else -STRONG, weights.where)
     if sign is None:
         return
@@ -88,16 +88,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     soon = 1 <= seen.good_before <= SOON and seen.good_after == 0 and (first_step is None or first_step <= 10 * SOON)
     zero_soon = seen.zero_loss and 1 <= seen.good_losses <= SOON and (seen.bad_evals > 0 or seen.bad > 0)
     if soon or zero_soon:
-        yield Clue(
-            "the first losses are fine; with the first updates all is lost", FAIR, seen.where.get("first_bad", "")
-        )
+        yield Clue("the first losses are fine; the first updates break it", FAIR, seen.where.get("first_bad", ""))
     if comes_back(facts) and _stands_still(facts):
         yield Clue(
-            "NaN and finite losses alternate and the finite ones do not fall", FAIR, seen.where.get("first_bad", "")
+            "NaN and finite losses alternate, and the finite ones do not fall", FAIR, seen.where.get("first_bad", "")
         )
     if weights is None and true_half is None:
         hinted = half_of(facts) is not None or likely_half(facts) is not None
-        yield Clue("no setting says that the weights are in fp16", -HINT if hinted else AGAINST)
+        yield Clue("no setting puts the weights in fp16", -HINT if hinted else AGAINST)
         yield from against_half(facts)
 
 
@@ -115,8 +113,8 @@ RULE = Rule(
     code="SF104",
     slug="pure-fp16-weights",
     severity="error",
-    title="The trained weights are in fp16 and have no fp32 copy.",
-    fix="load the weights in fp32 (dtype=torch.float32) and switch mixed precision on (bf16=True), or train in bf16",
+    title="The trained weights are in fp16 without an fp32 copy.",
+    fix="load the weights in fp32 (dtype=torch.float32) and enable mixed precision (bf16=True), or train in bf16",
     judge=judge,
     page=__doc__,
     beats=("fp16-overflow", "nan-loss", "loss-collapse", "nan-weights"),

@@ -2,7 +2,7 @@
 
 ## What it means
 The base model is loaded in 8 or 4 bits. Such weights are codes, not numbers that a gradient can move: only adapters
-beside them can be trained. Here the quantised weights are trained directly, or the parts that are trained are in half
+beside them can be trained. Here the quantized weights are trained directly, or the parts that are trained are in half
 precision beside them; the loss becomes NaN or is logged as 0.0.
 
 ## Why it happens
@@ -10,10 +10,10 @@ precision beside them; the loss becomes NaN or is logged as 0.0.
 there, but the norms, the head, the embeddings or `modules_to_save` stayed in fp16, whose range the outputs of int8
 products leave. On cards without int8 tensor cores (V100, older) bitsandbytes' 8-bit products are known to overflow.
 
-## How to recognise it
+## How to recognize it
 - `You cannot perform fine-tuning on purely quantized models. Please attach trainable adapters`.
 - `only Tensors of floating point dtype can require gradients`.
-- `loss` 0.0 or nan from the first step with `load_in_8bit: true`; the same model unquantised trains.
+- `loss` 0.0 or nan from the first step with `load_in_8bit: true`; the same model unquantized trains.
 
 ## How to fix it
 - peft: `model = prepare_model_for_kbit_training(model)`, then `get_peft_model(model, LoraConfig(...))`. The first
@@ -54,7 +54,7 @@ CODES = r"only tensors of floating point (?:and complex )?dtype can require grad
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The library's refusal is proof; a quantised base with a run that is lost is likely."""
+    """The library's refusal is proof; a quantized base with a run that is lost is likely."""
     refusal = facts.said(REFUSALS)
     if refusal is not None:
         yield Clue(refusal.text, PROOF, refusal.where)
@@ -71,7 +71,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     # QLoRA's base is in 4 bits, whatever else is said.
     eight = quantized.value == "int8" and re.search(r"qlora|nf4|4-?bit", quantized.text, re.IGNORECASE) is None
     yield Clue(
-        f"the base is quantised ({quantized.text.strip()})",
+        f"the base is quantized ({quantized.text.strip()})",
         FAIR + HINT / 2 if eight else HINT,
         quantized.where,
         risk=True,
@@ -79,7 +79,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if sign is not None:
         yield sign
     if facts.context.adapters is None:
-        yield Clue("and no adapters are trained beside it", FAIR, quantized.where, risk=True)
+        yield Clue("and no adapters are trained", FAIR, quantized.where, risk=True)
 
 
 def _bits(facts: Facts) -> Known | None:
@@ -94,8 +94,8 @@ RULE = Rule(
     code="SF110",
     slug="quantized-weights",
     severity="error",
-    title="A quantised base is trained directly, or with half-precision parts beside it.",
-    fix="prepare_model_for_kbit_training(model), adapters by get_peft_model, 4 bits with bf16 (or fp32) computation",
+    title="A quantized base is trained directly, or with half-precision adapters.",
+    fix="prepare_model_for_kbit_training(model), adapters with get_peft_model, 4-bit with bf16 (or fp32) compute",
     judge=judge,
     page=__doc__,
     beats=(

@@ -10,7 +10,7 @@ slower and to a worse place.
 from bf16, which needs no scaler, to fp16 for an older card. Or the scaler was made with `enabled=False`, or for a
 device that is not there, which switches it off.
 
-## How to recognise it
+## How to recognize it
 - `autocast(..., dtype=torch.float16)` (on CUDA also without a dtype: fp16 is the default) and a bare
   `loss.backward()`.
 - Gradients that are exactly 0 in fp16 and not in fp32, most of them in the first layers.
@@ -40,7 +40,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Only a probe can see it: products in fp16, weights in fp32, and no scaler."""
     missing = facts.seen("scaler.missing")
     if missing is not None and missing.value:
-        yield Clue("the forward pass computes in fp16 and no gradient scaler was given", STRONG + 1.0, missing.where)
+        yield Clue("the forward pass computes in fp16 without a gradient scaler", STRONG + 1.0, missing.where)
 
 
 RULE = Rule(

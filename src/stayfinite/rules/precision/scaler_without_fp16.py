@@ -9,7 +9,7 @@ and whoever forgets `unscale_` clips and logs gradients that are thousands of ti
 A script was moved from fp16 to bf16 by changing the dtype of autocast alone. The scaler is the other half of fp16 and
 goes with it.
 
-## How to recognise it
+## How to recognize it
 - `torch.autocast(..., dtype=torch.bfloat16)` beside `GradScaler()` without `enabled=False`.
 - Gradient norms of about 65,536 times what they should be, or a logged loss scale that grows and grows.
 - `preflight(...)` sees products in bf16 and is given an enabled scaler.
@@ -36,15 +36,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Only a probe can see it: products in bf16, none in fp16, and a scaler that is on."""
     scaled = facts.seen("scaler.without_fp16")
     if scaled is not None and scaled.value:
-        yield Clue("the forward pass computes in bf16, and the loss is scaled as fp16 needs it", PROOF, scaled.where)
+        yield Clue("the forward pass computes in bf16, but the loss is scaled", PROOF, scaled.where)
 
 
 RULE = Rule(
     code="SF117",
     slug="scaler-without-fp16",
     severity="warning",
-    title="A gradient scaler is on though nothing computes in fp16.",
-    fix='switch it off with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
+    title="A gradient scaler is on, but nothing computes in fp16.",
+    fix='disable it with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
     judge=judge,
     page=__doc__,
     observes={"scaler.without_fp16": "whether an enabled scaler is given while products run in bf16 and none in fp16"},

@@ -10,7 +10,7 @@ Fused kernels treat the edges differently: rows that are masked whole (padding o
 lengths), additive masks with -inf, head sizes or strides that few people use, sliding windows, packed sequences. Bugs
 of this kind were fixed in torch, flash-attention, xformers and ROCm time and again, and they depend on the version.
 
-## How to recognise it
+## How to recognize it
 - `grad_norm: nan` while the loss of that step is still finite, in bf16 or fp32, early in a run, with more than one
   row per batch.
 - `Function 'ScaledDotProductEfficientAttentionBackward0' returned nan values` under anomaly detection.
@@ -93,11 +93,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(told[1].strip(), STRONG, told[0], risk=True)
     forced = facts.mentioned(ONE_KERNEL)
     if forced is not None and facts.mentioned(r"\bnan\b"):
-        yield Clue(f"one kernel is chosen by hand ({forced[1].strip()})", FAIR, forced[0], risk=True)
+        yield Clue(f"a kernel is selected by hand ({forced[1].strip()})", FAIR, forced[0], risk=True)
     gradient = facts.mentioned(ATTENTION_GRADIENT)
     kernel = facts.mentioned(KERNELS)
     if gradient is not None and kernel is not None:
-        yield Clue(f"the attention's own gradient is wrong: {gradient[1].strip()}", FAIR + HINT, gradient[0])
+        yield Clue(f"the attention gradient is wrong: {gradient[1].strip()}", FAIR + HINT, gradient[0])
         yield Clue(f"it comes from a fused kernel ({kernel[1].strip()})", FAIR, kernel[0], risk=True)
     if broken is None:
         return
@@ -108,29 +108,32 @@ def judge(facts: Facts) -> Iterator[Clue]:
         capped = facts.mentioned(SPECIAL)
         if capped is not None:
             yield Clue(
-                f"asked for what such kernels lack or learned late ({capped[1].strip()})", FAIR, capped[0], risk=True
+                (f"uses a feature that fused kernels lack or added late ({capped[1].strip()})"),
+                FAIR,
+                capped[0],
+                risk=True,
             )
     elif attention is not None:
         yield Clue(f"attention is {attention.value}", REFUTED, attention.where)
     first = seen.first_bad
     if first is not None and first.loss is not None and math.isfinite(first.loss) and first.loss > 0:
-        text = "the gradient is NaN while the loss is finite: it is the backward pass"
+        text = "the gradient is NaN but the loss is finite: the backward pass fails"
         yield Clue(text, FAIR if fused else HINT, broken[1])
     full_range = precision is not None and precision.value in ("bf16", "fp32")
     if precision is not None and full_range and (fused or facts.context.family is not None):
-        yield Clue(f"no range to leave in {precision.value} ({precision.text.strip()})", 1.5 * HINT, precision.where)
+        yield Clue(f"{precision.value} does not overflow ({precision.text.strip()})", 1.5 * HINT, precision.where)
     if facts.context.family is not None and full_range and not seen.good_losses and seen.bad_norms:
         # Without a word on kernels, a batch whose labels were all cut off is lost in the same way.
         cut = facts.settings.find("max_seq_length", "max_seq_len", "cutoff_len", "model_max_length", "max_length")
         weight = 1.5 * HINT if fused or cut is None or not seen.zero_losses else HINT / 2
-        yield Clue("an attention model is lost from the first step on, without overflow", weight, broken[1])
+        yield Clue("an attention model breaks at the first step, without overflow", weight, broken[1])
     card = remark(facts, ON_ONE_CARD) if fused else None
     if card is not None:
-        yield Clue(f"it depends on the card, as kernels do ({card[1].strip()})", STRONG, card[0], risk=True)
+        yield Clue(f"it depends on the GPU, as kernels do ({card[1].strip()})", STRONG, card[0], risk=True)
     if facts.context.half is not None and told is None and world is None and card is None:
-        yield Clue(f"fp16 explains it as well ({facts.context.half.text.strip()})", AGAINST, facts.context.half.where)
+        yield Clue(f"fp16 explains it too ({facts.context.half.text.strip()})", AGAINST, facts.context.half.where)
     if seen.good_before >= 3 and seen.explodes:
-        yield Clue("the loss climbs before it is lost", AGAINST, broken[1])
+        yield Clue("the loss climbs before it breaks", AGAINST, broken[1])
 
 
 RULE = Rule(

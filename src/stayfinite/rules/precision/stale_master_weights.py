@@ -10,7 +10,7 @@ and what was loaded is gone.
 with master weights was built; or a checkpoint is loaded for the module only (`load_optimizer_states=False`) and the
 master copy is left as it was; or the two come from different checkpoints.
 
-## How to recognise it
+## How to recognize it
 - The loss right after loading is good; after one step it is that of an untrained (or the earlier) model.
 - The jump comes while warmup has the rate at 1e-9 or 1e-7: no update of that size can do it.
 - Evaluation before the first step is right and after it is not, at any learning rate, even 0.
@@ -74,13 +74,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"weights are loaded without the optimizer's state ({partial[1].strip()})", FAIR, partial[0], risk=True
         )
-        yield Clue(f"which keeps a copy of its own ({keeps[1].strip()})", FAIR, keeps[0], risk=True)
+        yield Clue(f"which keeps its own copy ({keeps[1].strip()})", FAIR, keeps[0], risk=True)
         onset = facts.mentioned(r"after (?:the |its )?(?:first|1st|one) (?:\w+ )?(?:step|update|iteration|rollout)")
         if onset is not None:
             yield Clue(onset[1].strip(), FAIR + HINT / 2, onset[0])
     late = None if facts.symptoms.healthy else _loaded_after_copies(facts)
     if late is not None:
-        yield Clue(f"weights are loaded after their fp32 copy was taken: {late[1][:100]}", STRONG + FAIR, late[0])
+        yield Clue(f"weights are loaded after the fp32 copy was made: {late[1][:100]}", STRONG + FAIR, late[0])
     jump = jump_at_no_rate(facts)
     if jump is not None:
         yield Clue(jump[0], STRONG, jump[1])
@@ -95,7 +95,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     losses = [value for run in facts.runs for _, value, line in run.column("loss") if line > loaded.line]
     if len(losses) >= 3 and losses[0] > 0 and min(losses[1:]) > 2.5 * losses[0]:
         yield Clue(
-            f"after loading the loss is {losses[0]:.4g}, and from the next step on above {min(losses[1:]):.4g}",
+            f"after loading the loss is {losses[0]:.4g}, then above {min(losses[1:]):.4g}",
             FAIR,
             loaded.where,
         )
@@ -129,7 +129,7 @@ def jump_at_no_rate(facts: Facts) -> tuple[str, str] | None:
         if then > 2 * first and then - first > 2.0 and min(value for value, _ in rows[1:4]) > 1.5 * first:
             rate = max(rates[:3])
             return (
-                f"the loss goes from {first:.4g} to {then:.4g} at a rate of {rate:.3g}: no update did that",
+                f"the loss goes from {first:.4g} to {then:.4g} at rate {rate:.3g}: too much for an update",
                 run.where(line),
             )
     return None
@@ -139,8 +139,8 @@ RULE = Rule(
     code="SF113",
     slug="stale-master-weights",
     severity="error",
-    title="The optimizer's fp32 copy differs from the weights that were loaded and overwrites them.",
-    fix="load the weights before the optimizer is built, or refresh its fp32 copy (DeepSpeed: load_module_only=True)",
+    title="The optimizer's fp32 copy overwrites the loaded weights.",
+    fix="load the weights before building the optimizer, or refresh its fp32 copy (DeepSpeed: load_module_only=True)",
     judge=judge,
     page=__doc__,
     prior=-5.0,

@@ -63,20 +63,18 @@ def fell_apart(facts: Facts) -> tuple[str, str] | None:
             return f"the loss fell to {lowest:.4g} and has climbed to {tail[-1]:.4g} since", run.where(rows[-1][1])
         shifted = _new_level(values) if speaks else None
         if shifted is not None:
-            text = f"the loss was {values[shifted - 1]:.4g} and from then on never below {min(values[shifted:]):.4g}"
+            text = f"the loss was {values[shifted - 1]:.4g} and then never below {min(values[shifted:]):.4g}"
             return text, run.where(rows[shifted][1])
         lasting = language and min(tail) >= 1.0 and len(values) >= 5 and best >= 1
         if lasting and min(tail) >= max(4 * lowest, 2 * second, 1.2 * values[0]):
-            return f"the loss fell to {lowest:.4g} and lies at {tail[-1]:.4g} since", run.where(rows[-1][1])
+            return f"the loss fell to {lowest:.4g} and is at {tail[-1]:.4g} since", run.where(rows[-1][1])
         if not language:
             continue
         usual = median(values)
         high = [(value, line) for value, line in rows if value >= 4.0 and value >= 4 * max(lowest, 0.3)]
         ends_high = min(values[-2:]) >= 4.0 and min(values[:-2]) <= 1.5
         if ends_high or (usual <= 1.5 and len(values) >= 6 and len(high) >= 2 and values[0] <= 1.5):
-            return f"the loss had been {min(values[0], usual):.4g} and jumps to {high[-1][0]:.4g}", run.where(
-                high[0][1]
-            )
+            return f"the loss was {min(values[0], usual):.4g} and jumps to {high[-1][0]:.4g}", run.where(high[0][1])
     return None
 
 

@@ -33,17 +33,17 @@ def went_bad(facts: Facts) -> tuple[str, str] | None:
     """
     seen = facts.symptoms
     if seen.bad and not seen.settles:
-        what = "the loss is not finite" if seen.bad_losses else "the gradient norm is not finite"
+        what = "the loss is NaN or inf" if seen.bad_losses else "the gradient norm is NaN or inf"
         return what, seen.where.get("first_bad", "")
     if seen.bad_losses:
-        return "the final training loss is not finite", seen.where.get("summary", "")
+        return "the final training loss is NaN or inf", seen.where.get("summary", "")
     if seen.healthy and seen.points > FEW:
         return None
     said = next((each for each in facts.messages if says_not_finite(each.text) or prints_not_finite(each.text)), None)
     if said is not None:
         return said.text, said.where
     if seen.bad_evals:
-        return "the evaluation loss is not finite", seen.where.get("bad_eval", "")
+        return "the evaluation loss is NaN or inf", seen.where.get("bad_eval", "")
     return None
 
 
@@ -56,14 +56,14 @@ def began_well(facts: Facts) -> str | None:
     """What shows that steps worked before the first one that did not; None when nothing does."""
     seen = facts.symptoms
     if seen.good_before >= 2:
-        return f"{seen.good_before} logged points are fine before it"
+        return f"{seen.good_before} earlier points are fine"
     if seen.first_bad is not None:
         step, epoch = seen.first_bad.step, seen.first_bad.epoch
         if step is not None and math.isfinite(step) and step > LATE_STEP:
-            return f"it appears at step {step:.0f}, not at the beginning"
+            return f"it appears at step {step:.0f}, not at the start"
         # Epochs are counted from 1 as often as from 0: a whole 1 is the first one.
         if epoch is not None and math.isfinite(epoch) and epoch >= 0.5 and epoch != 1:
-            return f"it appears at epoch {epoch:g}, not at the beginning"
+            return f"it appears at epoch {epoch:g}, not at the start"
     iteration = facts.said(
         r"(?:iteration|iter|step)\s?[=:]?\s?\d{3,}.{0,80}\b(?:nan|inf)|(?:nan|infinite).{0,40}(?:iteration|iter|"
         r"step)\s?[=:]?\s?\d{3,}"
@@ -74,7 +74,7 @@ def began_well(facts: Facts) -> str | None:
         value for value, _ in facts.metric("train_loss", "training_loss") if math.isfinite(value) and value > 1e-3
     ]
     if averages and (seen.bad or seen.zero_losses):
-        return f"the average loss of the run is {averages[-1]:.4g}, so that most steps had one"
+        return f"the average loss of the run is {averages[-1]:.4g}, so most steps were finite"
     return None
 
 

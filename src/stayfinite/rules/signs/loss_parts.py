@@ -25,7 +25,7 @@ def blown_up_part(facts: Facts) -> tuple[str, str] | None:
         large = {name: value for name, value in parts.items() if math.isfinite(value) and abs(value) >= LARGE_PART}
         if lost and large:
             name = max(large, key=lambda each: abs(large[each]))
-            return f"{name} is {large[name]:.6g} in the step that fails", where
+            return f"{name} is {large[name]:.6g} in the failing step", where
     for run in facts.runs:
         for name, track in run.metrics.items():
             if not _is_part(name):
@@ -45,7 +45,7 @@ def lost_part(facts: Facts) -> tuple[str, str] | None:
         lost = [name for name, value in parts.items() if not math.isfinite(value)]
         usual = [name for name, value in parts.items() if math.isfinite(value) and abs(value) < LARGE_PART]
         if len(lost) == 1 and len(usual) >= 3:
-            return f"only {lost[0]} is lost, and {len(usual)} other parts of the loss are as usual", where
+            return f"only {lost[0]} is NaN or inf; {len(usual)} other parts of the loss are normal", where
     return None
 
 

@@ -15,18 +15,18 @@ def not_finite(facts: Facts) -> tuple[str, str] | None:
     """
     symptoms = facts.symptoms
     if symptoms.bad_losses:
-        return "the loss is not finite", symptoms.where.get("first_bad", symptoms.where.get("summary", ""))
+        return "the loss is NaN or inf", symptoms.where.get("first_bad", symptoms.where.get("summary", ""))
     if symptoms.bad_norms:
-        return "the gradient norm is not finite", symptoms.where.get("first_bad", "")
+        return "the gradient norm is NaN or inf", symptoms.where.get("first_bad", "")
     if symptoms.bad_evals:
-        return "the evaluation loss is not finite", symptoms.where.get("bad_eval", "")
+        return "the evaluation loss is NaN or inf", symptoms.where.get("bad_eval", "")
     for run in facts.runs:
         for name, track in run.metrics.items():
             at = next(
                 (line for value, line in zip(track.values, track.lines, strict=True) if not math.isfinite(value)), None
             )
             if at is not None and "loss" in name.lower():
-                return f"{name} is not finite", run.where(at)
+                return f"{name} is NaN or inf", run.where(at)
     # Beside healthy numbers only a plain statement counts: loggers also complain of a histogram that holds NaN.
     for message in facts.messages:
         if says_not_finite(message.text, of_loss=symptoms.healthy) or (

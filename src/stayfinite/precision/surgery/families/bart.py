@@ -46,7 +46,7 @@ def anatomy(model: nn.Module) -> Anatomy:
                 act = [f"{path}.activation_fn:out"]
                 freedoms.append(parts.pair(f"{path} feed-forward", f"{path}.fc1", f"{path}.fc2", act))
             else:
-                fixed[f"{path}.fc1:out"] = f"{activation} is no straight line: it cannot be rescaled"
+                fixed[f"{path}.fc1:out"] = f"{activation} is not piecewise linear: it cannot be rescaled"
             branches.append((f"{path}.fc2", f"{path}.final_layer_norm", [f"{path}.fc1"]))
         if str(getattr(config, "model_type", "")) in POST:
             freedoms += _sublayers(parts, stack, branches)

@@ -52,7 +52,7 @@ def anatomy(model: nn.Module) -> Anatomy:
         freedoms.append(parts.norm_output(before, [query, key, f"{attention}.v_proj"]))
         freedoms.append(parts.norm_output(between, [f"{mlp}.gate_proj", f"{mlp}.up_proj"]))
         if activation not in HOMOGENEOUS:
-            fixed[f"{mlp}.gate_proj:out"] = f"{activation} is no straight line: the gate cannot be rescaled"
+            fixed[f"{mlp}.gate_proj:out"] = f"{activation} is not piecewise linear: the gate cannot be rescaled"
     if hasattr(model, "lm_head"):
         fixed["lm_head:out"] = LOGITS
         if parts.tied("lm_head.weight", f"{base}embed_tokens.weight"):

@@ -8,7 +8,7 @@ from torch import nn
 
 from stayfinite.precision.surgery.freedoms import Freedom
 
-LOGITS = "the loss depends on the size of the logits"
+LOGITS = "the loss depends on the scale of the logits"
 HOMOGENEOUS = frozenset({"relu", "leaky_relu", "linear"})
 """Activations with f(a x) = a f(x) for a > 0."""
 

@@ -36,11 +36,13 @@ def anatomy(model: nn.Module) -> Anatomy:
                     writers.append(f"{dense}.wo")
                     if gated:
                         freedoms.append(parts.pair(f"{dense}", f"{dense}.wi_1", f"{dense}.wo"))
-                        fixed[f"{dense}.wi_0:out"] = f"{activation} is no straight line: the gate cannot be rescaled"
+                        fixed[f"{dense}.wi_0:out"] = (
+                            f"{activation} is not piecewise linear: the gate cannot be rescaled"
+                        )
                     elif activation in HOMOGENEOUS:
                         freedoms.append(parts.pair(f"{dense}", f"{dense}.wi", f"{dense}.wo", [f"{dense}.act:out"]))
                     else:
-                        fixed[f"{dense}.wi:out"] = f"{activation} is no straight line: it cannot be rescaled"
+                        fixed[f"{dense}.wi:out"] = f"{activation} is not piecewise linear: it cannot be rescaled"
                 else:
                     name = "EncDecAttention" if hasattr(layer, "EncDecAttention") else "SelfAttention"
                     attention = f"{path}.{name}"

@@ -50,7 +50,7 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
         fqn, path = key.get("fqn"), where.get("relative_path")
         place = whole_numbers((where.get("offset"), where.get("length")))
         if not isinstance(fqn, str) or not isinstance(path, str) or "/" in path or place is None:
-            raise Malformed(f"{TABLE} gives a tensor an impossible place")
+            raise Malformed(f"{TABLE} gives a tensor an impossible offset")
         files.setdefault(path, []).append(Piece(fqn, whole_numbers(key.get("offset")), *place))
         there[fqn] += 1
     for fqn, form in _pairs(root.get("state_dict_metadata")):
@@ -58,7 +58,7 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
             _check_whole(into, fqn, _fields(form), there[fqn])
     for path, pieces in files.items():
         if not (directory / path).exists():
-            text = f"{name}{path} is missing; {TABLE} says that {len(pieces)} tensors are in it, first {pieces[0].fqn}"
+            text = f"{name}{path} is missing; {TABLE} lists {len(pieces)} tensors in it, first {pieces[0].fqn}"
             _complain(into, "incomplete", text)
     return files
 
@@ -67,11 +67,13 @@ def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
     """Fill in the places of the pieces that one file holds."""
     facts.format = "dcp"
     if sum(piece.length for piece in pieces) > 2 * facts.size + (1 << 20):
-        facts.complain("truncated", f"it has {facts.size:,} bytes, and {TABLE} puts more than twice as many into it")
+        facts.complain("truncated", f"it has {facts.size:,} bytes, less than half of what {TABLE} lists")
         return
     for fqn, origin, offset, length in sorted(pieces, key=lambda piece: piece.offset):
         if offset < 0 or offset + length > facts.size:
-            facts.complain("truncated", f"{fqn} should end at byte {offset + length:,}, the file has {facts.size:,}")
+            facts.complain(
+                "truncated", (f"{fqn} should end at byte {offset + length:,}, but the file has {facts.size:,}")
+            )
             continue
         before = len(facts.places)
         try:

@@ -17,13 +17,13 @@ from stayfinite.readers.pickles.torch_files import looks_old
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp")
 
 _OTHERS = {
-    b"GGUF": "a GGUF package for inference, not a training checkpoint",
+    b"GGUF": "a GGUF file for inference, not a training checkpoint",
     b"\x89HDF": "an HDF5 file (Keras)",
     b"\x93NUMPY": "a numpy array",
     b"\x1f\x8b": "compressed with gzip: unpack it first",
     b"version https://git-lfs": "a Git LFS pointer, not the file itself: run `git lfs pull`",
-    b"<!DOCTYPE": "a web page, not a checkpoint: the download went wrong",
-    b"<html": "a web page, not a checkpoint: the download went wrong",
+    b"<!DOCTYPE": "a web page, not a checkpoint: the download failed",
+    b"<html": "a web page, not a checkpoint: the download failed",
 }
 
 
@@ -51,7 +51,7 @@ def read_file(path: Path) -> FileFacts:
     except Malformed as error:
         facts.complain(error.kind, error.text)
     except OSError as error:
-        facts.complain("unreadable", f"it cannot be read: {error.strerror or error}")
+        facts.complain("unreadable", f"cannot read it: {error.strerror or error}")
     return facts
 
 
@@ -62,7 +62,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
         raise Malformed("it is empty: 0 bytes", kind="truncated")
     if not any(head):
         raise Malformed(
-            f"it begins with zeros ({facts.size:,} bytes): space was reserved and never written", kind="truncated"
+            f"it starts with zeros ({facts.size:,} bytes): space was reserved but never written", kind="truncated"
         )
     for magic, what in _OTHERS.items():
         if head.startswith(magic):
@@ -81,16 +81,14 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
     else:
         # Under a checkpoint's name it is rubble; under another's it is something else.
         kind: Fault = "damaged" if facts.path.suffix in SUFFIXES else "foreign"
-        raise Malformed(f"it begins with {head[:8].hex(' ')}: neither safetensors nor written by torch.save", kind=kind)
+        raise Malformed(f"it starts with {head[:8].hex(' ')}: neither safetensors nor torch.save", kind=kind)
 
 
 def _read_bare_pickle(file: BinaryIO, facts: FileFacts) -> None:
     facts.format = "pickle"
     if facts.size > torch_zip.BOUNDS.longest:
-        raise Malformed(
-            "it is a bare pickle, not written by torch.save, and too large to be looked through", kind="unread"
-        )
+        raise Malformed("it is a bare pickle, not from torch.save, and too large to check", kind="unread")
     pickle = read_inert(file, torch_zip.BOUNDS)
     tell_of(facts, pickle.globals)
     asked = ", ".join(map(str, pickle.globals[:5])) or "nothing"
-    facts.complain("unread", f"it is a bare pickle, not written by torch.save, that asks for {asked}; not looked into")
+    facts.complain("unread", f"it is a bare pickle, not from torch.save, and needs {asked}; not checked")

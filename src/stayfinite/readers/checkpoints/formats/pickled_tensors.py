@@ -72,7 +72,7 @@ def contents_of(pickle: Inert) -> Contents:
             continue
         if isinstance(value, Made) and (form := _rebuilding(value)) is not None:
             _add(found, ".".join(path), *form)
-            # Subclasses carry more beside the numbers: a quantised weight its scales.
+            # Subclasses carry more beside the numbers: a quantized weight its scales.
             todo.extend((each, path) for each in (value.state, *_outer(value)) if each is not None)
             continue
         todo.extend(reversed(_children(value, path, found)))
@@ -133,9 +133,9 @@ def _add(found: Contents, name: str, function: str, args: tuple[Any, ...]) -> No
             dtype = of_torch(named.name)
         start, shape, stride = args[1], whole_numbers(args[2]), whole_numbers(args[3])
         if shape is None or stride is None:
-            raise ValueError("its shape or stride cannot be")
+            raise ValueError("has an impossible shape or stride")
         if dtype is None or type(start) is not int or not 0 <= start < LARGEST or len(shape) != len(stride):
-            raise ValueError("its form is not understood")
+            raise ValueError("has an unknown form")
     except (ValueError, IndexError, TypeError, StopIteration) as error:
         found.odd.append(f"{name}: {error}")
         return
@@ -144,13 +144,13 @@ def _add(found: Contents, name: str, function: str, args: tuple[Any, ...]) -> No
 
 def _storage(reference: Any) -> Storage:
     if not isinstance(reference, Persistent) or not isinstance(reference.key, tuple) or len(reference.key) < 5:
-        raise ValueError("its numbers are not in a storage of this file")
+        raise ValueError("has no storage in this file")
     _, kind, key, _, elements = reference.key[:5]
     dtype = of_storage(kind.name) if isinstance(kind, Global) else None
     if dtype is None or not isinstance(key, str) or type(elements) is not int or not 0 <= elements < LARGEST:
         # Only a name is printed: printing nested tuples can take for ever.
         what = kind if isinstance(kind, Global) else type(kind).__name__
-        raise ValueError(f"its storage is a {what}, which is not known")
+        raise ValueError(f"has an unknown storage type: {what}")
     return Storage(key=key, dtype=dtype, elements=elements)
 
 

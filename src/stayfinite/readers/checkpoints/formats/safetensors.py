@@ -32,12 +32,12 @@ def read(file: BinaryIO, facts: FileFacts) -> None:
     size = facts.size
     head = file.read(8)
     if len(head) < 8:
-        raise Malformed(f"it is cut off: {size} bytes, and the length of the header alone takes 8", kind="truncated")
+        raise Malformed(f"it is truncated: {size} bytes, but the header length alone takes 8", kind="truncated")
     length = int.from_bytes(head, "little")
     if length > LONGEST_HEADER:
-        raise Malformed(f"its header claims {length:,} bytes, allowed are {LONGEST_HEADER:,}: not a safetensors file")
+        raise Malformed(f"its header claims {length:,} bytes (limit {LONGEST_HEADER:,}): not a safetensors file")
     if 8 + length > size:
-        raise Malformed(f"it is cut off inside the header: {size:,} bytes of at least {8 + length:,}", kind="truncated")
+        raise Malformed(f"it is truncated in the header: {size:,} of at least {8 + length:,} bytes", kind="truncated")
     header = _parse(file.read(length))
     pieces = _origins(header.pop("__metadata__", None))
     end = 0
@@ -52,17 +52,17 @@ def read(file: BinaryIO, facts: FileFacts) -> None:
         lost = len(facts.places) - len(whole)
         first = next(place.name for place in facts.places if place.offset + place.nbytes > size)
         facts.places = whole
-        text = f"it is cut off: {size:,} bytes of {end:,}; {lost} tensors are not all there, first {first}"
+        text = f"it is truncated: {size:,} of {end:,} bytes; {lost} tensors are incomplete, first {first}"
         facts.complain("truncated", text)
     elif facts.places and end < size:
-        facts.complain("damaged", f"{size - end:,} bytes follow the last tensor, and nothing says what they are")
+        facts.complain("damaged", f"{size - end:,} unknown bytes follow the last tensor")
 
 
 def _parse(text: bytes) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise Malformed("a name stands twice in its header")
+            raise Malformed("a name appears twice in its header")
         return found
 
     try:
@@ -70,7 +70,7 @@ def _parse(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Malformed(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict):
-        raise Malformed(f"its header is a {type(header).__name__}, expected an object with a tensor for each name")
+        raise Malformed(f"its header is a {type(header).__name__}, not a JSON object")
     return header
 
 
@@ -79,15 +79,15 @@ def _place(name: str, entry: Any, start: int, origin: tuple[int, ...] | None) ->
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         numbers = [*shape, begin, end]
     except (TypeError, KeyError, ValueError) as error:
-        raise Malformed(f"its header says nothing useful of {name!r}: {error!r}") from error
+        raise Malformed(f"its header entry for {name!r} is invalid: {error!r}") from error
     whole = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
     if not whole or begin > end or len(numbers) > MOST_AXES:
         raise Malformed(f"its header gives {name!r} an impossible shape or place: {str(entry)[:200]}")
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise Malformed(f"its header gives {name!r} the number format {dtype!r}, which is not known")
+        raise Malformed(f"its header gives {name!r} an unknown dtype {dtype!r}")
     bits = math.prod(shape) * BITS[dtype]
     if bits != 8 * (end - begin):
-        raise Malformed(f"{name!r} is {dtype} of shape {shape}, {bits // 8:,} bytes, and has room for {end - begin:,}")
+        raise Malformed(f"{name!r} is {dtype} of shape {shape}, {bits // 8:,} bytes, but has {end - begin:,}")
     fits = origin if origin is not None and len(origin) == len(shape) else None
     return Place(name=name, dtype=dtype, shape=tuple(shape), offset=start + begin, nbytes=end - begin, origin=fits)
 
@@ -96,7 +96,7 @@ def _check_order(facts: FileFacts, start: int) -> None:
     at = start
     for place in facts.places:
         if place.offset != at:
-            what = "a hole before" if place.offset > at else "an overlap at"
+            what = "a gap before" if place.offset > at else "an overlap at"
             raise Malformed(f"its header leaves {what} {place.name!r}: byte {place.offset:,}, expected {at:,}")
         at = place.offset + place.nbytes
 

@@ -35,4 +35,4 @@ def tell_of(facts: FileFacts, asked: Iterable[Global]) -> None:
     facts.strangers = (*facts.strangers, *foreign)
     dangerous = [str(each) for each in asked if is_dangerous(each)]
     if dangerous:
-        facts.complain("dangerous", f"loading it would call {', '.join(dangerous[:5])}; nothing of that was run here")
+        facts.complain("dangerous", f"loading it would call {', '.join(dangerous[:5])}; none of it was run")

@@ -41,7 +41,7 @@ def _starts(
     for number, key in enumerate(keys):
         storage = storages.get(key)
         if storage is None:
-            facts.complain("unread", f"storage {key} belongs to no tensor; {len(keys) - number} were not looked into")
+            facts.complain("unread", f"storage {key} belongs to no tensor; {len(keys) - number} were not checked")
             break
         file.seek(at)
         elements = int.from_bytes(file.read(8), "little")
@@ -49,13 +49,11 @@ def _starts(
         if at + 8 + length > facts.size:
             lost = len(keys) - number
             facts.complain(
-                "truncated", f"it is cut off: {facts.size:,} bytes, and {lost} of {len(keys)} storages are missing"
+                "truncated", f"it is truncated: {facts.size:,} bytes, {lost} of {len(keys)} storages are missing"
             )
             break
         if elements != storage.elements:
-            facts.complain(
-                "damaged", f"storage {key} has {elements:,} elements, its pickle promises {storage.elements:,}"
-            )
+            facts.complain("damaged", f"storage {key} has {elements:,} elements, its pickle says {storage.elements:,}")
             break
         starts[key] = (at + 8, length)
         at += 8 + length

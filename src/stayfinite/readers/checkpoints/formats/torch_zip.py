@@ -51,8 +51,8 @@ def read(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Iner
         total = sum(entry.size for entry in compressed)
         facts.complain(
             "unread",
-            f"{len(compressed)} storages are compressed and claim {total:,} bytes, first {compressed[0].name}; "
-            "torch never compresses, and they were not unpacked",
+            f"{len(compressed)} storages are compressed and claim {total:,} bytes, first {compressed[0].name}; torch "
+            "never compresses, so they were not unpacked",
         )
     return pickle
 
@@ -63,14 +63,14 @@ def take_over(facts: FileFacts, pickle: Inert, contents: Contents) -> None:
     facts.marks.update(contents.marks)
     tell_of(facts, pickle.globals)
     for what in contents.odd[:5]:
-        facts.complain("unread", f"the tensor {what}; it was not looked into")
+        facts.complain("unread", f"tensor {what}; not checked")
 
 
 def add_place(facts: FileFacts, tensor: Pickled, at: int, length: int) -> None:
     """Add a tensor whose storage begins at a byte of the file and has so many of them."""
     begin, nbytes = span(tensor)
     if begin + nbytes > length:
-        text = f"{tensor.name} would end at byte {begin + nbytes:,} of its storage, which has {length:,}"
+        text = f"{tensor.name} would end at byte {begin + nbytes:,} of its storage of {length:,}"
         facts.complain("damaged", text)
         return
     place = Place(
@@ -86,7 +86,7 @@ def add_place(facts: FileFacts, tensor: Pickled, at: int, length: int) -> None:
 
 def _check_byteorder(part: Read, entry: Entry | None) -> None:
     if entry is not None and entry.stored and part(data_offset(part, entry), 6) == b"big":
-        raise Malformed("it was written on a big-endian machine; its numbers were not looked into", kind="unread")
+        raise Malformed("it was written on a big-endian machine; values not checked", kind="unread")
 
 
 def _locate(
@@ -102,14 +102,14 @@ def _locate(
     nowhere = (-1, 0)
     entry = members.get(name)
     if entry is None:
-        facts.complain("damaged", f"the storage {name} of {tensor.name} is missing from the archive")
+        facts.complain("damaged", f"storage {name} of {tensor.name} is missing from the archive")
         return nowhere
     if not entry.stored:
         compressed.append(entry)
         return nowhere
     expected = tensor.storage.elements * BYTES[tensor.storage.dtype]
     if entry.size < expected:
-        text = f"the storage {name} of {tensor.name} has {entry.size:,} bytes, its pickle promises {expected:,}"
+        text = f"storage {name} of {tensor.name} has {entry.size:,} bytes, its pickle says {expected:,}"
         facts.complain("truncated", text)
         return nowhere
     try:
@@ -118,6 +118,6 @@ def _locate(
         facts.complain(error.kind, error.text)
         return nowhere
     if at + entry.size > size:
-        facts.complain("truncated", f"the storage {name} of {tensor.name} would end behind the end of the file")
+        facts.complain("truncated", f"storage {name} of {tensor.name} would end past the end of the file")
         return nowhere
     return at, entry.size

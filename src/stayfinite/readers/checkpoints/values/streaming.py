@@ -34,7 +34,7 @@ class _Slice(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Neighbouring slices of a file that are looked at together."""
+    """Neighboring slices of a file that are looked at together."""
 
     start: int
     end: int
@@ -82,18 +82,18 @@ def _look_at_one(facts: FileFacts, on_bytes: OnBytes) -> list[TensorValues | Non
     places = readable(facts)
     packed = {place.dtype for place in facts.places if place.dtype not in BYTES}
     if packed:
-        facts.complain("note", f"its tensors in {', '.join(sorted(packed))} were not looked into")
+        facts.complain("note", f"its tensors in {', '.join(sorted(packed))} were not checked")
     if not places:
         return nothing
     if sum(place.nbytes for place in places) > 4 * facts.size:
-        facts.complain("unread", "its tensors lie over one another many times; they were not looked into")
+        facts.complain("unread", "its tensors overlap many times; not checked")
         return nothing
     try:
         with open_regular(facts.path) as file:
             reading = _Reading(facts=facts, windows=Windows(file.fileno()))
             _run(reading, list(_units(places)), on_bytes)
     except (OSError, Malformed) as error:
-        facts.complain("unreadable", f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+        facts.complain("unreadable", f"cannot read it: {getattr(error, 'strerror', None) or error}")
         return nothing
     if reading.failed:
         facts.complain("unreadable", reading.failed)
@@ -116,10 +116,10 @@ def _run(reading: _Reading, units: list[_Unit], on_bytes: OnBytes) -> None:
             try:
                 _look_at_unit(reading, unit, scratch)
             except OSError as error:
-                reading.failed = f"it cannot be read to its end: {error.strerror or error}"
+                reading.failed = f"cannot read it to the end: {error.strerror or error}"
                 stop.set()
             except BaseException as error:
-                reading.failed = f"it could not be looked into: {type(error).__name__}: {error}"
+                reading.failed = f"cannot check it: {type(error).__name__}: {error}"
                 stop.set()
             on_bytes(unit.end - unit.start)
 
@@ -147,7 +147,7 @@ def _look_at_unit(reading: _Reading, unit: _Unit, scratch: Tensor) -> None:
 
 
 def _units(places: list[Place]) -> Iterator[_Unit]:
-    """Slices of the tensors, neighbours together, none larger than a piece."""
+    """Slices of the tensors, neighbors together, none larger than a piece."""
     slices: list[_Slice] = []
     start = end = 0
     for each in _slices(places):

@@ -57,7 +57,7 @@ class Windows:
         try:
             memory.madvise(_POPULATE_READ, start, offset + length - start)
         except OSError as error:
-            text = "the disk does not give its bytes, or the file has become shorter while it was read"
+            text = "disk read failed, or the file was shortened meanwhile"
             raise OSError(errno.EIO, text) from error
         yield whole[offset : offset + length]
         self._release_before(memory, start)
@@ -95,7 +95,7 @@ class Windows:
         while done < length:
             count = os.preadv(self._descriptor, [view[done:]], offset + done)
             if not count:
-                raise OSError(errno.EIO, "the file has become shorter while it was read")
+                raise OSError(errno.EIO, "the file was shortened while it was read")
             done += count
         whole: Tensor = self._local.tensor
         return whole[:length]

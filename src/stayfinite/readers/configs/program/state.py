@@ -35,7 +35,7 @@ class Scope:
     outer: set[str] = field(default_factory=set)
     """Names that a `global` or `nonlocal` statement leads out of here."""
     folder: str | None = None
-    """Of a module: where its neighbours lie; None where it has none."""
+    """Of a module: where its neighbors lie; None where it has none."""
     is_main: bool = False
 
     @property

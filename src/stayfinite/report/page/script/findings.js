@@ -1,7 +1,7 @@
 // The verdict, the findings as cards, and the text of the rules that they link to.
 
-const WORDS = { healthy: "Healthy", sick: "Needs attention", unknown: "Not known" };
-const TONES = { healthy: "good", sick: "bad", unknown: "warn", warning: "warn", unhealthy: "bad", critical: "bad" };
+const WORDS = { healthy: "Healthy", warning: "Warning", unhealthy: "Unhealthy", critical: "Critical", unknown: "Unknown" };
+const TONES = { healthy: "good", warning: "warn", unhealthy: "bad", critical: "bad", unknown: "warn" };
 
 function setVerdict(runs) {
   fill("verdict", runs.map((run) => {

@@ -1,0 +1,77 @@
+"""One spelling for what is the same: Unicode forms, quotes, subscripts, gap marks. The same in training and in use."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+Form = Literal["nfc", "nfkc", "diacritics", "quotes", "subscripts", "gaps", "spaces"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+_QUOTES = str.maketrans({
+    "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201b": "'", "\u2032": "'", "\u00b4": "'", "\u0060": "'",
+    "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"', "\u2033": '"', "\u00ab": '"', "\u00bb": '"',
+})  # fmt: skip
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉ₓ₊₋", "0123456789x+-")
+_GAP = re.compile(r"\[?\s*(?:\.\s*){3,}\]?|\[?\s*…(?:\s*…)*\s*\]?|\[\s*x(?:\s+x)*\s*\]")
+_SPACES = re.compile(r"\s+")
+
+
+def _bare(text: str) -> str:
+    apart = unicodedata.normalize("NFD", text)
+    return unicodedata.normalize("NFC", "".join(c for c in apart if not unicodedata.combining(c)))
+
+
+_STEPS: dict[Form, Callable[[str], str]] = {
+    "nfc": lambda text: unicodedata.normalize("NFC", text),
+    "nfkc": lambda text: unicodedata.normalize("NFKC", text),
+    "diacritics": _bare,
+    "quotes": lambda text: text.translate(_QUOTES),
+    "subscripts": lambda text: text.translate(_SUBSCRIPTS),
+    "gaps": lambda text: _GAP.sub(" ... ", text),
+    "spaces": lambda text: text,
+}
+
+
+def normalizer(forms: Sequence[Form]) -> Callable[[str], str]:
+    """A function that brings a text into these forms, in one fixed order, and single spaces between words."""
+    steps = [step for form, step in _STEPS.items() if form in forms]
+
+    def normalize(text: str) -> str:
+        for step in steps:
+            text = step(text)
+        return _SPACES.sub(" ", text).strip() if steps else text
+
+    return normalize
+
+
+def legible(text: str) -> str:
+    """The text with a question mark for what is no character: bytes that could not be read, half a surrogate pair."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+EXAMPLES: tuple[tuple[Form, str, str], ...] = (
+    ("nfc", "s\u030cu", "\u0161u"),
+    ("nfkc", "u\u2082 \ufb01n", "u2 fin"),
+    ("diacritics", "\u0161arrum \u1e6d\u0101bu", "sarrum tabu"),
+    ("quotes", "\u201clord\u201d of \u2018gods\u2019", "\"lord\" of 'gods'"),
+    ("subscripts", "u\u2082-\u0161a\u2083", "u2-\u0161a3"),
+    ("gaps", "a-na [...] LUGAL \u2026 x", "a-na ... LUGAL ... x"),
+    ("spaces", " a\u00a0 b\t c ", "a b c"),
+)
+"""What each form does, and what the self-test holds it to."""
+
+
+def self_test(forms: Sequence[Form]) -> list[str]:
+    """What does not come out as it should: each form's own example, and normalizing twice."""
+    wrong = []
+    normalize = normalizer(forms)
+    for form, text, expected in EXAMPLES:
+        if form in forms and normalizer([form])(text) != expected:
+            wrong.append(f"{form}: {text!r} became {normalizer([form])(text)!r}, not {expected!r}")
+        once = normalize(text)
+        if normalize(once) != once:
+            wrong.append(f"normalizing {text!r} twice differs from once")
+    return wrong

@@ -1,0 +1,66 @@
+"""Settings that contradict each other, or that cannot work as they are written.
+
+## What it means
+Each setting is valid by itself, and together they cannot be: the best checkpoint is to be loaded at the end, and
+evaluation and saving do not happen at the same steps; the DeepSpeed file says another batch than the Trainer; a
+learning rate is negative. The framework refuses, at start or, worse, at the end of the first epoch.
+
+## Why it happens
+Settings are copied from several examples, and one of a pair is changed. Defaults join in: transformers evaluates never
+and saves every 500 steps unless it is told otherwise.
+
+## How to recognize it
+- `--load_best_model_at_end requires the save and eval strategy to match`; `requires the saving steps to be a round
+  multiple of the evaluation steps`.
+- `Please correct the following DeepSpeed config values that mismatch TrainingArguments values`;
+  `Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * ...`.
+- `Invalid learning rate: -0.001`; `KeyError: 'eval_f1'` at the first evaluation.
+
+## How to fix it
+- transformers: `eval_strategy="steps", save_strategy="steps", eval_steps=500, save_steps=500` with
+  `load_best_model_at_end=True`; `metric_for_best_model` is a key that `compute_metrics` returns, or `"loss"`, with
+  `greater_is_better=False` for losses and error rates.
+- DeepSpeed under transformers: `"auto"` for batch sizes, accumulation, clipping, learning rate and precision, and the
+  values in the Trainer alone.
+- Lengths: the least of a pair below the largest (`min_new_tokens`, `doc_stride`).
+
+## When it is a false alarm
+A script may change a setting after it has been read: what is judged are the values as they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+_REFUSED = (
+    r"load_best_model_at_end requires the sav(?:e|ing)|"
+    r"correct the following deepspeed config values that mismatch|"
+    r"check batch related parameters\. train_batch_size is not equal|"
+    r"you have set `?args\.eval(?:uation)?_strategy`? to .{0,80}but you didn'?t pass an `?eval_dataset|"
+    r"metric_for_best_model` training argument is set to .{0,60}which is not found"
+)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """What cannot be together in a plan; in a log, the framework's refusal."""
+    yield from planned(facts, "plan.contradictions")
+    yield from planned(facts, "plan.broken_cells", mild=True)
+    refusal = facts.said(_REFUSED)
+    if refusal is not None:
+        yield Clue(refusal.text, PROOF, refusal.where)
+
+
+RULE = Rule(
+    code="SF217",
+    slug="config-contradiction",
+    severity="error",
+    title="Settings contradict each other, or one cannot work.",
+    fix="change one of the two; the evidence names both",
+    judge=judge,
+    page=__doc__,
+    observes={"plan.contradictions": REMARKS, "plan.broken_cells": REMARKS},
+)

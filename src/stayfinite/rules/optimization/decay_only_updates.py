@@ -1,0 +1,61 @@
+"""Weights shrink by weight decay alone.
+
+## What it means
+Parameters change from step to step although their gradients are exactly zero: only decoupled weight decay moves them,
+toward zero. What had been learned fades, without any sign in the loss at first.
+
+## Why it happens
+A part of the model gets no gradient (a detached branch, labels that are all masked, experts that no token is sent to,
+a frozen input, an fp16 gradient that underflowed), but its parameters are in the optimizer, and AdamW decays all of
+them at each step. Momentum left over from earlier steps moves them in the same way for a while.
+
+## How to recognize it
+- The norm of a parameter falls by the factor `1 - lr * weight_decay` each step, and its gradient is 0 or None filled
+  with zeros.
+- Evaluation gets slowly worse while the training loss is 0 or flat.
+
+## How to fix it
+The missing gradient is the fault; decay only makes it costly. Find out why it is zero: SF302 (labels), SF401
+(detached loss), SF402 (frozen), SF404 (unused), SF105 (underflow).
+
+- plain torch: `optimizer.zero_grad(set_to_none=True)`: a gradient of None is passed over, decay included; zeros are
+  not.
+- Freeze what shall rest: `requires_grad_(False)` before the optimizer is built.
+- Groups: `{"params": head, "weight_decay": 0.0}` for embeddings, norms, biases and rarely used experts.
+- transformers: `weight_decay=0.0` while searching. DeepSpeed fills absent gradients with zeros: leave such parameters
+  out.
+
+## When it is a false alarm
+Rows of an embedding whose tokens are rare get zero gradients in most batches and decay in all of them: that is usual,
+and small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Parameters seen to move without a gradient."""
+    moved = facts.seen("update.without_gradient")
+    if moved is not None and moved.value:
+        named = moved.value if isinstance(moved.value, int) else len(moved.value)
+        yield Clue(f"{named} parameters change while their gradients are exactly zero", PROOF, moved.where)
+
+
+RULE = Rule(
+    code="SF212",
+    slug="decay-only-updates",
+    severity="warning",
+    title="Weight decay shrinks parameters without a gradient.",
+    fix="find out why the gradient is zero; zero_grad(set_to_none=True), freeze the part, or set its weight_decay to 0",
+    judge=judge,
+    page=__doc__,
+    prior=-5.0,
+    observes={
+        "update.without_gradient": "the names (or the number) of parameters that changed though their gradient was zero"
+    },
+)

@@ -1,0 +1,63 @@
+"""The loss climbs and does not come back.
+
+## What it means
+The loss had been lower and has risen, window after window, far beyond its noise. All numbers are still finite, but
+the run is getting worse. This names what is seen, not why: a likelier cause above it in the list explains it.
+
+## Why it happens
+Most often the learning rate is too high for where training is now: too little warmup, a batch that became smaller, a
+schedule that rises again. Also: a toxic batch that moved the weights, gradients that pile up, a new phase of the
+data, a resume without the optimizer's state, a sign error in a loss term that runs away, a reference or target
+network that drifts.
+
+## How to recognize it
+- The median loss of the last windows rises each time and ends well above the best one; a plot on a log scale shows it
+  at a glance.
+- The gradient norm often rises first.
+
+## How to fix it
+Return to a checkpoint from before the rise. Then change one thing:
+
+- a rate of a third to a tenth; `max_grad_norm=1.0` (Lightning `gradient_clip_val`, DeepSpeed `"gradient_clipping"`,
+  fairseq `--clip-norm`);
+- Adam's `beta2` from 0.999 to 0.95 for large batches; a z-loss or query-key norm for large language models;
+- pass over the batches at which it began (SF213).
+
+stayfinite's `Guard` reports this live (SF215) and can cut the rate or roll back by itself.
+
+## When it is a false alarm
+A new phase (longer sequences, other data, unfrozen layers, a curriculum) lifts the loss by right. In GANs and
+reinforcement learning the loss is no measure of progress. A value that is logged as a sum grows with the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import HINT, STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A finite loss that ends far above its best."""
+    seen = facts.symptoms
+    if not seen.diverges or seen.best_loss is None or seen.last_loss is None:
+        return
+    where = seen.where.get("largest_loss", "")
+    yield Clue(f"the loss was {seen.best_loss:.4g} and ends at {seen.last_loss:.4g}", STRONG, where)
+    if seen.norm_growth >= 3:
+        yield Clue(f"the gradient norm grew to {seen.norm_growth:.3g}x its lowest", HINT, where)
+    if seen.points >= 20:
+        yield Clue(f"over {seen.points} points", HINT, seen.where.get("start", ""))
+
+
+RULE = Rule(
+    code="SF215",
+    slug="loss-diverging",
+    severity="warning",
+    title="The loss climbed far above its best and stays there.",
+    fix="return to a checkpoint from before the rise and lower the learning rate; clip gradients at 1.0",
+    judge=judge,
+    page=__doc__,
+    prior=-3.5,
+)

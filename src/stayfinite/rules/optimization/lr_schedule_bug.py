@@ -1,0 +1,184 @@
+"""The learning rate does not follow its schedule.
+
+## What it means
+The rate in the log is not the one that the settings describe: it rises where it should fall, stands still, ends too
+early, begins too high, or is another one altogether.
+
+## Why it happens
+`scheduler.step()` is called per epoch for a schedule counted in steps, or per batch for one counted in epochs; before
+`optimizer.step()`; twice; or also on steps that a loss scaler skipped. The total is wrong by the accumulation factor
+or the number of processes. A cosine runs beyond its `T_max` and comes up again. Two places set the rate: DeepSpeed's
+own scheduler (whose `warmup_max_lr` is 0.001 unless given) beside the Trainer's. On resume the scheduler starts anew.
+
+## How to recognize it
+- `Tried to step 1001 times. The specified number of total steps is 1000` (OneCycleLR).
+- `Detected call of lr_scheduler.step() before optimizer.step()`: harmless where a scaler skipped the first step, else
+  the order is wrong.
+- `param 'initial_lr' is not specified in param_groups[0] when resuming an optimizer`.
+- The rate in the log: a second rise, a negative value, a value far above the one that was set, a constant where a
+  decay was asked. After three quarters of a cosine to 0 the rate is 15% of its peak; of a linear decay, 25%.
+- A rate of exactly 0.001 under DeepSpeed, whatever was set: the default of its `WarmupLR`.
+- `ZeroDivisionError` or a `complex` number inside a schedule: its length is 0, or it is stepped beyond its end.
+
+## How to fix it
+- Order in plain torch: `optimizer.step()`, then `scheduler.step()`, once for each update; with a scaler, step the
+  schedule only if `scaler.get_scale()` did not fall.
+- OneCycleLR: `steps_per_epoch=len(loader) // accumulation`, or `total_steps`. CosineAnnealingLR: `T_max` in the unit
+  in which it is stepped.
+- Lightning: `"interval": "step"` or `"epoch"` in the scheduler's dict says the unit.
+- accelerate: prepare the scheduler; it steps once per process unless `split_batches=True` or
+  `step_scheduler_with_optimizer=False`.
+- DeepSpeed with transformers: `"auto"` for `warmup_min_lr`, `warmup_max_lr`, `warmup_num_steps`, or no scheduler
+  section at all.
+- Resume: `scheduler.load_state_dict(...)`; or build it with `last_epoch=step` and `initial_lr` in each group.
+
+## When it is a false alarm
+Cosine with restarts, cyclic and one-cycle schedules rise again by design; layer-wise rates differ from the one that
+was set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimization.planned_rate import departure
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.going_bad import remark
+
+RISES_BY_DESIGN = r"restart|cycl|onecycle|one_cycle|triangular|\bwsd\b|plateau|noam_hold|tri_stage"
+BEYOND_END = (
+    r"tried to step \d+ times|number of total steps is \d+|step.{0,20}(?:exceed|greater than|beyond).{0,20}total_steps"
+)
+CANNOT_BE_BUILT = (
+    r"expected positive integer (?:total_steps|epochs|steps_per_epoch)|you must define either total_steps|"
+    r"ReduceLROnPlateau conditioned on metric .{0,60}not available|"
+    r"not supported between instances of 'complex'|must be real number, not complex|"
+    r"(?:T_max|T_0|step_size|warmup\w*|total_steps)\b.{0,30}\bmust be (?:a )?(?:positive|greater|non-?zero)|"
+    r"invalid learning rate: -|"
+    r"step\(\) missing 1 required positional argument: '(?:metrics|epoch)'"
+)
+"""Schedulers that refuse their arguments, or compute a power of a negative number beyond their end."""
+IN_A_SCHEDULE = r"lr_lambda|lr_scheduler|get_lr\b|scheduler\.py"
+
+
+VANISHED = 1e-8
+"""A rate over the one that it started from, which no schedule is meant to reach."""
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
+    yield from planned(facts, "plan.schedule")
+    yield from planned(facts, "plan.warmup_too_long", mild=True)  # the rate is lower than meant, and learning goes on
+    beyond = facts.said(BEYOND_END)
+    if beyond is not None:
+        yield Clue(beyond.text, PROOF, beyond.where)
+    refused = facts.said(CANNOT_BE_BUILT)
+    divided = facts.said(r"ZeroDivisionError") if facts.said(IN_A_SCHEDULE) is not None else None
+    if (wrong := refused or divided) is not None:
+        yield Clue(wrong.text, PROOF, wrong.where)
+    order = facts.said(r"lr_scheduler\.step\(\)`? before `?optimizer\.step\(\)")
+    sick = not facts.symptoms.healthy
+    if order is not None:
+        skipped = facts.context.half is not None or facts.symptoms.skipped > 0
+        yield Clue(order.text, HINT / 2 if skipped else FAIR, order.where, risk=True)
+    probed = facts.seen("schedule.breaks_shape")
+    if probed is not None and probed.value:
+        yield Clue(f"the schedule is broken: {probed.value}", PROOF, probed.where)
+    stopped = facts.said(r"the learning rate is (?:nan|-?inf) at step \d+")
+    if stopped is not None:
+        yield Clue(stopped.text, PROOF, stopped.where)
+    broken = facts.seen("optimizer.lr_not_finite")
+    if broken is not None and broken.value:
+        yield Clue(f"the learning rate is NaN or inf: {broken.value}", PROOF, broken.where)
+    told = remark(
+        facts,
+        r"scheduler\.step\(?\)?[^.\n]{0,40}\b(?:every batch|per batch|each batch|per epoch|every epoch|twice|wrong|"
+        r"never)\b|"
+        r"(?:lr|learning rate)\b[^.\n]{0,30}\b(?:never|not|doesn't|does not)\b[^.\n]{0,12}\b(?:decay|chang|warm|"
+        r"follow)\w*",
+    )
+    if told is not None:
+        yield Clue(told[1].strip(), FAIR + HINT, told[0], risk=True)
+    still = facts.symptoms.said("rate still")
+    if still is not None and told is None:
+        yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
+    start, now = facts.settings.value("initial_lr"), facts.settings.find("lr")
+    if (
+        now is not None
+        and isinstance(start, float)
+        and isinstance(now.value, float)
+        and 0 < now.value < VANISHED * start
+    ):
+        yield Clue(f"the rate fell from {start:g} to {now.value:.2g}", STRONG + HINT, now.where)
+    yield from _shape(facts, sick)
+    off = departure(facts)
+    if off is not None:
+        yield Clue(
+            f"the rate is {off.logged:.3g} after {off.share:.0%} of the run; the schedule ({off.kind}) has about "
+            f"{off.planned:.2g}",
+            STRONG + HINT,
+            off.where,
+        )
+        if facts.context.deepspeed is not None:
+            yield Clue("DeepSpeed's config may define its own schedule", HINT, facts.context.deepspeed.where, risk=True)
+
+
+def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
+    by_design = facts.mentioned(RISES_BY_DESIGN) is not None
+    for run in facts.runs:
+        broken = next((row for row in run.column("lr") if not math.isfinite(row[1])), None)
+        if broken is not None:
+            yield Clue(f"the learning rate is {broken[1]:g} at step {broken[0]:g}", PROOF, run.where(broken[2]))
+        rows = [(step, value, line) for step, value, line in run.column("lr") if math.isfinite(value)]
+        if len(rows) < 3:
+            continue
+        negative = next((row for row in rows if row[1] < 0), None)
+        if negative is not None:
+            yield Clue(f"the learning rate is {negative[1]:g}", PROOF, run.where(negative[2]))
+        again = None if by_design else _second_rise(rows)
+        if again is not None:
+            # A cosine or a line that was asked for ends at 0: beyond its end a cosine comes back.
+            ended = again[0] <= 0.02 * again[1] and facts.settings.search(r"\b(?:cosine|linear)(?!ly)") is not None
+            yield Clue(
+                f"the rate falls and rises again, from {again[0]:g} to {again[1]:g}",
+                STRONG if ended else 3.0,
+                run.where(again[2]),
+                risk=not sick and not ended,
+            )
+
+
+def _second_rise(rows: list[tuple[float, float, int]]) -> tuple[float, float, int] | None:
+    """``(lowest, the rate after it, line)`` where the rate peaked, fell below half and rose again in the same run."""
+    peak = lowest = 0.0
+    for (before, _, _), (step, value, line) in zip([rows[0], *rows], rows, strict=False):
+        if step < before:
+            peak = lowest = 0.0
+        if value > peak and lowest == 0.0:
+            peak = value
+        elif value < 0.5 * peak and (lowest == 0.0 or value < lowest):
+            lowest = max(value, 1e-30)
+        elif lowest and value > 4 * lowest and value > 0.25 * peak:
+            return lowest, value, line
+    return None
+
+
+RULE = Rule(
+    code="SF203",
+    slug="lr-schedule-bug",
+    severity="error",
+    title="The learning rate does not follow its schedule.",
+    fix="step the schedule once per update, after the optimizer, and set its length in that unit",
+    judge=judge,
+    page=__doc__,
+    prior=-4.0,
+    beats=("lr-zero", "lr-too-low", "loss-diverging"),
+    observes={
+        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
+        "plan.schedule": REMARKS,
+        "plan.warmup_too_long": REMARKS,
+        "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
+    },
+)

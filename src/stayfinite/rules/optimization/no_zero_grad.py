@@ -1,0 +1,103 @@
+"""Gradients are never set to zero.
+
+## What it means
+torch adds each backward pass to the gradients that are already there. Without `zero_grad` every update uses the sum
+of all gradients since the beginning: the gradient norm grows step by step, old batches pull as hard as the present
+one, and the loss climbs or oscillates.
+
+## Why it happens
+The call was left out, stands outside of the loop, belongs to another optimizer, or sits behind a condition that is
+never true (accumulation that counts wrongly). A model whose `zero_grad` was overridden, or parameters that are in no
+optimizer, keep theirs too.
+
+## How to recognize it
+- The gradient norm grows about in proportion to the number of steps, with a loss that first falls and then climbs.
+- In the script: `backward()` and `step()` in the loop, and no `zero_grad()`.
+
+## How to fix it
+- plain torch: `optimizer.zero_grad(set_to_none=True)` once for each update, before backward or after the step.
+- With accumulation: step and zero together, `if (i + 1) % k == 0: optimizer.step(); optimizer.zero_grad()`.
+- accelerate: the same; inside `accelerator.accumulate(model)` the prepared optimizer's `zero_grad` waits by itself.
+- Lightning: automatic; in manual optimization `opt.zero_grad()` is yours. DeepSpeed: `engine.step()` does it.
+- transformers' Trainer does it; an overridden training loop must.
+
+## When it is a false alarm
+Accumulating over a few batches by intent is the same thing, bounded. The norm may grow for other reasons: compare two
+steps on one batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimization.loop_code import (
+    BACKWARD,
+    LOOP,
+    SCRIPT,
+    STEP,
+    ZERO,
+    calls,
+    learns_nothing,
+    shows_a_loop,
+)
+from stayfinite.rules.optimization.rates import optimizer_of
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
+
+_ADAPTIVE = re.compile(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A loop without the call, or a gradient that a probe saw grow by the fresh one each step."""
+    done_elsewhere = facts.settings.search(
+        r"\bTrainer\(|deepspeed\.initialize|engine\.step|LightningModule|TrainingArguments|"
+        r"\bdist(?:ributed)?_autograd\.backward"  # whose gradients live as long as their context, one step
+    )
+    if shows_a_loop(facts) and done_elsewhere is None and not learns_nothing(facts.settings):
+        if calls(facts, ZERO):
+            yield Clue("the loop clears gradients", REFUTED, calls(facts, ZERO)[0].where)
+        else:
+            backward, step = calls(facts, BACKWARD)[0], calls(facts, STEP)[0]
+            # A line or two that somebody quotes leave out what goes without saying; a program does not.
+            program = any(SCRIPT.search(loop.where) for loop in calls(facts, LOOP))
+            whole = facts.settings.search(rf"{LOOP.pattern}|\bdef train\w*\(|\benumerate\(") is not None
+            if whole:
+                text = f"backward ({backward.where}) and step without zero_grad"
+                # Adam's steps stay as long as the rate says: it learns, worse than it could.
+                mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
+                yield Clue(text, STRONG + FAIR if program else STRONG, step.where, mild=mild)
+    slope = _growth_of_norms(facts)
+    if slope is not None:
+        yield Clue(slope[0], FAIR, slope[1])
+
+
+def _growth_of_norms(facts: Facts) -> tuple[str, str] | None:
+    """The gradient norm in proportion to the steps: a log-log slope near 1, nearly without a fall."""
+    for run in facts.runs:
+        rows = [
+            (step, value, line) for step, value, line in run.column("grad_norm") if math.isfinite(value) and value > 0
+        ]
+        if len(rows) < 12:
+            continue
+        first, last = rows[0], rows[-1]
+        falls = sum(later[1] < earlier[1] for earlier, later in itertools.pairwise(rows))
+        steps = (last[0] + 1) / (first[0] + 1)
+        if steps >= 8 and falls <= len(rows) // 5 and 0.7 <= math.log(last[1] / first[1]) / math.log(steps) <= 1.4:
+            return f"the gradient norm grows with the steps, from {first[1]:.4g} to {last[1]:.4g}", run.where(last[2])
+    return None
+
+
+RULE = Rule(
+    code="SF208",
+    slug="no-zero-grad",
+    severity="error",
+    title="Gradients are never cleared and accumulate.",
+    fix="call optimizer.zero_grad() once per update",
+    judge=judge,
+    page=__doc__,
+    prior=-4.0,
+    beats=("lr-too-high", "exploding-gradient", "loss-diverging", "nan-loss", "no-clipping"),
+)

@@ -1,0 +1,167 @@
+"""How high a learning rate may be: by its optimizer, and by the batch that the recipe was written for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import Known, number_in
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
+from stayfinite.rules.signs.going_bad import went_bad
+
+DETECTION = (
+    r"mm(?:det|cv|seg|ocr|pose|rotate|yolo|3d)|mmdetection|detectron|maskrcnn|adelaidet|paddledet\w*|simpledet|"
+    r"(?:mask|faster|cascade|fast|rotated|oriented|sparse)[ _-]?r?-?cnn|retinanet|\bfcos|\bfpn\b|_fpn_|\byolo|"
+    r"centernet|efficientdet|gluoncv|\bssd(?:\b|\d{3})|\bgfl\b|\batss\b|yolact|\bsolov?2?\b|\bdota\b|"
+    r"SOLVER|IMS_PER_BATCH|NUM_GPUS|(?:samples|imgs|images)_per_gpu|[-_][123]x(?:[-_.]|\b)|"
+    r"r(?:es)?(?:net)?-?50[-_]c4"
+)
+"""Frameworks and models whose recipes are written for eight GPUs."""
+
+ONE_CARD = r"\bultralytics\b|\byolo(?:v[5-9]|v?1\d)"
+"""Detectors whose programs are written for one card, warm up, and fit rate and decay to the batch by themselves."""
+
+LOW_FOR_BOXES = 1e-4
+"""Detectors are trained with SGD at about 0.02, with AdamW at 1e-4 and above."""
+
+TRANSFORMERS = (
+    r"\btransformer(?!s\b)|\bfairseq\b|\bmarian\b|\b\w*(?:bert|gpt-?\d?)\b|\bvit[-_ /]|\bbart\b|\bwhisper\b|\bnllb\b|"
+    r"\bconformer\b|\bdiffusion\b|\bunet\b|\bdit\b|\bopt-\d"
+)
+"""What is trained with Adam or AdamW where nothing else is said."""
+
+_PARTS = re.compile(
+    r"loss_(?:rpn_\w+|bbox|box_reg|cls|classifier|objectness|mask|dfl|obj|centerness|iou)|"
+    r"(?:rpn|roi|bbox|box)_\w*loss|(?:hm|wh|off)_loss",
+    re.IGNORECASE,
+)
+
+_LESS = re.compile(r"(?:batch|gpu)\w*\W{0,4}\D{0,20}?(\d+)\s*(?:->|=>|→|\bto\b|instead of)\s*(\d+)", re.IGNORECASE)
+GPUS = (
+    "gpus", "num_gpus", "ngpus", "n_gpu", "n_gpus", "gpu_num", "gpu_count", "nproc_per_node", "num_gpu", "devices",
+)  # fmt: skip
+_OPTIMIZER = re.compile(
+    r"\b(?:adam\w*|nadam|radam|rmsprop|sgd|adafactor|prodigy|d-?adapt\w*|lamb|lars)\b", re.IGNORECASE
+)
+_RATE = re.compile(
+    r"\b(?:lr0|lr_?max|(?:init|start|initial)_(?:lr|learning_rate)|(?:lr|learning_rate)_init)\b[\s:=]{1,3}(\d*\.?\d+(?:e-?\d+)?)|"
+    r"\b(?:\w*Optimizer|SGD|N?Adam\w*|RMSprop)\(\s*(?:learning_rate\s*=\s*)?(\d*\.?\d+(?:e-?\d+)?)\s*[,)]",
+    re.IGNORECASE,
+)
+"""Other names of the rate, and an optimizer's first argument in Keras and TensorFlow."""
+_OWN_SCALE = re.compile(r"adafactor|prodigy|dadapt|lars|lamb|schedule_?free", re.IGNORECASE)
+_LIMITS = {
+    "adam": ((1e-2, STRONG), (3e-3, 2.5), (1e-3, 1.5)),
+    "sgd": ((1.0, 3.0), (0.1, FAIR), (0.02, HINT)),
+    "": ((0.5, 3.0), (0.05, FAIR), (0.01, HINT)),
+}
+
+
+def set_too_high(facts: Facts) -> Iterator[Clue]:
+    """What in the settings makes the rate too high: its size, the batch, clipping and warmup switched off."""
+    context, seen = facts.context, facts.symptoms
+    optimizer = optimizer_of(facts)
+    detection = detects(facts)
+    adam = re.search(r"adam|rmsprop", optimizer, re.IGNORECASE) is not None or (
+        not optimizer and (context.family is not None or facts.mentioned(TRANSFORMERS) is not None)
+    )
+    limits = _LIMITS["adam" if adam else "sgd" if detection or "sgd" in optimizer.lower() else ""]
+    known = rate_of(facts)
+    rate = float(known.value) if known is not None else seen.largest_lr
+    where = known.where if known is not None else seen.where.get("first_bad", "")
+    if rate is not None and not _OWN_SCALE.search(optimizer):
+        weight = next((weight for limit, weight in limits if rate >= limit), 0.0)
+        if not weight and context.family is not None and context.adapters is None and rate >= 2e-4:
+            weight = HINT
+        if weight:
+            yield Clue(
+                f"a learning rate of {rate:g} is high{' for ' + optimizer if optimizer else ''}",
+                weight,
+                where,
+                risk=True,
+            )
+    if detection and rate is not None and rate < LOW_FOR_BOXES:
+        yield Clue(f"a learning rate of {rate:g} is low", -HINT, where)
+    if detection and went_bad(facts) is not None and not _for_one_card(facts):
+        yield Clue("detection recipes set the rate for eight GPUs", 1.5 * HINT, risk=True)
+        if (parts := _all_parts_lost(facts)) is not None:
+            yield Clue("all parts of the detection loss break together", HINT, parts)
+        if (several := _devices(facts)) is not None:
+            yield Clue(f"the number of GPUs is mentioned ({several[1]})", HINT / 2, several[0], risk=True)
+    less = _smaller_batch(facts, detection)
+    if less is not None:
+        yield Clue(f"the batch is smaller than the recipe's ({less[1]})", FAIR + HINT, less[0], risk=True)
+    for known, what in ((context.clip, "gradients are not clipped"), (context.warmup, "there is no warmup")):
+        if known is not None and known.value == 0:
+            yield Clue(f"{what} ({known.text})", HINT / 2, known.where, risk=True)
+
+
+def detects(facts: Facts) -> bool:
+    """Whether boxes are learned: by the framework's or the model's name, or by the parts of the loss."""
+    if facts.mentioned(DETECTION) is not None or any(run.kind.startswith("mm") for run in facts.runs):
+        return True
+    return any(_PARTS.fullmatch(name) is not None for run in facts.runs for name in run.metrics)
+
+
+def _for_one_card(facts: Facts) -> bool:
+    return any(run.kind == "ultralytics" for run in facts.runs) or facts.mentioned(ONE_CARD) is not None
+
+
+def _all_parts_lost(facts: Facts) -> str | None:
+    for run in facts.runs:
+        first: dict[int, list[float]] = {}
+        for name, track in run.metrics.items():
+            if "loss" in name.lower():
+                for value, line in zip(track.values, track.lines, strict=True):
+                    first.setdefault(line, []).append(value)
+        for line, values in sorted(first.items()):
+            lost = [value for value in values if not math.isfinite(value)]
+            if lost:
+                return run.where(line) if len(values) >= 2 and len(lost) == len(values) else None
+    return None
+
+
+def _devices(facts: Facts) -> tuple[str, str] | None:
+    known = facts.settings.find(*GPUS)
+    return None if known is None else (known.where, f"{known.name}: {known.value}")
+
+
+def rate_of(facts: Facts) -> Known | None:
+    """The rate that was set, by whatever name, or as the first argument of an optimizer."""
+    if facts.context.lr is not None:
+        return facts.context.lr
+    for where, text in facts.settings.texts():
+        found = _RATE.search(text)
+        if found is not None:
+            return Known(float(found.group(1) or found.group(2)), where, text.strip())
+    return None
+
+
+def optimizer_of(facts: Facts) -> str:
+    """The optimizer as set, or else as mentioned; empty when nothing says so."""
+    if facts.context.optimizer is not None:
+        return str(facts.context.optimizer.value)
+    for _, text in facts.settings.texts():
+        found = _OPTIMIZER.search(text)
+        if found is not None:
+            return found.group()
+    return ""
+
+
+def _smaller_batch(facts: Facts, detection: bool) -> tuple[str, str] | None:
+    for where, text in facts.settings.texts():
+        for before, after in _LESS.findall(text):
+            smaller = int(before) < int(after) if "instead of" in text.lower() else int(after) < int(before)
+            if smaller:
+                return where, text.strip()
+    if not detection:
+        return None
+    few = facts.settings.find(*GPUS)
+    if few is not None and number_in(few.value) in (1.0, 2.0):
+        return few.where, f"{few.name}: {few.value}"
+    found = facts.mentioned(r"\b(?:single|one|only 1|1x?) ?gpu\b")
+    # `a single GPU is fine` tells of another run.
+    elsewhere = found is not None and any(world.text == found[1].strip() for world in facts.told_worlds)
+    return None if elsewhere else found

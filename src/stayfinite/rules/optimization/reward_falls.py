@@ -1,0 +1,49 @@
+"""The reward fell far below its best level.
+
+## What it means
+The mean reward has lost more than half of its best level, beyond its own noise. This names what is seen; KL, entropy,
+ratios and the share of cut answers beside it tell why.
+
+## Why it happens
+The policy left the range in which the reward means something (KL, SF240), samples one answer only (entropy, SF241),
+trains on samples of another policy (SF244, SF245), runs into the length limit, or was hit by one bad update. Or the
+data became harder.
+
+## How to recognize it
+`reward` (trl, OpenRLHF), `critic/score/mean` (verl) falls and stays low. Compare the lines round the turn: which other
+number turned first?
+
+## How to fix it
+- Return to the checkpoint of the best reward and lower the learning rate.
+- Read answers from before and after the turn.
+- trl: `log_completions=True`; verl: `trainer.log_val_generations=10`.
+
+## When it is a false alarm
+A curriculum that moves to harder prompts lowers the reward by design. Rewards that swing between batches are noise:
+a level over many lines is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.core.post_training.signs import REWARD_FALLS
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.post_training import seen_in_log
+from stayfinite.rules.rule import Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A level of the reward that is half of the best one and beyond its noise."""
+    yield from seen_in_log(facts, REWARD_FALLS)
+
+
+RULE = Rule(
+    code="SF248",
+    slug=REWARD_FALLS,
+    severity="warning",
+    title="The reward fell below half of its best level.",
+    fix="return to the checkpoint of the best reward and lower the learning rate; check which signal turned first",
+    judge=judge,
+    page=__doc__,
+)

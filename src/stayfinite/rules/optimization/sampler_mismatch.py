@@ -1,0 +1,62 @@
+"""Sampler and trainer give the same tokens different probabilities.
+
+## What it means
+The engine that generates and the model that trains hold the same weights, so the same token should have the same
+log-probability in both. Rounding makes 0.01 to 0.05 nats per token. More means that they do not compute the same thing:
+training then follows samples of another policy, and rewards collapse sooner or later.
+
+## Why it happens
+- Another dtype (fp8 or bf16 in the engine, fp32 in the trainer), other attention or mixture-of-experts kernels.
+- Temperature: trl's `generation_kwargs={"temperature": ...}` changes the sampling alone; an engine reports
+  log-probabilities before the temperature is applied, the trainer after it.
+- Another chat template, padding side, position ids or missing special tokens in the training pass.
+- Dropout is on in the training pass. The engine still has old weights, or lacks the adapter.
+
+## How to recognize it
+- `sampling/sampling_logp_difference/mean` (trl with vLLM) above 0.1; `rollout_corr/log_ppl_abs_diff` (verl).
+- It is there from the first step on: a setting. It grows from step to step: old weights in the engine.
+
+## How to fix it
+Take one answer and compare both log-probabilities token by token; the first that differs tells which. In evaluation
+mode, in fp32, with the template and temperature of the sampler the difference must vanish: change one at a time.
+
+- trl: `GRPOConfig(disable_dropout=True)`, the same dtype in `model_init_kwargs` and vLLM,
+  `vllm_importance_sampling_correction=True`.
+- verl: `actor_rollout_ref.rollout.calculate_log_probs=True`, `actor_rollout_ref.rollout.dtype=bfloat16`, rollout
+  correction.
+- OpenRLHF: `--algo.advantage.is_correction_enable`.
+
+## When it is a false alarm
+An asynchronous sampler is some updates behind by design, which adds to the difference. Single tokens may differ by
+several nats: the mean is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.core.post_training.signs import SAMPLER_MISMATCH
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.post_training import seen_in_log
+from stayfinite.rules.rule import Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A mean difference of log-probabilities that rounding does not make."""
+    yield from planned(facts, "plan.sampled_otherwise")
+    yield from planned(facts, "plan.dropout_on", mild=True)
+    yield from seen_in_log(facts, SAMPLER_MISMATCH)
+
+
+RULE = Rule(
+    code="SF245",
+    slug=SAMPLER_MISMATCH,
+    severity="error",
+    title="Sampler and trainer differ on the same tokens.",
+    fix="compare dtype, temperature, template, dropout and weights of sampler and trainer",
+    judge=judge,
+    page=__doc__,
+    observes={"plan.sampled_otherwise": REMARKS, "plan.dropout_on": REMARKS},
+    beats=("ratio-explosion", "kl-runaway", "reward-falls", "entropy-collapse"),
+)

@@ -1,0 +1,52 @@
+"""Backward or the optimizer's step is never called.
+
+## What it means
+The loop computes a loss and nothing follows from it: `backward` runs and no `step` does, or steps run on gradients that
+no `backward` has made. The weights stay as they were initialized.
+
+## Why it happens
+A line was lost in a refactoring, stands behind a condition that is never true, or lacks its parentheses:
+`loss.backward` and `optimizer.step` are valid Python and do nothing.
+
+## How to recognize it
+- The loss of the same batch is the same in every epoch, to the last digit.
+- `torch.equal` of a weight before and after an epoch says True.
+- `stayfinite doctor train.py` counts both calls.
+
+## How to fix it
+`optimizer.zero_grad(); loss.backward(); optimizer.step()`, each with its parentheses, once a batch. Where one stands
+under a condition, as accumulation has it, count how often that is met.
+
+## When it is a false alarm
+A program that only measures gradients, as saliency maps and attacks do, calls `backward` and steps nothing on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Calls that were counted."""
+    seen = facts.seen("optimizer.call_missing")
+    if seen is not None and seen.value:
+        yield Clue(str(seen.value), PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF231",
+    slug="step-missing",
+    severity="error",
+    title="Backward or optimizer.step() is never called.",
+    fix=(
+        "call optimizer.zero_grad(), loss.backward() and optimizer.step(), with parentheses; check any `if` around "
+        "the step"
+    ),
+    judge=judge,
+    page=__doc__,
+    beats=("lr-too-low", "zero-gradient", "loss-collapse", "params-not-in-optimizer", "detached-loss"),
+    observes={"optimizer.call_missing": "which of backward and step was never called, in words; empty where both were"},
+)

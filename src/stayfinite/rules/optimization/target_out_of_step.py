@@ -1,0 +1,54 @@
+"""A target or EMA copy of the model does not follow it, or is trained itself.
+
+## What it means
+Some trainings keep a copy of the model that follows it slowly: the target network of Q-learning, the momentum encoder
+of BYOL or MoCo, an exponential moving average for evaluation. Here the copy stays as it was made, or it is trained
+itself.
+
+## Why it happens
+- The update binds a local name: `p_ema = decay * p_ema + ...` inside a loop changes no tensor.
+- The condition is never met: a counter that starts anew in every episode, an `and` for an `or`.
+- `load_state_dict` is called on the wrong one of the two, or on a copy that is thrown away.
+- The copy's parameters are in the optimizer: it was built from both models, or the copy was made without
+  `requires_grad_(False)`.
+
+## How to recognize it
+- The evaluation of the EMA model prints the same number each time.
+- `all(torch.equal(a, b) for a, b in zip(target.parameters(), at_the_start))` after thousands of steps.
+- `stayfinite doctor train.py` compares the copy with the first weights of the model.
+
+## How to fix it
+`p_ema.lerp_(p, 1 - decay)` or `p_ema.mul_(decay).add_(p, alpha=1 - decay)` under `torch.no_grad()` after each step; or
+`target.load_state_dict(model.state_dict())` every so many steps, counted over the whole run. Give the optimizer the
+model's parameters only.
+
+## When it is a false alarm
+A reference that must not move, as the frozen model of DPO or of distillation, stays as it is by design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import PROOF, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """A copy that was seen to stay, or to train."""
+    seen = facts.seen("model.copy_out_of_step")
+    if seen is not None and seen.value:
+        yield Clue(str(seen.value), PROOF, seen.where)
+
+
+RULE = Rule(
+    code="SF232",
+    slug="target-out-of-step",
+    severity="error",
+    title="A target or EMA copy does not follow the model, or is trained itself.",
+    fix="update the copy in place after each step: p_ema.lerp_(p, 1 - decay), or load_state_dict every n steps",
+    judge=judge,
+    page=__doc__,
+    beats=("metric-stuck",),
+    observes={"model.copy_out_of_step": "which copy, and what it does instead, in words; empty where it follows"},
+)

@@ -1,0 +1,52 @@
+"""A setting that nobody knows, most likely a misspelt one.
+
+## What it means
+A flag or key is called almost like one that exists, and does not exist itself. Where arguments are checked the launch
+ends at once. Where a file is merely read, nothing is said: the misspelt line has no effect, the default is in force,
+and a run of days trains with a learning rate, a length or a precision that nobody chose.
+
+## Why it happens
+A slip (`learing_rate`, `lr_schedular_type`), a name from another framework (`max_grad_norm` for Lightning's
+`gradient_clip_val`), a plural (`max_step`), or `-` in place of `_` where the parser takes only one of them.
+
+## How to recognize it
+- `error: unrecognized arguments: --learing_rate`; `got an unexpected keyword argument`.
+- Nothing at all, and a printed config in which the default stands.
+- Before the launch: `stayfinite check train.yaml` names the setting and what was probably meant.
+
+## How to fix it
+Write the name that is meant. In scripts of one's own, let the parser refuse what it does not know: `parse_args()` and
+not `parse_known_args()`; `HfArgumentParser.parse_yaml_file(path)` without `allow_extra_keys=True`; a dataclass and not
+a plain dict.
+
+## When it is a false alarm
+A program of one's own may have a setting whose name is close to another one's by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.plans import REMARKS, planned
+from stayfinite.rules.rule import STRONG, Clue, Rule
+
+
+def judge(facts: Facts) -> Iterator[Clue]:
+    """Names that are close to known ones, in a plan; in a log, the parser's refusal."""
+    yield from planned(facts, "plan.unknown_settings")
+    refusal = facts.said(r"error: unrecognized arguments|some specified arguments are not used by the HfArgumentParser")
+    if refusal is not None:
+        yield Clue(refusal.text, STRONG + 1.0, refusal.where)
+
+
+RULE = Rule(
+    code="SF218",
+    slug="unknown-setting",
+    severity="warning",
+    title="A setting has an unknown name.",
+    fix="fix the name; the evidence suggests one",
+    judge=judge,
+    page=__doc__,
+    observes={"plan.unknown_settings": REMARKS},
+)
