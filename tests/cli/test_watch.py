@@ -131,10 +131,10 @@ def test_the_last_word_is_on_all_of_the_run_however_late_it_was_read(healthy, ca
     assert (last["step"], last["health"], last["ended"]) == (81, "critical", "closed")
 
 
-def test_stop_leaves_at_the_first_unhealthy_run(healthy, capsys):
+def test_stop_leaves_at_the_first_sick_run(healthy, capsys):
     healthy.refuse(4)
     assert run([str(healthy.directory), "--poll", "0.01", "--stop", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["health"] == "unhealthy"
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["health"] == "sick"
 
 
 def test_a_pipe_gets_a_line_for_a_veto_soon_after_it_happened(healthy):

@@ -15,7 +15,7 @@ MMDET = "".join(
 
 def test_a_program_for_one_card_is_not_blamed_for_a_rate_of_eight():
     found = judge_reading(read_text(ULTRALYTICS))
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert not any("eight GPUs" in line for finding in found.findings for line in finding.evidence)
     assert all(finding.confidence < 0.5 for finding in found.findings)  # nothing but NaN is to be seen
 

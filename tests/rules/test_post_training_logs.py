@@ -77,7 +77,7 @@ HEALTHY = {
 @pytest.mark.parametrize(("cause", "log"), SICK, ids=[cause for cause, _ in SICK])
 def test_a_sick_run_has_its_right_name(cause, log):
     diagnosis = judge_reading(read_text(log))
-    assert diagnosis.verdict == "unhealthy"
+    assert diagnosis.verdict == "sick"
     assert diagnosis.findings[0].cause == cause, [(each.cause, each.confidence) for each in diagnosis.findings]
 
 
@@ -102,7 +102,7 @@ NAN = {"kl": lost(0.002), "grad_norm": lost(0.13)}
 )
 def test_rubbish_after_a_nan_is_no_cause_of_it(log):
     diagnosis = judge_reading(read_text(log))
-    assert diagnosis.verdict == "unhealthy"
+    assert diagnosis.verdict == "sick"
     assert re.search(r"(?:gradient norm|actor_grad_norm)[^.]* NaN or inf", "; ".join(diagnosis.trouble))
     assert CAUSES.isdisjoint(each.cause for each in diagnosis.findings)
     assert "bad-data-row" not in [each.cause for each in diagnosis.findings]

@@ -38,7 +38,7 @@ class Finding:
     """The rule's slug, `lr-zero`."""
 
     severity: Severity
-    """`error` and `warning` make a run unhealthy; `info` does not."""
+    """`error` and `warning` make a run sick; `info` does not."""
 
     confidence: float
     """How likely this is the cause, 0 to 1."""

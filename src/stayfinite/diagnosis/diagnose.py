@@ -98,7 +98,7 @@ def judge(
     verdict: Verdict = "unknown"
     lost = facts.symptoms.trouble and not facts.symptoms.doubtful
     if lost or any(finding.severity != "info" for finding in findings):
-        verdict = "unhealthy"
+        verdict = "sick"
     elif facts.symptoms.healthy and not lasting:
         verdict = "healthy"
     return Diagnosis(
@@ -111,7 +111,7 @@ def judge(
             if each.codes
         ],
         sources=sources,
-        differential=differential(findings, guessed) if verdict == "unhealthy" else None,
+        differential=differential(findings, guessed) if verdict == "sick" else None,
         runs=runs,
     )
 

@@ -73,12 +73,12 @@ class Attachment:
 
     def _said(self, seen: Seen) -> dict[str, Any]:
         said = plain(seen)
-        said["verdict"] = "unhealthy" if seen.sick else "healthy" if seen.program.steps >= 2 else "unknown"
+        said["verdict"] = "sick" if seen.sick else "healthy" if seen.program.steps >= 2 else "unknown"
         return said
 
     def _repr_html_(self) -> str:
         said = self._said(self._conclude(examine=False))
-        tone = {"unhealthy": "error", "healthy": "good", "unknown": "warning"}[said["verdict"]]
+        tone = {"sick": "error", "healthy": "good", "unknown": "warning"}[said["verdict"]]
         found = [
             panel(
                 f"{each['severity']} {each['code']} {each['cause']} ({each['known_by']})",
