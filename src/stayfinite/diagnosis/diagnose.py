@@ -35,7 +35,7 @@ def diagnose(
 
     Examples:
         >>> stayfinite.diagnose("train.log").trouble
-        ['the gradient norm is not finite', 'the loss is 0']
+        ['the gradient norm is NaN or inf', 'the loss is 0']
         >>> stayfinite.diagnose("train.log", tell=["precision=fp16"]).cause.cause
         'fp16-overflow'
 
