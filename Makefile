@@ -38,7 +38,7 @@ lint: $(VENV)/.dev ## Check style and format (ruff)
 
 type: $(VENV)/.dev ## Check types (mypy --strict)
 	@echo "== mypy: types"
-	@$(BIN)/mypy
+	@$(BIN)/mypy -n 2
 
 imports: $(VENV)/.dev ## Check that imports run downwards only (import-linter)
 	@echo "== import-linter: architecture"
