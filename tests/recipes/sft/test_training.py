@@ -181,6 +181,7 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
     assert bool(forward({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}).isfinite())
 
 
+@pytest.mark.slow
 def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() -> None:
     flags = ["--rows", "32", "--batch-size", "8", "--device", "cpu"]
     assert quick(flags).exit_code == 0
@@ -338,7 +339,7 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Pat
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+@pytest.mark.parametrize("bits", ["8bit", pytest.param("4bit", marks=pytest.mark.slow)])
 def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> None:
     config = small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=1, rows=32)
     result = train(config, quiet)

@@ -61,6 +61,7 @@ def stored_in(model: object) -> set[str]:
 
 
 @pytest.mark.parametrize("bits", ["8bit", "4bit"])
+@pytest.mark.slow
 def test_the_base_is_stored_as_in_the_training_unless_something_else_is_asked_for(
     run: Path, tmp_path: Path, bits: Bits
 ) -> None:
