@@ -50,6 +50,7 @@ from stayfinite.recipes.running.records import figures, read_launch, settings_of
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import Stopwatch, Timekept
 from stayfinite.recipes.settings import read_settings
 
@@ -130,6 +131,8 @@ class Sft:
     supports it, else fp32. fp16 is for `sft test` and `sft chat`."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
+    tensor_parallel: int = 1
+    """Ranks that compute each layer together, for layers too large for one GPU."""
     seed: int = 0
     """Seed for weights, order and dropout."""
     device: str = "auto"
@@ -203,20 +206,22 @@ class Result(Outcome):
 def train(config: Sft, say: Callable[[str], None] = print) -> Result:
     """Train an adapter, evaluate it, keep the best."""
     refuse_impossible(config)
-    with place_of_process(config.device) as place:
+    with place_of_process(config.device, config.tensor_parallel) as place:
         return _train(config, place, place.voice(say))
 
 
 def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     output, device = Path(config.output_dir), place.device
-    resuming = place.by_first(lambda: goes_on(output, "sft", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
-    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
+    resuming = place.by_first(
+        lambda: goes_on(output, "sft", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
+    )
+    in_batch = ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
     training, validation = place.together(lambda: questions_of(config, say))
     place.require_alike("questions", [*training, *validation])
-    refuse_idle(len(training), config.batch_size * in_batch, place.count)
+    refuse_idle(len(training), config.batch_size * in_batch, place.row_ranks)
 
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
@@ -230,6 +235,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     examples = examples_of(config, prompting, training, say, validation)
     mark = fingerprint(base.model)
     model = adapted(config, base, device, precision)
+    refuse_unsplittable(model, place.tensor)
     say(size_in_words(model, examples))
     record: dict[str, Any] = {
         "base": {"model": name_of_base(config), "fingerprint": mark, "bits": config.bits},
@@ -240,8 +246,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     loader = loader_of(
-        examples, base.tokenizer.pad_token_id, size=config.batch_size * in_batch, rank=place.rank, count=place.count,
-        seed=config.seed, pin=device.type == "cuda",
+        examples, base.tokenizer.pad_token_id, size=config.batch_size * in_batch, rank=place.row_rank,
+        count=place.row_ranks, seed=config.seed, pin=device.type == "cuda",
     )  # fmt: skip
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
     first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
@@ -256,7 +262,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     scheduler = Timekept(
         schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps), watch
     )
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=watch.left, total=place.total)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=watch.left, total=place.total_of_rows)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = config.checkpoint_steps or (per_epoch if config.minutes is None else None)
     policy = Policy(

@@ -40,6 +40,7 @@ from stayfinite.recipes.running.records import figures, read_launch, settings_of
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import Clock, TimedSchedule
 from stayfinite.recipes.seq2seq.batching import labels_in, tokens_in
 from stayfinite.recipes.seq2seq.corpus import pairs_for
@@ -153,6 +154,8 @@ class Translate:
     """Put pairs of similar length into a batch."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
+    tensor_parallel: int = 1
+    """Ranks that compute each layer together, for layers too large for one GPU."""
     seed: int = 0
     """Seed for weights, order and dropout."""
     device: str = "auto"
@@ -206,7 +209,7 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model."""
     refuse_impossible(config)
     config = _resolved(config)
-    with place_of_process(config.device) as place, quiet_transformers():
+    with place_of_process(config.device, config.tensor_parallel) as place, quiet_transformers():
         refuse_place(config, place)
         return _train(config, place, place.voice(say))
 
@@ -214,9 +217,9 @@ def train(config: Translate, say: Callable[[str], None] = print) -> Result:
 def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Result:
     output, device = Path(config.output_dir), place.device
     resuming = place.by_first(
-        lambda: goes_on(output, "translate", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
+        lambda: goes_on(output, "translate", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
     )
-    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
+    in_batch = ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
@@ -238,8 +241,9 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     encode = Encoding(tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long)
     examples = encode(training, say)
     whole_batch = config.batch_size * in_batch
-    refuse_idle(len(examples), None if config.batch_tokens else whole_batch, place.count)
+    refuse_idle(len(examples), None if config.batch_tokens else whole_batch, place.row_ranks)
     model = _model(config, tokenizer).to(device)
+    refuse_unsplittable(model, place.tensor)
     compute_loss = loss_of(model, config.label_smoothing)
     evaluate = Evaluation(tokenizer=tokenizer, prefix=config.prefix, limits=limits, batch_size=config.eval_batch_size)
 
@@ -247,7 +251,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     loader, sampler, padding = loading_of(
         examples, tokenizer.pad_token_id, device, batch_size=whole_batch,
         tokens=config.batch_tokens and config.batch_tokens * in_batch, buckets=config.length_buckets,
-        few_forms=config.graphs, seed=config.seed, rank=place.rank, ranks=place.count,
+        few_forms=config.graphs, seed=config.seed, rank=place.row_rank, ranks=place.row_ranks,
     )  # fmt: skip
     optimizer = optimizer_for(
         model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
@@ -285,7 +289,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     forward = RecordedLoss(shared, loss_of(shared, config.label_smoothing), say, wanted=config.graphs)
     logbook = Logbook(
         say, steps=steps, every=config.logging_steps,
-        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None, total=place.total,
+        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None, total=place.total_of_rows,
     )  # fmt: skip
     best = Best(output, metric=config.metric, patience=config.patience)
     an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)

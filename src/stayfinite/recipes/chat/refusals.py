@@ -26,7 +26,7 @@ def refuse_impossible(config: Any) -> None:
         at_least={
             1: (
                 "rank", "epochs", "batch_size", "accumulation", "rows", "held_out", "eval_epochs", "eval_rows",
-                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints",
+                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints", "tensor_parallel",
             ),
             0: ("weight_decay", "samples", "patience", "seed"),
             8: ("max_length",),

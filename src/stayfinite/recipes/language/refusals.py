@@ -27,7 +27,7 @@ def refuse_impossible(config: Any) -> None:
             1: (
                 "mean_span_length", "epochs", "max_steps", "train_batch_size", "eval_batch_size",
                 "gradient_accumulation_steps", "logging_steps", "eval_steps", "eval_blocks", "save_steps",
-                "save_total_limit", "shuffle_rows",
+                "save_total_limit", "shuffle_rows", "tensor_parallel",
             ),
             0: ("workers", "min_characters", "lora_rank", "warmup_steps", "weight_decay", "samples", "seed"),
             8: ("block_size",),

@@ -63,8 +63,8 @@ class StreamedCorpus:
             bounds=Bounds(rows=config.shuffle_rows),
         )  # fmt: skip
         return StreamLoader(
-            stream, data=mark_of(self.files, config.shuffle_rows, config.seed), rank=place.rank, ranks=place.count,
-            workers=config.workers, pin=place.device.type == "cuda", say=say,
+            stream, data=mark_of(self.files, config.shuffle_rows, config.seed), rank=place.row_rank,
+            ranks=place.row_ranks, workers=config.workers, pin=place.device.type == "cuda", say=say,
         )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def refuse_impossible(config: Any) -> None:
             1: (
                 "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
                 "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
-                "logging_steps",
+                "logging_steps", "tensor_parallel",
             ),
             0: ("weight_decay", "patience", "samples", "seed"),
             4: ("max_source_length", "max_target_length"),
