@@ -20,7 +20,7 @@ from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights
-from stayfinite.recipes.running.timing import Stopwatch
+from stayfinite.recipes.running.timing import Clock
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
 from .conftest import small
@@ -266,13 +266,13 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that goes on by a second with each step, and otherwise when it is told to."""
     now = [0.0]
 
-    class SecondAStep(sft.Timekept):
+    class SecondAStep(sft.TimedSchedule):
         def step(self) -> None:
             super().step()
             now[0] += 1.0
 
-    monkeypatch.setattr(sft, "Timekept", SecondAStep)
-    monkeypatch.setattr(sft, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
+    monkeypatch.setattr(sft, "TimedSchedule", SecondAStep)
+    monkeypatch.setattr(sft, "Clock", partial(Clock, clock=lambda: now[0]))
     return now
 
 
