@@ -26,7 +26,8 @@ import tyro
 
 from stayfinite.recipes.chat.questions import Question, write_questions
 from stayfinite.recipes.running.records import RESULT
-from stayfinite.recipes.sft import Sft, train
+from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.sft import Sft, settled, train
 
 KINDS: dict[str, dict[tuple[str, str], int]] = {
     "length": {
@@ -134,11 +135,11 @@ def main() -> None:
         print(f"{len(found):,} questions in {file}")
     if options.only_questions:
         return
-    default = Sft(
-        train=(str(files[0]),), val=(str(files[1]),), model="smollm2", minutes=options.minutes,
-        output_dir=str(options.directory / "run"),
-    )  # fmt: skip
-    config = tyro.cli(Sft, args=flags, default=default)
+    asked = [
+        "--train", str(files[0]), "--val", str(files[1]), "--model", "smollm2", "--minutes", str(options.minutes),
+        "--output-dir", str(options.directory / "run"), *flags,
+    ]  # fmt: skip
+    config = read_settings(Sft, asked, "sft_conversions.py", settled)
     began = time.monotonic()
     result = train(config)
     seconds, used = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)

@@ -24,8 +24,11 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
+from stayfinite.errors import StayfiniteError
 from stayfinite.guard.guard import Guard
 from stayfinite.inspection.inspection import Inspection
+from stayfinite.readers.data.beginnings import text_size
+from stayfinite.readers.data.hub_rows import is_hub
 from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
@@ -50,6 +53,7 @@ from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
+from stayfinite.recipes.running.progress import Progress
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
@@ -111,9 +115,10 @@ class Sft:
     alpha: float = 32.0
     """The adapter counts alpha / rank times."""
     dropout: float = 0.05
-    """Dropout before the adapter."""
-    gradient_checkpointing: bool = True
-    """Compute activations twice instead of keeping them."""
+    """Dropout before the adapter; none for a small set, of which every step counts."""
+    gradient_checkpointing: bool | None = None
+    """Compute activations twice instead of keeping them; by default, unless they fit into a quarter of the host's
+    memory and it is the CPU that trains."""
     cache_dir: str | None = None
     """Where models from a hub are kept."""
     output_dir: str = "runs/sft"
@@ -129,9 +134,9 @@ class Sft:
     batch_size: int = 8
     """Questions in a batch, of each process."""
     accumulation: int = 4
-    """Batches in a step."""
+    """Batches in a step; 1 for a small set, which has few steps otherwise."""
     learning_rate: float = 2e-4
-    """The highest learning rate."""
+    """The highest learning rate; 5e-4 for a small set."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
     """How the learning rate goes down after the warmup."""
     warmup_ratio: float = 0.05
@@ -187,6 +192,11 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Settings that a built-in task has where nothing else is asked for."""
+SMALL = 512 << 10
+"""Bytes of text below which a set is small: a few thousand short questions."""
+FOR_SMALL: dict[str, Any] = {"learning_rate": 5e-4, "accumulation": 1, "dropout": 0.0}
+"""Settings that a small set has where nothing else is asked for: it is over in a hundred steps of 32 questions, which
+teach a model the form of an answer and little more."""
 FIXED = (
     "train", "val", "question", "answer", "reasoning", "val_share", "task", "rows", "held_out", "system", "max_length",
     "model", "adapter", "bits", "rank", "alpha", "batch_size", "accumulation", "seed", "stream", "shuffle_rows",
@@ -197,9 +207,9 @@ PER_RANK = ("batch_size",)
 
 
 def settled(config: Sft) -> Sft:
-    """The settings with those of the built-in task, where it is what is trained on."""
+    """The settings with those of the built-in task, or of a small set, where that is what is trained on."""
     if config.train:
-        return config
+        return replace(config, **FOR_SMALL) if _is_small(config.train) else config
     task = task_of(config)
     return replace(config, task=task, **BUILT_IN[task])
 
@@ -262,7 +272,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
         else sampled_examples(config, prompting, training, validation)
     )
     mark = fingerprint(base.model)
-    model = adapted(config, base, device, precision)
+    model = adapted(config, base, device, precision, longest=max(example.length for example in examples))
     say(size_in_words(model, examples))
     record: dict[str, Any] = {
         "base": {"model": name_of_base(config), "fingerprint": mark, "bits": config.bits},
@@ -326,8 +336,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             return evaluate(
                 model, prompting, validation[:rows], new_tokens=record["new_tokens"], limit=config.max_length,
-                autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 128,
-                place=place,
+                autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 32,
+                place=place, progress=Progress(say, "questions asked"),
             ).to_json()  # fmt: skip
 
     def save(into: Path) -> None:
@@ -349,7 +359,10 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
             logbook.resume(resumed)
             best.recall(resumed)
         compared = not is_size(config.model) if config.base_score is None else config.base_score
-        before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
+        before = None
+        if compared:
+            say(f"asking the base {len(validation):,} questions before the first step (--no-base-score leaves it out)")
+            before = _base_scores(output, place, lambda: ask(None, guard.autocast))
         if before is not None:
             say(f"the base: {in_words(before)}")
         if place.first and isinstance(scheduler, TimedSchedule):
@@ -453,6 +466,15 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def _is_small(names: Sequence[str]) -> bool:
+    if any(map(is_hub, names)):
+        return False
+    try:
+        return text_size(open_data(names)) < SMALL
+    except StayfiniteError:  # which is raised again where the data is read
+        return False
 
 
 def _schedule(config: Sft, optimizer: torch.optim.Optimizer, steps: int, clock: Clock) -> Any:

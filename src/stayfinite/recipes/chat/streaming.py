@@ -144,7 +144,9 @@ class StreamedQuestions:
     def loader(self, config: Any, prompting: Prompting, place: Place, say: Say, *, batch_size: int) -> StreamLoader:
         """The batches of this process, of so many rows each."""
         make = QuestionPool(
-            prompting=prompting, padding=Padding(pad=int(prompting.tokenizer.pad_token_id)), batch_size=batch_size,
+            prompting=prompting, padding=Padding(
+                pad=int(prompting.tokenizer.pad_token_id), multiple=8 if place.device.type == "cuda" else 1
+            ), batch_size=batch_size,
             limit=config.max_length, held=frozenset(key_of(question.text) for question in self.validation),
             tell=place.first,
         )  # fmt: skip
