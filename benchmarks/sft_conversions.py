@@ -152,7 +152,8 @@ def main() -> None:
     print(f"{used.ru_maxrss / 2**20:.1f} GiB, {platform.machine()}, torch {torch.__version__}, transformers "
           f"{transformers.__version__}\n")  # fmt: skip
     print("| | accuracy | answer rate | loss of the right answer | questions |\n|---|---|---|---|---|")
-    for row, scores in (("base", record["base"]), ("tuned", record["scores"])):
+    asked_of = (("base", record["base"]), ("tuned", record["scores"]))
+    for row, scores in (each for each in asked_of if each[1] is not None):
         print(f"| {row} | {scores['accuracy']:.3f} | {scores['answer_rate']:.3f} | {scores['loss']:.3f} "
               f"| {scores['questions']:,} |")  # fmt: skip
 

@@ -116,9 +116,8 @@ class Sft:
     """The adapter counts alpha / rank times."""
     dropout: float = 0.05
     """Dropout before the adapter; none for a small set, of which every step counts."""
-    gradient_checkpointing: bool | None = None
-    """Compute activations twice instead of keeping them; by default, unless they fit into a quarter of the host's
-    memory and it is the CPU that trains."""
+    gradient_checkpointing: bool = True
+    """Compute activations twice instead of keeping them; on a CPU only where they take over a quarter of its memory."""
     cache_dir: str | None = None
     """Where models from a hub are kept."""
     output_dir: str = "runs/sft"
@@ -359,10 +358,12 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
             logbook.resume(resumed)
             best.recall(resumed)
         compared = not is_size(config.model) if config.base_score is None else config.base_score
-        before = None
-        if compared:
-            say(f"asking the base {len(validation):,} questions before the first step (--no-base-score leaves it out)")
-            before = _base_scores(output, place, lambda: ask(None, guard.autocast))
+
+        def ask_base() -> dict[str, Any]:
+            say(f"asking the base {len(validation):,} questions before the first step (not with --base-score False)")
+            return ask(None, guard.autocast)
+
+        before = _base_scores(output, place, ask_base) if compared else None
         if before is not None:
             say(f"the base: {in_words(before)}")
         if place.first and isinstance(scheduler, TimedSchedule):
@@ -425,7 +426,9 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
             guard.checkpoint()  # also says how much time was used
         place.wait()
         take_adapter(model, best.directory)
-        found = ask(None, guard.autocast)
+        found = place.from_first(best.scores)
+        if found.get("questions") != len(validation):  # asked some of them only
+            found = ask(None, guard.autocast)
     first, last_loss = first_and_last(losses_of(output))
     result = Result(
         accuracy=found["accuracy"], answer_rate=found["answer_rate"], first_loss=first,

@@ -70,13 +70,13 @@ def adapted(config: Any, base: Base, device: torch.device, precision: Precision,
 
 
 def _computes_twice(config: Any, model: Any, device: torch.device, longest: int) -> bool:
-    """Whether activations are computed twice: as asked for; else unless they surely fit into the host's memory."""
-    if config.gradient_checkpointing is not None:
+    """Whether activations are computed twice: where it is asked for, and not on a CPU with room for them."""
+    if not config.gradient_checkpointing or device.type != "cpu":
         return bool(config.gradient_checkpointing)
     shape = model.config.get_text_config()
     tokens = config.batch_size * longest
     kept = KEPT_BYTES * tokens * int(shape.num_hidden_layers) * int(shape.hidden_size)
-    return device.type != "cpu" or kept > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
+    return kept > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
 
 
 def size_in_words(model: Any, examples: Sequence[Example]) -> str:
