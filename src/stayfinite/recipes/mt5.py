@@ -36,7 +36,7 @@ from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
 from stayfinite.recipes.language.rows import rows_in_words
 from stayfinite.recipes.language.streamed import streamed_corpus
-from stayfinite.recipes.language.streaming import Streaming, streams, text_files
+from stayfinite.recipes.language.streaming import text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.accumulating import grouped, sending
@@ -64,6 +64,7 @@ from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocab
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.streaming.choosing import Streaming, given, streams
 from stayfinite.recipes.streaming.files import note_files
 
 Say = Callable[[str], None]
@@ -215,14 +216,19 @@ def main(arguments: Sequence[str]) -> None:
     train(read_settings(Mt5, arguments, "stayfinite train mt5", settled))
 
 
-def train(config: Mt5, say: Say = print) -> Result:
-    """Train, evaluate, keep the best model."""
+def train(config: Mt5, say: Say = print, *, dataset: Any = None) -> Result:
+    """Train, evaluate, keep the best model.
+
+    Arguments:
+        dataset: an object of the `datasets` library to train on, beside what the settings name.
+    """
+    config = replace(config, data=given(config.data, dataset))
     refuse_impossible(config)
     with place_of_process(config.device, config.tensor_parallel) as place, quiet_transformers():
-        return _train(replace(config, lora_rank=_rank(config)), place, place.voice(say))
+        return _train(replace(config, lora_rank=_rank(config)), place, place.voice(say), dataset)
 
 
-def _train(config: Mt5, place: Place, say: Say) -> Result:
+def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     output = Path(config.output_dir)
     resuming = place.by_first(
         lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
@@ -232,7 +238,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     start = time.monotonic()
 
     # -- data --------------------------------------------------------------------------------------------------------
-    files = text_files(config.data)
+    files = place.together(lambda: text_files(config.data, dataset))
     stream = None
     if streams(config.stream, files):
         stream = place.together(lambda: streamed_corpus(config, files, output if resuming else None, say))

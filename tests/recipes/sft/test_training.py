@@ -20,7 +20,10 @@ from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights
-from stayfinite.recipes.running.timing import Stopwatch
+from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.timing import Clock
+from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
 from .conftest import small
@@ -267,13 +270,13 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that goes on by a second with each step, and otherwise when it is told to."""
     now = [0.0]
 
-    class SecondAStep(sft.Timekept):
+    class SecondAStep(sft.TimedSchedule):
         def step(self) -> None:
             super().step()
             now[0] += 1.0
 
-    monkeypatch.setattr(sft, "Timekept", SecondAStep)
-    monkeypatch.setattr(sft, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
+    monkeypatch.setattr(sft, "TimedSchedule", SecondAStep)
+    monkeypatch.setattr(sft, "Clock", partial(Clock, clock=lambda: now[0]))
     return now
 
 
@@ -356,3 +359,25 @@ def test_the_built_in_task_is_learned(tmp_path: Path) -> None:
     assert result.accuracy >= 0.6
     events = (tmp_path / "events.jsonl").read_text()
     assert "not-finite" not in events
+
+
+def test_a_small_set_has_small_steps_unless_others_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"question": "How many g is 2 kg?", "answer": "2000"}\n' * 1000)
+    read = lambda *flags: read_settings(Sft, ["--train", str(file), *flags], "sft", settled)  # noqa: E731
+    assert (read().accumulation, read().learning_rate, read().dropout) == (1, 5e-4, 0.0)
+    assert read("--accumulation", "4").accumulation == 4
+    file.write_text('{"question": "How many g is 2 kg?", "answer": "2000"}\n' * 20_000)
+    assert (read().accumulation, read().learning_rate) == (4, 2e-4)
+    assert read_settings(Sft, ["--train", str(tmp_path / "gone.jsonl")], "sft", settled).accumulation == 4
+
+
+@pytest.mark.parametrize(("pages", "twice"), [(1 << 30, False), (1 << 10, True)])
+def test_a_cpu_keeps_activations_where_they_fit(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int, *, twice: bool
+) -> None:
+    config = small(tmp_path, model=str(run / "base"), gradient_checkpointing=True)
+    monkeypatch.setattr("os.sysconf", lambda name: pages if name == "SC_PHYS_PAGES" else 4096)
+    device = torch.device("cpu")
+    model = adapted(config, base_of(config, Place(device=device), ()), device, "fp32")
+    assert bool(model.base_model.model.is_gradient_checkpointing) is twice
