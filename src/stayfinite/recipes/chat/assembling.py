@@ -75,7 +75,7 @@ def _computes_twice(config: Any, model: Any, device: torch.device, longest: int)
         return bool(config.gradient_checkpointing)
     shape = model.config.get_text_config()
     tokens = config.batch_size * longest
-    kept = KEPT_BYTES * tokens * int(shape.num_hidden_layers) * int(shape.hidden_size)
+    kept: int = KEPT_BYTES * tokens * int(shape.num_hidden_layers) * int(shape.hidden_size)
     return kept > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
 
 

@@ -17,7 +17,7 @@ from stayfinite.recipes.seq2seq.batching import Example, LengthBuckets
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.loading import SPREAD, Loading
-from stayfinite.recipes.seq2seq.normalising import Form, normaliser
+from stayfinite.recipes.seq2seq.normalizing import Form, normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split, tidy, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.streaming.files import require_same_files
@@ -77,7 +77,7 @@ class PairPool:
 
     def __call__(self, rows: Sequence[Pair], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
         cut = (replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST]) for pair in rows)
-        kept = clean(list(cut), normaliser(self.forms), max_ratio=self.max_ratio).pairs
+        kept = clean(list(cut), normalizer(self.forms), max_ratio=self.max_ratio).pairs
         free = [pair for pair in kept if pair.group not in self.held and pair.source not in self.held]
         examples = self.encode.quietly(free)
         lengths = [(len(example.source), len(example.target)) for example in examples]
@@ -145,7 +145,7 @@ def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say
     """
     if begun is not None:
         require_same_files(files, begun)
-    columns, normalise = Columns.of(config), normaliser(config.normalise)
+    columns, normalise = Columns.of(config), normalizer(config.normalise)
     sample: list[Pair] = []
     found = look(files, PairReader(columns=columns, tell=False).read, sample.append, size=size_of)
     kept = clean(sample, normalise, max_ratio=config.max_ratio)
