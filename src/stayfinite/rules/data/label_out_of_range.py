@@ -1,4 +1,4 @@
-"""A label that names a class the model does not have.
+"""A label is outside the model's classes.
 
 ## What it means
 The loss got a class index below 0 or at or above the number of outputs, and it is not the one index that the loss was

@@ -1,4 +1,4 @@
-"""The loss hangs on no parameter: the graph was cut on the way.
+"""The loss depends on no parameter: the graph is detached.
 
 ## What it means
 `backward()` starts at the loss and walks back through the operations that made it. If the loss was made from numbers

@@ -1,4 +1,4 @@
-"""Samples of a batch leak into one another.
+"""Samples of a batch influence each other.
 
 ## What it means
 With one row of the input changed, the outputs of other rows change as well, in evaluation mode. What the model says of

@@ -1,4 +1,4 @@
-"""Trainable parameters get no gradient, or only zeros: the loss does not depend on them.
+"""Trainable parameters get no gradient, or only zeros: the loss does not use them.
 
 ## What it means
 After backward, some trainable parameters have `grad is None` (or exactly 0 in every step): the loss does not depend

@@ -1,4 +1,4 @@
-"""A formula is evaluated where it, or its derivative, is not finite.
+"""A formula or its gradient is undefined for its input.
 
 ## What it means
 `log(0)` is minus infinity. Worse are formulas that are finite and whose derivative is not: `sqrt(0)` is 0 and its

@@ -1,4 +1,4 @@
-"""Gradients are not clipped, and one of them is huge.
+"""Gradients are not clipped: one huge gradient can ruin the weights.
 
 ## What it means
 The gradient norm is usually small and sometimes a hundred times as large. Without a bound, one such step moves the

@@ -1,4 +1,4 @@
-"""One batch throws training off.
+"""One batch derails training; the steps around it are fine.
 
 ## What it means
 Training is fine, one batch gives a loss or gradient many times the usual, and after its update the run has jumped to
