@@ -141,7 +141,7 @@ def test_a_replay_never_overwrites_the_autopsy_of_the_run(tmp_path, monkeypatch,
         assert found["cause"] == "nan-weights"
     else:
         assert found["confidence"] < 0.5
-        assert "state that build() makes anew" in found["verdict"]
+        assert "state that build() recreates" in found["verdict"]
     assert found["notes"][-1].endswith("replay.json; the run's own autopsy (nan-weights) is kept")
     assert (incident / "autopsy.json").read_bytes() == own
     assert json.loads((incident / "replay.json").read_text())["cause"] == found["cause"]

@@ -103,8 +103,8 @@ RULE = Rule(
     severity="error",
     title="A device returns wrong numbers or reports a fault.",
     fix=(
-        "take the device out of service (CUDA_VISIBLE_DEVICES, or drain the node), return to a checkpoint before the "
-        "first bad step, and test it with nvidia-smi -q -d ECC and dcgmi diag -r 3"
+        "take the device out of service, return to a checkpoint before the bad step, and test: nvidia-smi "
+        "-q -d ECC, dcgmi diag -r 3"
     ),
     judge=judge,
     page=__doc__,

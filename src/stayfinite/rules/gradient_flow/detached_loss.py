@@ -168,5 +168,5 @@ RULE = Rule(
     page=__doc__,
     prior=-3.0,
     beats=("zero-gradient", "environment"),
-    observes={"loss.requires_grad": "whether the loss of a step hangs on any parameter"},
+    observes={"loss.requires_grad": "whether the loss of a step depends on any parameter"},
 )

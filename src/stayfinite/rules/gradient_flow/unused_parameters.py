@@ -81,6 +81,6 @@ RULE = Rule(
     observes={
         "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list",
         "gradient.zero_parameters": "names of trainable parameters whose gradient stays exactly 0, a list",
-        "gradient.cut_at": "lines at which such parameters are cut off from the loss, a list",
+        "gradient.cut_at": "lines that detach such parameters from the loss, a list",
     },
 )

@@ -3,7 +3,7 @@
 ## What it means
 Some steps of the real optimizer were taken on one batch, with the same random numbers, and its loss did
 not go down: not at the planned learning rate, and at none of ever smaller parts of it. The gradient says that it
-should. Something between the gradient and the loss is wrong, and no amount of data mends it.
+should. Something between the gradient and the loss is wrong, and no amount of data fixes it.
 
 ## Why it happens
 - A backward pass of one's own (`torch.autograd.Function`, a hook on a tensor or a parameter) that returns a wrong

@@ -2,7 +2,7 @@
 
 ## What it means
 A flag or key is called almost like one that exists, and does not exist itself. Where arguments are checked the launch
-ends at once. Where a file is merely read, there is no error: the misspelled line has no effect, the default is in
+ends at once. Where a file is merely read, nothing is reported: the misspelled line has no effect, the default is in
 force, and a run of days trains with a learning rate, a length or an unintended precision.
 
 ## Why it happens

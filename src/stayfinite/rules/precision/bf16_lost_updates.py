@@ -2,7 +2,7 @@
 
 ## What it means
 The weights are stored in bfloat16, which keeps 8 bits of precision: next to 1.0 the next number is 1.0078. An update
-smaller than half of that step is rounded away. With a learning rate of 1e-5 most updates of most weights vanish, and
+smaller than half of that step is lost. With a learning rate of 1e-5 most updates of most weights vanish, and
 training stalls or moves only where weights are near zero.
 
 ## Why it happens

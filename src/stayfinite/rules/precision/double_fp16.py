@@ -10,7 +10,7 @@ to unscale FP16 gradients".
 Mixed precision casts to fp16 automatically, operation by operation, and needs fp32 weights. Examples for
 *inference* load with `dtype=torch.float16` or call `.half()`, and that line is copied into training. Adapters put on
 an fp16 base inherit its dtype, also when they are loaded again to continue training. Without a scaler that refuses, the
-updates round away or turn NaN.
+updates round to zero or turn NaN.
 
 ## How to recognize it
 - `ValueError: Attempting to unscale FP16 gradients.` in the traceback: this is proof.

@@ -1,4 +1,4 @@
-"""Collects the strings that people read: messages, fixes, labels, titles and help of the package, and the prose of the docs."""
+"""Collects what people read: messages, fixes, labels, titles and help of the package, and the prose of the docs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from doc_blocks import ROOT
 
 PACKAGE = ROOT / "src" / "stayfinite"
-HOLE = "‹›"
-"""Stands in a template for a value that is filled in."""
+HOLE = "§"
+"""A value that is filled into a template."""
 
 SAYING = {"print", "say", "warn", "trouble", "complain", "heading", "write"}
 """Calls whose texts reach a person as they are."""
@@ -34,6 +34,11 @@ class Said:
         """How many words it has; a value that is filled in and a piece of code count as one."""
         bare = re.sub(r"`[^`]*`|\\n", HOLE, self.text)
         return len(re.findall(rf"[\w'-]*{HOLE}\S*|[\w'./()=,-]*\w[\w'./()=-]*", bare))
+
+    @property
+    def bare(self) -> str:
+        """The text without code and addresses, which keep the words of others."""
+        return re.sub(r"`[^`]*`|\]\([^)]*\)|\"[^\"]*\"", " ", self.text)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.text[:160]!r}"
@@ -58,6 +63,19 @@ def texts_in(node: ast.AST) -> Iterator[str]:
         yield from texts_in(node.orelse)
     elif (text := text_of(node)) is not None:
         yield text
+
+
+def other_texts_of_the_package() -> list[Said]:
+    """Every other text of three words or more that is no docstring and no pattern: most of it is part of a message."""
+    found = []
+    for path in sorted(set(PACKAGE.rglob("*.py")) - set(PACKAGE.rglob("built_in.py"))):  # which are texts to train on
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            text = text_of(node) if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in silent else None
+            if text and len(text.split()) >= 3 and not re.search(r"\\[bdsw.(]|\(\?|\w\|\w|\n.*\n", text):
+                found.append(Said("text", text, f"{path.relative_to(PACKAGE)}:{node.lineno}"))
+    return found
 
 
 def said_by_the_package() -> list[Said]:
